@@ -87,7 +87,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             tag: tag as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost_api::Hops::FIRST,
+            forwarded: gatepost_api::Hops::FIRST.into(),
         }));
     }
 }

@@ -145,7 +145,7 @@ fn ours(caller: &Caller, message: &Bytes, hooks: usize) {
             tag: tag as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: Hops::FIRST,
+            forwarded: Hops::FIRST.into(),
         };
         channel.ask(0, call);
     }

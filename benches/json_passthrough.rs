@@ -92,7 +92,7 @@ impl Caller {
             tag: tag as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost_api::Hops::FIRST,
+            forwarded: gatepost_api::Hops::FIRST.into(),
         };
         self.channels[tag].ask(0, call);
     }

@@ -47,7 +47,7 @@ fn hooks(hook_type: &str) -> impl Iterator<Item = String> {
 
 fn gate_of(entries: &[String]) -> Arc<AdmissionDeps> {
     let gate = gate::gate(&document(entries), Reasons::First);
-    gate.current.freshness().stamp(Instant::now() + AN_HOUR);
+    gate.current.freshness().stamp_awake(Instant::now() + AN_HOUR);
     gate
 }
 

@@ -1,7 +1,7 @@
 //! Time of the worst inputs that a caller or a hook can send.
 //!
 //! Each parser with what it finds hardest, at 256 KiB, 5 and 10 MiB. Hypotheses: time(10 MiB) ÷ time(5 MiB) is at most
-//! 2.2 for every one of them; and 256 KiB, the most that is parsed on a worker (`offload::LARGE`), take at most 5 ms.
+//! 2.2 for every one of them; and 256 KiB, the most that is parsed on a worker (`offload::OFFLOAD_THRESHOLD`), take at most 5 ms.
 //! The allocator is the product's: small answers make many small pieces. Unit: time per input, and bytes a second.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 

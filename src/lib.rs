@@ -1,7 +1,7 @@
 //! Gatepost: an admission sidecar for Kubernetes apiservers.
 //!
-//! A review passes [`front`], [`review`] and [`hooks`]; a configuration passes [`source`], [`rotate`] and [`live`].
-//! `CONTRIBUTING.md` has the map of this folder and of the crates beside it.
+//! A review passes through [`front`], [`review`] and [`hooks`], a configuration through [`source`], [`rotate`] and
+//! [`live`]. `CONTRIBUTING.md` describes the modules of this crate and the other crates.
 #![forbid(unsafe_code)]
 
 pub mod commands;

@@ -1,4 +1,4 @@
-//! The thin binary: allocator, then the library.
+//! Binary: sets the allocator and calls the library.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

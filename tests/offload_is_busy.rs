@@ -13,7 +13,7 @@ use gatepost::review::Reasons;
 use gatepost_api::Verdict;
 use gatepost_base::{
     memory::{MemoryBudget, Purpose},
-    offload::{self, LARGE},
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_initializers::hub::{Contribution, ToInstance};
 use serde_json::json;
@@ -39,7 +39,7 @@ impl Turns {
         let (taken, mut all) = tokio::sync::mpsc::channel(turns);
         let take = |_| {
             let ((end, ended), taken) = (mpsc::channel(), taken.clone());
-            tokio::spawn(offload::run(LARGE, move || {
+            tokio::spawn(offload::run(OFFLOAD_THRESHOLD, move || {
                 drop(taken);
                 let _ = ended.recv();
             }));
@@ -70,7 +70,7 @@ async fn answered_late(hook_type: &str, response: serde_json::Value) -> Verdict 
 }
 
 fn long() -> String {
-    "x".repeat(LARGE)
+    "x".repeat(OFFLOAD_THRESHOLD)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +93,8 @@ async fn an_object_that_cannot_be_read_in_time_goes_on_where_no_initializer_must
     };
     let (open, closed) = (configured("Ignore"), configured("Fail"));
     let turns = Turns::take().await;
-    let within = |gate| async move { ask_within(gate, create_pod("u", LARGE), Duration::from_millis(500)).await };
+    let within =
+        |gate| async move { ask_within(gate, create_pod("u", OFFLOAD_THRESHOLD), Duration::from_millis(500)).await };
     let (open, closed) = tokio::join!(within(&*open), within(&*closed));
     drop(turns);
     assert_eq!((open.refusal, open.patch), (None, None));

@@ -1,4 +1,4 @@
-//! `adopt` and `release`: which webhooks of a cluster Gatepost calls in the apiserver's place.
+//! `adopt` and `release`: select the webhooks of a cluster that Gatepost calls in place of the apiserver.
 
 use std::{
     fmt::Write as _,
@@ -14,13 +14,13 @@ use tokio::time::{sleep, timeout};
 use crate::source::kubernetes::adopting;
 use gatepost_adopt::{
     AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE, Lease,
-    MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
-    change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
+    MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, ReadWebhook, Reason, SeenWebhook, WebhookKey, change_finalizer,
+    conditions_document, event, remove_condition, version_without_conditions,
 };
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
 
-/// Timeout of `status` for reading the leases.
+/// Timeout of `status` for reading the leases and the webhooks.
 const LEASES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Default namespace of the leases.
@@ -54,7 +54,7 @@ Exit codes:
   0  the apiserver calls every webhook that was named
   1  one still carries the condition: why is on stderr";
 
-/// Which cluster, and where its replicas agree.
+/// Flags that select a cluster and the leases of its replicas.
 #[derive(Debug, clap::Args)]
 struct ClusterArgs {
     /// The kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it]
@@ -69,19 +69,19 @@ struct ClusterArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
     adopt_namespace: String,
 
-    /// The name of Gatepost's registration, as serve --registration has it, where another Gatepost has one, too
+    /// The name of Gatepost's registration, as serve --registration has it, if several Gateposts have one
     #[arg(long, value_name = "NAME")]
     registration: Option<String>,
 
-    /// How long to wait until it is done
+    /// Time to wait until it is done
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }
 
 /// Take webhooks over: Gatepost calls them, and the apiserver does not
 ///
-/// Nothing is deleted: each webhook gets the match condition gatepost.dev/served, which `gatepost release` removes. Both
-/// call a webhook for a few seconds; at no moment does nobody.
+/// Nothing is deleted: each webhook gets the match condition gatepost.dev/served, which `gatepost release` removes.
+/// Both call the webhook for a few seconds, so that no request misses it during the change.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = ADOPT_EXAMPLES)]
 pub struct AdoptCommand {
@@ -89,15 +89,15 @@ pub struct AdoptCommand {
     #[arg(value_name = "NAME", conflicts_with_all = ["all", "plan"])]
     names: Vec<String>,
 
-    /// Everything that can be taken over
+    /// Take over every webhook that can be taken over
     #[arg(long, conflicts_with = "plan")]
     all: bool,
 
-    /// Only show how each webhook stands
+    /// Only show the state of each webhook
     #[arg(long)]
     plan: bool,
 
-    /// With --plan: of configurations with these labels
+    /// With --plan: only show configurations with these labels
     #[arg(long, value_name = "SELECTOR", requires = "plan", value_parser = AdoptionScope::parse)]
     selector: Option<AdoptionScope>,
 
@@ -107,7 +107,7 @@ pub struct AdoptCommand {
 
 /// Give webhooks back: the apiserver calls them again
 ///
-/// Gatepost goes on for a few seconds, until every apiserver has heard of it.
+/// Gatepost still calls them for a few seconds, until every apiserver has read the change.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = RELEASE_EXAMPLES)]
 pub struct Release {
@@ -115,7 +115,7 @@ pub struct Release {
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<String>,
 
-    /// Everything, and nothing is taken over from now on
+    /// Give back every webhook, and take over none from now on
     #[arg(long)]
     all: bool,
 
@@ -130,20 +130,20 @@ impl ClusterArgs {
     }
 }
 
-/// State of webhooks of others in that cluster, as the leader reports it; `None` if there is nothing to report, or if it
-/// cannot be read in time.
+/// Returns the state of other owners' webhooks in that cluster, as the leader reports it; `None` if there is nothing to
+/// report, or the cluster cannot be read in time.
 pub(super) fn standing(access: &KubeAccess, namespace: String) -> Option<String> {
     let reading = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
     block_on(async { timeout(LEASES_TIMEOUT, reading).await.ok()? }).ok()?
 }
 
-/// Runs the work of a command, and prints its result.
+/// Runs the future of a command and prints its result.
 fn run(work: impl Future<Output = Result<String, String>>) -> CommandExit {
     finish(block_on(work).flatten().map(|text| (text, CommandExit::Good)))
 }
 
 impl AdoptCommand {
-    /// Publishes the request, and waits until it is done; with `--plan`, prints the state of webhooks.
+    /// Publishes the request and waits until the webhooks are taken over. With `--plan`, only prints their state.
     pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all && !self.plan {
             return misused("adopt", &"name a webhook configuration, or give --all or --plan");
@@ -155,13 +155,13 @@ impl AdoptCommand {
                 return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
             }
             cluster.change_requests(|requests| requests.adopt(&names, all)).await?;
-            cluster.wait(&names, within, State::Taken).await
+            cluster.wait(&names, within, TargetState::Taken).await
         })
     }
 }
 
 impl Release {
-    /// Publishes the request, and waits until it is done.
+    /// Publishes the request and waits until the webhooks are given back.
     pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all {
             return misused("release", &"name a webhook configuration, or give --all");
@@ -170,40 +170,40 @@ impl Release {
         run(async move {
             let (mut cluster, within) = cluster.open().await?;
             cluster.change_requests(|requests| requests.release(&names, all)).await?;
-            cluster.wait(&names, within, State::Released).await
+            cluster.wait(&names, within, TargetState::Released).await
         })
     }
 }
 
-/// Polling interval.
+/// Interval of reads of the leases and webhooks while a command waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Attempts at a write that conflicts with others.
+/// Maximum number of attempts to write the leader's lease, whose other writers cause conflicts.
 const MAX_WRITE_ATTEMPTS: usize = 10;
-/// Bound on the patch with all requests: the lease has more to hold.
+/// Maximum size of the patch with all requests, in bytes. The lease also contains other data.
 const MAX_REQUESTS_BYTES: usize = 64 << 10;
 
 /// Prefix of the text of `Reason::NotWanted`.
-const NOT_SELECTED: &str = "not selected";
+const NOT_SELECTED_PREFIX: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
-const RELEASED: &str = "released;";
-/// Time without a renewal after which no replica leads: another live one would have taken the lease by then.
+const RELEASED_PREFIX: &str = "released;";
+/// Time without a renewal after which no replica leads. Any other live replica would have taken the lease by then.
 const LEADER_TIMEOUT: Duration = REPLICA_LEASE_DURATION.saturating_add(Duration::from_secs(5));
-/// Time for which replicas may go on calling a webhook that was given back.
+/// Maximum time for which replicas still call a webhook that was given back.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// State of webhooks that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TargetState {
     Taken,
     Released,
 }
 
-/// One cluster, and the leases of its replicas.
+/// Client of one cluster, with the settings of its replicas' leases.
 #[derive(Debug)]
 struct Cluster {
     client: KubeClient,
     adopt: AdoptionSettings,
-    /// Progress as last printed.
+    /// Progress message that was printed last.
     last_progress: String,
 }
 
@@ -236,7 +236,7 @@ impl Cluster {
         judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
     }
 
-    /// State of each webhook, a line each, and a summary.
+    /// Returns a line with the state of each webhook, and a summary line.
     async fn plan(&self, wanted: &AdoptionScope) -> Result<String, String> {
         let version = self.client.get("/version").await.map_err(with_fix)?;
         let leases = self.leases().await?;
@@ -247,9 +247,11 @@ impl Cluster {
         for seen in self.seen(wanted, &leases).await? {
             let key = seen.standing.key.to_string();
             let against = seen.against().map(ToString::to_string);
-            // The replicas know more: fights, and who does not call it.
+            // The leader also knows of fights, and of replicas that do not call the webhook.
             let from_leader = status.iter().find(|[name, state, reason]| {
-                let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
+                let known = !reason.is_empty()
+                    && !reason.starts_with(NOT_SELECTED_PREFIX)
+                    && !reason.starts_with(RELEASED_PREFIX);
                 *name == key && matches!(&**state, "left" | "giving back") && known
             });
             let old = version_without_conditions(&version)
@@ -284,8 +286,8 @@ impl Cluster {
         Ok(text)
     }
 
-    /// State of webhooks as the leader reports it, a line each, after those that some replicas may not call; `None`
-    /// where there is nothing to report.
+    /// Returns a line for each webhook that some replicas may not call, then the state of each webhook as the leader
+    /// reports it. Returns `None` if there is nothing to report.
     async fn standing(&self) -> Option<String> {
         let leases = self.leases().await.ok()?;
         let mut lines = String::new();
@@ -297,10 +299,10 @@ impl Cluster {
         }
         let leader = leases.iter().find(|lease| lease.is_leader());
         let status = leader.map(Lease::status).unwrap_or_default();
-        // Webhooks that are not selected are left out.
+        // Skip webhooks that are not selected.
         for [key, state, reason] in &status {
             match reason.is_empty() {
-                _ if state == "left" && reason.starts_with(NOT_SELECTED) => {}
+                _ if state == "left" && reason.starts_with(NOT_SELECTED_PREFIX) => {}
                 true => drop(writeln!(lines, "{state:<12}  {key}")),
                 false => drop(writeln!(lines, "{state:<12}  {key}: {reason}")),
             }
@@ -310,7 +312,7 @@ impl Cluster {
             .then(|| format!("\nWEBHOOKS OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
     }
 
-    /// Changes the requests in the leader's lease, where the replicas read them.
+    /// Changes the requests in the leader's lease, from which the replicas read them.
     async fn change_requests(&self, change: impl Fn(&mut AdoptionRequests)) -> Result<(), String> {
         let path = format!("{}/{LEADER_LEASE}", self.adopt.leases());
         for _ in 0..MAX_WRITE_ATTEMPTS {
@@ -335,8 +337,8 @@ impl Cluster {
         Err("the lease of the replicas changes all the time; try again".to_owned())
     }
 
-    /// Waits until every named webhook, or all, has the state that is wanted.
-    async fn wait(&mut self, names: &[String], within: Duration, wanted: State) -> Result<String, String> {
+    /// Waits until every named webhook, or every webhook if none is named, is in the wanted state.
+    async fn wait(&mut self, names: &[String], within: Duration, wanted: TargetState) -> Result<String, String> {
         let began = Instant::now();
         let mut renewed: Option<(String, Instant)> = None;
         let mut leads = false;
@@ -359,8 +361,8 @@ impl Cluster {
                 return Err(format!("there is no webhook configuration {missing} with webhooks in it"));
             }
             let (done, open): (Vec<_>, Vec<_>) =
-                seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
-            if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
+                seen.into_iter().partition(|seen| seen.standing.carries == (wanted == TargetState::Taken));
+            if wanted == TargetState::Released && alone && !open.is_empty() && began.elapsed() < within {
                 let webhooks = counted(open.len(), "webhook");
                 self.report_progress(format!(
                     "no replica with --adopt is alive: removing the condition from {webhooks}"
@@ -376,27 +378,27 @@ impl Cluster {
                 let reported = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| reported.map(|[_, _, reason]| reason.clone()))
             };
-            // Do not wait for webhooks that cannot be taken. One that the leader leaves for a while may still be.
-            let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
+            // Do not wait for webhooks that cannot be taken over. Wait for those that only the leader leaves for now.
+            let waiting = open.iter().filter(|seen| wanted == TargetState::Released || own(seen).is_none()).count();
             let over = began.elapsed() >= within;
-            // For a moment, the leader's report is older than the request.
+            // The leader's report may at first be older than the request.
             let settled = began.elapsed() > Duration::from_secs(5);
             if open.is_empty() || over || settled && (waiting == 0 || alone) {
-                if wanted == State::Released && open.is_empty() {
+                if wanted == TargetState::Released && open.is_empty() {
                     self.await_apiservers(&done, names.is_empty() && alone).await?;
                 }
                 return outcome(&done, &open, (wanted, names.is_empty(), alone), reason);
             }
             self.report_progress(match leader.filter(|_| leads) {
                 Some(leader) => {
-                    let act = if wanted == State::Taken { "take" } else { "give back" };
+                    let act = if wanted == TargetState::Taken { "take" } else { "give back" };
                     format!("waiting for {} to {act} {}", leader.replica(), counted(open.len(), "webhook"))
                 }
                 None => {
                     let longest = humantime::format_duration(LEADER_TIMEOUT);
                     let then = match wanted {
-                        State::Taken => "this command ends",
-                        State::Released => "this command gives back by itself",
+                        TargetState::Taken => "this command ends",
+                        TargetState::Released => "this command gives back by itself",
                     };
                     format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
                 }
@@ -405,17 +407,17 @@ impl Cluster {
         }
     }
 
-    /// Prints on stderr what the command waits for, once.
+    /// Prints on stderr what the command waits for, unless that was printed last.
     fn report_progress(&mut self, what: String) {
         if self.last_progress != what {
-            // A reader that closed our stderr ends nothing.
+            // Ignore a closed stderr.
             let _ = writeln!(io::stderr(), "{what}");
             self.last_progress = what;
         }
     }
 
-    /// Waits until every apiserver knows that it calls the webhooks, and no replica does any more. Then lets our
-    /// registrations be deleted, where no replica does so.
+    /// Waits until every apiserver calls the webhooks again and no replica does. With `alone`, then removes our
+    /// finalizer from our registrations, because no replica is alive to remove it.
     async fn await_apiservers(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
         let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
@@ -436,9 +438,9 @@ impl Cluster {
     }
 }
 
-/// Message about a webhook that carries the condition and may be called by nobody: our registration does not send all that
-/// it wants, or live replicas do not claim it; `None` where neither is so. A replica that has not renewed its lease for long
-/// is not counted; where none is left, the message says so.
+/// Returns a message if the webhook carries the condition and some requests may not reach it: our registration does not
+/// send all requests that it matches, or live replicas do not claim it. Returns `None` otherwise. Replicas whose lease
+/// is older than [`DEAD_REPLICA_AGE`] do not count. If there are no other replicas, the message says so.
 fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
     let SeenWebhook { standing, unsent, objection, .. } = seen;
     if !standing.carries {
@@ -467,7 +469,7 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     Some(format!("it carries the condition {CONDITION}, and {who}"))
 }
 
-fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
+fn is_named(standing: &ReadWebhook, names: &[String]) -> bool {
     let WebhookKey { hook_type, configuration, .. } = &standing.key;
     let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
     names.iter().any(|name| name == configuration || *name == full)
@@ -476,23 +478,23 @@ fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
 fn outcome(
     done: &[SeenWebhook],
     open: &[SeenWebhook],
-    (wanted, all, alone): (State, bool, bool),
+    (wanted, all, alone): (TargetState, bool, bool),
     reason: impl Fn(&SeenWebhook) -> Option<String>,
 ) -> Result<String, String> {
-    let word = if wanted == State::Taken { "taken" } else { "given back" };
+    let word = if wanted == TargetState::Taken { "taken" } else { "given back" };
     let mut text = String::new();
     for seen in done {
         let _ = writeln!(text, "{word}  {}", seen.standing.key);
     }
     let nobody = "no replica that serves with --adopt is alive".to_owned();
     let why = |seen: &SeenWebhook| match reason(seen) {
-        _ if alone && wanted == State::Taken => nobody.clone(),
+        _ if alone && wanted == TargetState::Taken => nobody.clone(),
         Some(why) => why,
         None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
     };
-    // Of all, what cannot be taken is no failure.
+    // With `--all`, webhooks that cannot be taken over are no failure.
     let refused: Vec<_> =
-        open.iter().filter(|seen| !all || wanted == State::Released || reason(seen).is_none()).collect();
+        open.iter().filter(|seen| !all || wanted == TargetState::Released || reason(seen).is_none()).collect();
     if !refused.is_empty() {
         let lines = refused.iter().map(|seen| format!("not {word}: {}: {}", seen.standing.key, why(seen)));
         let lines = lines.take(20).collect::<Vec<_>>().join("\n");
@@ -504,27 +506,27 @@ fn outcome(
     Ok(text)
 }
 
-/// Component that Events name in place of a replica.
-const COMMAND: &str = "gatepost release";
+/// Reporting component of the Events that this command creates.
+const EVENT_COMPONENT: &str = "gatepost release";
 
-/// Age of a lease, by our clock, from which its replica counts as dead. The clocks may differ by some of that.
+/// Age of a lease, by our clock, from which its replica counts as dead. It allows for a difference between the clocks.
 const DEAD_REPLICA_AGE: Duration = Duration::from_secs(60);
 
-/// Was the lease renewed lately, by our clock?
+/// Returns true if the lease is younger than [`DEAD_REPLICA_AGE`] by our clock, or its renewal time is invalid.
 fn is_alive(lease: &Lease, now: SystemTime) -> bool {
     let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
     renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < DEAD_REPLICA_AGE)
 }
 
-/// Takes the conditions off these, whoever has put them there, and writes an Event for each.
+/// Removes our condition from these webhooks, whoever added it, and creates an Event for each.
 ///
 /// # Errors
 /// [`KubeError`] of a write.
 async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), KubeError> {
     for seen in seen {
-        let WebhookStanding { key, uid, .. } = &seen.standing;
+        let ReadWebhook { key, uid, .. } = &seen.standing;
         let path = key.path();
-        // Ours first: what was applied would come back with the next apply.
+        // First withdraw the conditions that we applied: otherwise our next apply would restore the condition.
         let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
         match client.apply_conditions(MANAGER, &path, &nothing).await {
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
@@ -535,8 +537,8 @@ async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), Kube
             Err(KubeError::Refused { code: 404, .. }) => continue,
             Err(error) => return Err(error),
         }
-        let event = event(key, Some(&Reason::Released.to_string()), COMMAND, uid);
-        // The person who runs the command need not have the right to write Events.
+        let event = event(key, Some(&Reason::Released.to_string()), EVENT_COMPONENT, uid);
+        // Ignore errors: the user of this command may not have permission to create Events.
         let _ = client.create(EVENTS_PATH, &event).await;
     }
     Ok(())
@@ -560,7 +562,7 @@ mod tests {
             objection: None,
             unsent: false,
             wanted: Ok(()),
-            asks_authorizer: false,
+            uses_authorizer: false,
             guarded: true,
             in_flight: Duration::ZERO,
         };

@@ -1,4 +1,4 @@
-//! `break-glass`: opens everything, or hooks and initializers by name, for a while.
+//! `break-glass`: skips all hooks and initializers, or named ones, for a bounded time.
 
 mod destination;
 
@@ -28,7 +28,7 @@ What it does:
   configuration, and however old that is. It closes by itself. While it is open, every response has a warning, every
   audit record names it, and the log says so once a minute.
 
-Who may:
+UserFilter may:
   Anybody who may write the configuration: by the permissions of the folder, the role in etcd (readwrite on the prefix),
   or RBAC (create, patch and delete on breakglasses.gatepost.dev). --file counts only where
   `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.
@@ -58,7 +58,7 @@ pub struct BreakGlassCommand {
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
-    /// A hook that is not called, or an initializer that does not act; repeat for more. A name that neither has is refused
+    /// Name of a hook or initializer that is not called; repeat for more. Unknown names are refused
     #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
     hook: Vec<String>,
 
@@ -74,7 +74,7 @@ pub struct BreakGlassCommand {
     #[arg(long, value_name = "NAME", default_value = "break-glass")]
     name: String,
 
-    /// User who opens it [default: the user's name, as the environment has it]
+    /// User who opens it [default: $SUDO_USER, $USER or $LOGNAME]
     #[arg(long, value_name = "TEXT")]
     by: Option<String>,
 
@@ -90,7 +90,7 @@ fn bounded(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Hours, minutes and seconds; a cluster knows no days.
+/// Returns the duration in hours, minutes and seconds. Durations of Kubernetes have no unit for days.
 fn spelled(lasts: Duration) -> String {
     let seconds = lasts.as_secs();
     let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
@@ -99,7 +99,7 @@ fn spelled(lasts: Duration) -> String {
 }
 
 impl BreakGlassCommand {
-    /// Writes the document, or takes it away, and says how it ends.
+    /// Writes the document, or removes it with `--end`, and prints the result.
     pub fn run(self) -> CommandExit {
         let destination = match self.destination.clone().open(&self.name) {
             Ok(destination) => destination,
@@ -126,7 +126,7 @@ impl BreakGlassCommand {
         let missing = self.missing().await;
         match &missing {
             Some(MissingName::Unknown(why)) => return misused("break-glass", why),
-            // An emergency does not wait for an unknown.
+            // A name that cannot be checked is only a warning, as the command is for emergencies.
             Some(MissingName::Doubtful(why)) => drop(complain(&format_args!("warning: {why}"))),
             None => {}
         }
@@ -136,7 +136,7 @@ impl BreakGlassCommand {
         }
     }
 
-    /// The first name that is to be opened and is not there.
+    /// Returns the first name in `--hook` that no hook or initializer has; `None` if all exist.
     async fn missing(&self) -> Option<MissingName> {
         if self.hook.is_empty() {
             return None;
@@ -147,7 +147,7 @@ impl BreakGlassCommand {
         }
     }
 
-    /// The document, opened at `now`.
+    /// Returns the document, opened at `now` in whole seconds.
     fn document(&self, now: SystemTime) -> Value {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let opened = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
@@ -189,12 +189,12 @@ impl BreakGlassCommand {
     }
 }
 
-/// The document as every sidecar will read it, or what is wrong with what was asked for.
+/// Returns the document as every sidecar parses it, or its problems.
 fn checked(document: &Value) -> Result<BreakGlass, String> {
     let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
     if let Err(problems) = gatepost_config::load(&files, &no_file) {
-        // It is no file yet, and nobody knows it by that name.
+        // The file does not exist, so its name would tell the user nothing.
         let output = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
         return Err(problems.into_iter().map(output).collect::<Vec<_>>().join("\n"));
     }
@@ -203,7 +203,7 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
         .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
 }
 
-/// The command that ends what this one has opened, fit to be pasted into a shell.
+/// Returns the shell command that closes what the command line `words` has opened.
 fn end_command(words: impl Iterator<Item = String>) -> String {
     const VALUES: [&str; 4] = ["--for", "--reason", "--hook", "--by"];
     let mut words = words;
@@ -222,7 +222,7 @@ fn end_command(words: impl Iterator<Item = String>) -> String {
     kept.join(" ")
 }
 
-/// As a shell takes it.
+/// Returns the word, quoted for a shell if necessary.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

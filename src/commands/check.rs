@@ -1,11 +1,11 @@
-//! `check`: every problem of a configuration, or what would be in force.
+//! `check`: prints every problem of a configuration, or what would be in force.
 
 use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use gatepost_operator::command::{CommandExit, block_on, counted, finish};
 
 use super::{
-    examine::{Examined, HazardsArg, examine},
+    examine::{Examination, HazardsArg, examine},
     register::against,
 };
 use crate::{
@@ -62,12 +62,12 @@ pub struct Check {
     #[arg(long)]
     connect: bool,
 
-    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send;
-    /// repeat for that of mutating hooks
+    /// Registration to compare with, as `gatepost register` prints it: print requests that hooks want and it does not
+    /// send; repeat for the registration of mutating hooks
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
 
-    /// Take conditions that ask `authorizer`: serve will have a cluster to ask, by --namespaces-from or --source
+    /// Accept conditions that use `authorizer`: serve will query a cluster, by --namespaces-from or --source
     /// kubernetes
     #[arg(long)]
     authorizer: bool,
@@ -86,7 +86,7 @@ impl Check {
     fn report(&self) -> Result<(String, CommandExit), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
-        let Examined { mut report, mut exit, candidate } =
+        let Examination { mut report, mut exit, candidate } =
             examine(&self.path, self.hazards.into(), known).map_err(|error| error.to_string())?;
         let Some(candidate) = candidate else { return Ok((report, exit)) };
         let mut then = |(more, good): (String, bool)| {
@@ -103,13 +103,13 @@ impl Check {
     }
 }
 
-/// Bound on all trials together. Each takes two seconds at the most, sixteen at once.
+/// Timeout of all trials together. Each trial takes at most two seconds, and sixteen run at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Report on each hook, and whether all would enter rotation.
+/// Probes each hook once. Returns a report, and true if all hooks would enter rotation.
 ///
 /// # Errors
-/// The operating system gives us no event queue.
+/// A message, if the operating system provides no event queue.
 fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
     let tried = block_on(trial(candidate, CONNECT_TIMEOUT))?;
     let hooks = &candidate.snapshot.hooks;
@@ -118,8 +118,9 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
         // Writing to a String cannot fail.
         let _ = match tried {
             TrialResult::Passed(took, posted) => {
-                let how =
-                    posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
+                let how = posted
+                    .as_ref()
+                    .map_or_else(|| passed_probe(hook).to_owned(), |path| format!("answered POST {path}"));
                 writeln!(output, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
             }
             TrialResult::Failed(failure) => {
@@ -143,15 +144,15 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
     Ok((output, passed == hooks.len()))
 }
 
-/// Description of the probe of a hook that was posted nothing.
-fn asked(hook: &Hook) -> &'static str {
+/// Returns a description of a passed probe that sent no review.
+fn passed_probe(hook: &Hook) -> &'static str {
     match &hook.protocol {
         Protocol::Grpc => "answered",
         Protocol::Http { .. } => "connected, and sent nothing: it does not declare sideEffects: None or NoneOnDryRun",
     }
 }
 
-/// Advice about a step that failed.
+/// Returns advice about the step at which a probe failed.
 fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
     let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
     match failure.step {

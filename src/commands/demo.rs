@@ -1,6 +1,6 @@
-//! `demo`: a sidecar and hooks in this process, real reviews, a swap, a death, and an ending.
+//! `demo`: runs a sidecar and hooks in this process, sends reviews, swaps the configuration, and kills hooks.
 //!
-//! It asserts its own story: any other course ends it with a failure, so that it is a test as well.
+//! The demo checks its results and fails if one is unexpected, so that it is also a test.
 
 mod hooks;
 mod initializers;
@@ -13,8 +13,8 @@ use gatepost_operator::command::{CommandExit, complain, counted};
 
 use self::{
     hooks::{
-        AUDIT_ALL, DOMAIN, FIRST, Hook, Hooks, NO_BALANCER, NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, SECOND, SLOW,
-        WARN_NO_LIMITS, Way,
+        AUDIT_ALL, DOMAIN, FIRST, Hook, HookTransport, Hooks, NO_BALANCER, NO_LATEST, NO_PRIVILEGED, OWNER_LABEL,
+        SECOND, SLOW, WARN_NO_LIMITS,
     },
     stage::{
         BAD, Crowd, Folder, GOOD, HookCall, MAX_WAIT, READ_INTERVAL, Record, Records, Stage, ensure, field, fields,
@@ -31,13 +31,13 @@ use gatepost_wire::{
     review_json::from_file,
 };
 
-/// Prefix of annotations of hooks that failed open.
+/// Prefix of the keys of annotations that name hooks which failed open.
 const FAILED_OPEN: &str = "failed-open.";
-/// Prefix of annotations of hooks that are still being probed.
+/// Prefix of the keys of annotations that name hooks which are still being probed.
 const PROBING: &str = "probing.";
-/// Answers of the crowd that show that nothing was disturbed.
+/// Number of the crowd's answers that show that nothing was disturbed.
 const CROWD_ANSWERS: usize = 200;
-/// Size of the big ConfigMap in bytes.
+/// Size of the big ConfigMap, in bytes.
 const BIG_OBJECT_BYTES: usize = 500 << 10;
 
 const EXAMPLES: &str = "\
@@ -57,9 +57,9 @@ Exit codes:
 ///
 /// Needs nothing else on the machine. Starts a sidecar and six hooks on free ports of 127.0.0.1 and unix sockets, with
 /// fresh certificates and a configuration in a temporary folder. Sends it reviews as a kube-apiserver would, and shows
-/// for each the verdict, which hooks were asked, where the time went, and how many object bytes were copied. Then it
+/// for each the verdict, which hooks were called, where the time went, and how many object bytes were copied. Then it
 /// swaps the configuration, kills hooks and brings them back, and writes an invalid configuration, all while reviews
-/// are being asked. It ends by itself after a few seconds, and leaves nothing behind.
+/// are being sent. It ends by itself after a few seconds, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Demo {
@@ -73,7 +73,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Plays it.
+    /// Runs the demo.
     pub fn run(&self) -> CommandExit {
         match if self.initializers { initializers::perform(self.stay) } else { perform() } {
             Ok(()) => CommandExit::Good,
@@ -100,7 +100,7 @@ fn perform() -> Result<(), String> {
         story.introduce();
         let (pod, service) = (example!("pod-create.json"), example!("service-create.json"));
         let (pod_latest, config_map) = (example!("pod-create-latest.json"), example!("configmap-create.json"));
-        // Connections are made by being used; what is measured below is warm.
+        // Open the connections first, so that the measurements below do not include connecting.
         for review in [&pod, &example!("deployment-update.json"), &service] {
             story.ask(review).await?;
         }
@@ -112,7 +112,7 @@ fn perform() -> Result<(), String> {
     })
 }
 
-/// The same ConfigMap with much more data.
+/// Returns the review with a ConfigMap of [`BIG_OBJECT_BYTES`].
 fn big(config_map: &AdmissionReview) -> AdmissionReview {
     let mut review = config_map.clone();
     let head =
@@ -127,7 +127,7 @@ fn big(config_map: &AdmissionReview) -> AdmissionReview {
     review
 }
 
-/// `CREATE pods shop/basket-debug`
+/// Returns a title such as `CREATE pods shop/basket-debug`.
 fn title(request: &AdmissionRequest) -> String {
     let resource = request.resource.clone().unwrap_or_default();
     let dot = if resource.group().is_empty() { "" } else { "." };
@@ -143,13 +143,13 @@ fn short(name: &str) -> &str {
     name.strip_suffix(DOMAIN).unwrap_or(name)
 }
 
-/// A response, and its audit record.
-struct Reviewed {
+/// Response of a review, and its audit record.
+struct ReviewResult {
     response: AdmissionResponse,
     record: Record,
 }
 
-impl Reviewed {
+impl ReviewResult {
     fn code(&self) -> i32 {
         status(&self.response).0
     }
@@ -158,7 +158,7 @@ impl Reviewed {
         status(&self.response).1
     }
 
-    /// Is the review allowed, with that hook named by an annotation with this prefix?
+    /// Returns true if the review is allowed and an annotation with this prefix names the hook.
     fn is_allowed_without(&self, hook: &Hook, prefix: &str) -> bool {
         let mut annotations = self.response.audit_annotations.iter();
         self.response.allowed() && annotations.any(|(key, name)| key.starts_with(prefix) && short(name) == hook.name)
@@ -173,7 +173,7 @@ struct Story<'a, 'f> {
     stage: &'a Stage,
     hooks: &'a mut Hooks<'f>,
     records: Records,
-    /// Durations of the reviews as their callers saw them.
+    /// Durations of the reviews, measured by their callers.
     took: Vec<Duration>,
     rejected: usize,
     object_bytes: usize,
@@ -187,36 +187,36 @@ impl Story<'_, '_> {
         field("sidecar", format!("gRPC on {}, admin pages on {}", addresses.tcp, addresses.admin));
         field("config", self.hooks.folder.config().display().to_string());
         field("", format!("read every {READ_INTERVAL:?} here, so that nobody waits; every second by serve"));
-        let lines = FIRST.map(|Hook { name, way, failure_policy, timeout, rule: [operations, _, resources] }| {
-            let way = match way {
-                Way::MutualTls => "mutual TLS",
-                Way::Plaintext => "plaintext",
-                Way::UnixSocket => "unix socket",
+        let lines = FIRST.map(|Hook { name, transport, failure_policy, timeout, rule: [operations, _, resources] }| {
+            let transport = match transport {
+                HookTransport::MutualTls => "mutual TLS",
+                HookTransport::Plaintext => "plaintext",
+                HookTransport::UnixSocket => "unix socket",
             };
             let rule = format!("{operations} of {resources}").replace('"', "");
-            format!("{name:<18}{way:<13}{failure_policy:<8}{timeout:<6}{rule}")
+            format!("{name:<18}{transport:<13}{failure_policy:<8}{timeout:<6}{rule}")
         });
         fields("hooks", lines);
     }
 
-    /// Asks, without showing it.
-    async fn ask(&mut self, review: &AdmissionReview) -> Result<(Reviewed, Duration), String> {
+    /// Sends a review without printing. Returns its result and its duration.
+    async fn ask(&mut self, review: &AdmissionReview) -> Result<(ReviewResult, Duration), String> {
         self.object_bytes += review.request.as_ref().map_or(0, object_bytes);
         let (response, took) = self.stage.ask(Method::Review, review).await?;
         self.rejected += usize::from(!response.allowed());
         let record = self.records.of(response.uid()).await?;
-        Ok((Reviewed { response, record }, took))
+        Ok((ReviewResult { response, record }, took))
     }
 
-    /// Asks, and shows everything about it.
-    async fn show(&mut self, review: &AdmissionReview) -> Result<Reviewed, String> {
+    /// Sends a review and prints everything about it.
+    async fn show(&mut self, review: &AdmissionReview) -> Result<ReviewResult, String> {
         let metrics = &self.stage.sidecar.metrics;
         let before = metrics.copied_bytes();
         let (reviewed, took) = self.ask(review).await?;
         let copied = (metrics.copied_bytes() - before) as usize;
         self.took.push(took);
         let Some(request) = &review.request else { return Ok(reviewed) };
-        let (bytes, Reviewed { response, record }) = (object_bytes(request), &reviewed);
+        let (bytes, ReviewResult { response, record }) = (object_bytes(request), &reviewed);
         let (colour, word) = match (response.allowed(), reviewed.code()) {
             (true, _) => (GOOD, "ALLOWED"),
             (false, 403) => (BAD, "DENIED"),
@@ -229,7 +229,7 @@ impl Story<'_, '_> {
         for warning in &response.warnings {
             field("warning", warning);
         }
-        // The revision that decided stands in each, and says nothing that the story does not.
+        // Skip the revision, which is in every response.
         for (key, value) in response.audit_annotations.iter().filter(|(key, _)| *key != REVISION) {
             field("noted", format!("{key}: {value}").replace(DOMAIN, ""));
         }
@@ -248,20 +248,20 @@ impl Story<'_, '_> {
         self.stage.sidecar.current.load().number
     }
 
-    /// The hook's state; `None` if it is not in force.
+    /// Returns the hook's state; `None` if the hook is not in force.
     fn live(&self, hook: &Hook) -> Option<LiveHook> {
         let generation = self.stage.sidecar.current.load();
         generation.hooks.iter().find(|live| short(&live.hook.name) == hook.name).cloned()
     }
 
-    /// Counts the reviews of a crowd.
-    fn crowded(&mut self, review: &AdmissionReview, took: Vec<Duration>) {
+    /// Adds the reviews of a crowd to the totals.
+    fn count_crowd(&mut self, review: &AdmissionReview, took: Vec<Duration>) {
         self.stage.sent.update(|sent| sent + took.len());
         self.object_bytes += review.request.as_ref().map_or(0, object_bytes) * took.len();
         self.took.extend(took);
     }
 
-    /// One review at a time.
+    /// Sends reviews one at a time.
     async fn review(
         &mut self,
         pod: &AdmissionReview,
@@ -287,7 +287,7 @@ impl Story<'_, '_> {
         ensure(ignored, || format!("the slow hook should have been ignored: {}", reviewed.message()))
     }
 
-    /// One hook goes and another comes, while a crowd asks.
+    /// Removes one hook and adds another while a crowd sends reviews.
     async fn swap(&mut self, pod: &AdmissionReview, service: &AdmissionReview) -> Result<(), String> {
         heading("The configuration is swapped while two callers ask about Pods");
         line("");
@@ -305,11 +305,11 @@ impl Story<'_, '_> {
         })
         .await?;
         ensure(self.live(&SLOW).is_none(), || "the removed hook is still in force".to_owned())?;
-        // Taken in is one generation, each change of a hook's state is another.
+        // The new configuration is one generation, and each change of a hook's state is another.
         let second = self.generation();
         field("written", format!("hooks.yaml without {}, with {name}", SLOW.name));
         field("swapped", format!("generation {first} -> {second}: {} is gone, {name} is Probing", SLOW.name));
-        // The path of a socket in a temporary folder is of no use to a reader.
+        // Do not print the path of the socket: it is in a temporary folder.
         let why = why.replace(&self.hooks.folder.0.display().to_string(), "").replace(" /", " ");
         field("waits", format!("{name} does not run yet: {why}"));
         let reviewed = self.show(service).await?;
@@ -329,7 +329,7 @@ impl Story<'_, '_> {
         crowd.answers(CROWD_ANSWERS / 4).await?;
         let took = crowd.end().await?;
         let (count, p50) = (grouped(took.len()), median(&took));
-        self.crowded(pod, took);
+        self.count_crowd(pod, took);
         self.records.all(self.stage.sent.get()).await?;
         let decided = [first, third].iter().all(|number| self.records.by_generation.contains_key(number));
         ensure(decided, || "a generation decided nothing".to_owned())?;
@@ -339,7 +339,7 @@ impl Story<'_, '_> {
         Ok(())
     }
 
-    /// Two hooks die and come back, while a crowd asks about something else.
+    /// Kills two hooks and starts them again, while a crowd sends reviews that they do not match.
     async fn kill(&mut self, pod: &AdmissionReview, config_map: &AdmissionReview) -> Result<(), String> {
         heading("Two hooks are killed while two callers ask about ConfigMaps");
         let crowd = Crowd::start(&self.stage.endpoint, config_map)?;
@@ -364,7 +364,7 @@ impl Story<'_, '_> {
         let count = grouped(took.len());
         let reviews = format!("{count} reviews that do not concern the dead");
         field("crowd", format!("{reviews}: all allowed, p50 {was} before, {is} meanwhile"));
-        self.crowded(config_map, took);
+        self.count_crowd(config_map, took);
 
         self.hooks.start(&WARN_NO_LIMITS)?;
         self.hooks.start(&NO_PRIVILEGED)?;
@@ -380,14 +380,14 @@ impl Story<'_, '_> {
         Ok(())
     }
 
-    async fn kill_one(&mut self, hook: &Hook, pod: &AdmissionReview) -> Result<Reviewed, String> {
+    async fn kill_one(&mut self, hook: &Hook, pod: &AdmissionReview) -> Result<ReviewResult, String> {
         self.hooks.kill(hook);
         line("");
         field("killed", format!("{} (failurePolicy {})", hook.name, hook.failure_policy));
         self.show(pod).await
     }
 
-    /// An invalid configuration changes nothing but what is reported.
+    /// Writes an invalid configuration, which is reported and changes nothing else.
     async fn spoil(&mut self, pod_latest: &AdmissionReview) -> Result<(), String> {
         heading("An invalid configuration is written");
         line("");
@@ -439,7 +439,7 @@ impl Story<'_, '_> {
     }
 }
 
-/// How a hook's call ended, and after what time.
+/// Returns a line with the hook, the duration and the outcome of a call.
 fn outcome(call: &HookCall) -> String {
     let failure = match call.failure.as_deref() {
         Some("timeout") => "no answer in time",
@@ -458,7 +458,7 @@ fn outcome(call: &HookCall) -> String {
     format!("{:<18}{:>8}  {how}", short(&call.hook), millis(Duration::from_micros(call.took_us)))
 }
 
-/// Breakdown of the time.
+/// Returns the duration of a review and its parts.
 fn time(record: &Record, took: Duration) -> String {
     let decided = Duration::from_micros(record.took_us);
     let ended = record.hooks.iter().filter(|call| call.outcome != "cancelled");

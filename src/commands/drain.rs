@@ -1,4 +1,4 @@
-//! `drain`: may a hook's endpoint, or an initializer's processes, be switched off?
+//! `drain`: waits until no replica calls a hook or an initializer that was removed.
 
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ Exit codes:
 /// Wait until no replica calls a hook or an initializer that was removed
 ///
 /// A hook or initializer that was removed from the configuration gets no new reviews, but reviews that began before may
-/// still call it. This waits until every live replica, with a fresh configuration, has neither it nor such a review.
+/// still call it. This command waits until every live replica has a fresh configuration without it, and no such review.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Drain {
-    /// Its name, its id, or an endpoint as /configz writes it
+    /// Name or id of the hook or initializer, or an endpoint as /configz shows it
     #[arg(value_name = "HOOK", value_parser = NonEmptyStringValueParser::new())]
     hook: String,
 
@@ -47,7 +47,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Asks until it is gone, and prints the result.
+    /// Reads the replicas' reports until no replica calls it, and prints the result.
     pub fn run(self) -> CommandExit {
         if let Some(why) = self.replicas.misuse() {
             return misused("drain", &why);

@@ -1,4 +1,4 @@
-//! Examination: a configuration as a sidecar would take it, with every problem, hazard and note.
+//! Examination: checks a configuration as a sidecar does, and reports every problem, hazard and note.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::SystemTime};
 
@@ -14,11 +14,11 @@ use crate::{
 use gatepost_api::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects};
 use gatepost_config::{
     Snapshot,
-    hazards::{Concerned, Finding, Remedy, Severity},
+    hazards::{AffectedHook, Finding, Remedy, Severity},
 };
-use gatepost_tls::expiry::{self, SOON};
+use gatepost_tls::expiry::{self, EXPIRY_WARNING_THRESHOLD};
 
-/// `--hazards`.
+/// Value of `--hazards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HazardsArg {
     /// Print them.
@@ -39,21 +39,21 @@ impl From<HazardsArg> for OnHazard {
     }
 }
 
-/// Result of the command: its text, its exit, and the configuration that would be in force.
-pub(super) struct Examined {
+/// Report on a configuration, and the exit status of the command.
+pub(super) struct Examination {
     pub(super) report: String,
     pub(super) exit: CommandExit,
-    /// Nothing where there are problems.
+    /// Configuration that would be in force; `None` if there are problems.
     pub(super) candidate: Option<Candidate>,
 }
 
-/// Looks at the configuration at `path`, as a sidecar would that has nothing but this in its cache.
+/// Checks the configuration at `path`, as a sidecar with this cache does.
 ///
 /// # Errors
-/// When it cannot be read.
-pub(super) fn examine(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examined, ReadError> {
+/// [`ReadError`] if the configuration cannot be read.
+pub(super) fn examine(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examination, ReadError> {
     let contents = FileSource::new(path).read(READ_TIMEOUT)?;
-    // Hazards that are denied are printed like those that are not, for their patches; only the end differs.
+    // `Deny` prints what `Warn` prints, because of the patches. Only the exit status differs.
     let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
     Ok(match known.candidate(&contents, looked, None) {
         Ok(candidate) => {
@@ -65,7 +65,7 @@ pub(super) fn examine(path: &Path, on_hazard: OnHazard, mut known: CandidateCach
             let report = summary(contents.files.len(), &candidate.snapshot) + &hazards(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
             let exit = if bad && on_hazard == OnHazard::Deny { CommandExit::Failed } else { CommandExit::Good };
-            Examined { report, exit, candidate: Some(candidate) }
+            Examination { report, exit, candidate: Some(candidate) }
         }
         Err(problems) => {
             let mut report = String::new();
@@ -73,7 +73,7 @@ pub(super) fn examine(path: &Path, on_hazard: OnHazard, mut known: CandidateCach
                 let _ = writeln!(report, "{problem}");
             }
             let _ = writeln!(report, "{}", counted(problems.len(), "problem"));
-            Examined { report, exit: CommandExit::Failed, candidate: None }
+            Examination { report, exit: CommandExit::Failed, candidate: None }
         }
     })
 }
@@ -135,14 +135,14 @@ fn line(hook: &Hook) -> String {
     format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
 }
 
-/// Findings about the certificates in these hooks' entries.
+/// Returns findings about certificates in the hooks' entries that have expired or soon will.
 fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, hook) in (0..).zip(&snapshot.hooks) {
         let Some(origin) = snapshot.origin(index) else { continue };
         let concerned = || {
             let (name, id) = (hook.name.to_string(), hook.id.to_string());
-            Concerned {
+            AffectedHook {
                 hook: name,
                 id,
                 file: origin.file.clone(),
@@ -152,7 +152,8 @@ fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
             }
         };
         let closed = origin.declared_policy != FailurePolicy::Ignore;
-        let problems = [authority_fault(hook, now, closed), own_fault(hook, now, closed)].into_iter().flatten();
+        let problems =
+            [authority_fault(hook, now, closed), client_certificate_fault(hook, now, closed)].into_iter().flatten();
         findings.extend(problems.map(|(rule, severity, [what, why, fix])| Finding {
             rule,
             severity,
@@ -167,7 +168,7 @@ fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
     findings
 }
 
-/// Rule, severity; what, why and the fix.
+/// Rule, severity, and three texts of a [`Finding`]: what, why and the fix.
 type RuleFinding = (&'static str, Severity, [String; 3]);
 
 fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
@@ -180,9 +181,9 @@ fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFin
     if ended == many {
         let what = format!("the authority in hook {name:?}'s clientConfig expired on {}", day(last));
         let why = "so certificates that it signed are not accepted, and every call fails".to_owned();
-        return Some(("authority-ended", worth(closed), [what, why, renew]));
+        return Some(("authority-ended", expiry_severity(closed), [what, why, renew]));
     }
-    if last <= now + SOON {
+    if last <= now + EXPIRY_WARNING_THRESHOLD {
         let what = format!("the authority in hook {name:?}'s clientConfig expires on {}", day(last));
         let why = "and from then on certificates that it signed are not accepted, and every call fails".to_owned();
         return Some(("authority-ends-soon", Severity::Gap, [what, why, renew]));
@@ -196,8 +197,8 @@ fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFin
     })
 }
 
-/// Our own certificate for the hook.
-fn own_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+/// Returns a finding if our client certificate for the hook has expired or soon will.
+fn client_certificate_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
     let end = expiry::of_client_certificate(hook)?;
     let name = &hook.name;
     let fix = "renew it in the file that clientCertificateFile names".to_owned();
@@ -205,9 +206,9 @@ fn own_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> 
         end if end <= now => {
             let what = format!("our certificate for hook {name:?} expired on {}", day(end));
             let why = "so the hook rejects it, and every call fails".to_owned();
-            Some(("client-certificate-ended", worth(closed), [what, why, fix]))
+            Some(("client-certificate-ended", expiry_severity(closed), [what, why, fix]))
         }
-        end if end <= now + SOON => {
+        end if end <= now + EXPIRY_WARNING_THRESHOLD => {
             let what = format!("our certificate for hook {name:?} expires on {}", day(end));
             let why = "and from then on the hook rejects it, and every call fails".to_owned();
             Some(("client-certificate-ends-soon", Severity::Gap, [what, why, fix]))
@@ -216,7 +217,7 @@ fn own_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> 
     }
 }
 
-fn worth(closed: bool) -> Severity {
+fn expiry_severity(closed: bool) -> Severity {
     if closed { Severity::Danger } else { Severity::Gap }
 }
 
@@ -224,11 +225,12 @@ fn day(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()
 }
 
-/// Price of a patch, as a comment in it.
-const DROPS: &str = "# with this it sees nothing outside of namespaces any more: add a rule with scope Cluster for each \
-                     resource there that it should go on seeing (such as clusterroles)";
+/// Comment above a patch that makes a hook miss cluster-scoped resources.
+const SCOPE_NOTE: &str = "# with this it sees nothing outside of namespaces any more: add a rule with scope Cluster for \
+                          each resource there that it should go on seeing (such as clusterroles)";
 
-/// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
+/// Returns a text with all findings, followed by one patch for each hook that fixes all of its findings. Returns an
+/// empty text if there are no findings.
 fn hazards(findings: &[Finding]) -> String {
     let mut output = String::new();
     if findings.is_empty() {
@@ -238,7 +240,7 @@ fn hazards(findings: &[Finding]) -> String {
         .map(|(severity, noun)| (findings.iter().filter(|finding| finding.severity == severity).count(), noun));
     let numbers: Vec<_> = numbers.into_iter().filter(|(n, _)| *n > 0).map(|(n, noun)| counted(n, noun)).collect();
     let _ = writeln!(output, "\nhazards: {}", numbers.join(", "));
-    let mut patched: BTreeMap<(&str, &str), &Concerned> = BTreeMap::new();
+    let mut patched: BTreeMap<(&str, &str), &AffectedHook> = BTreeMap::new();
     for finding in findings {
         let _ = writeln!(output, "\n{} {}", finding.severity.as_str(), finding.rule);
         for concerned in &finding.hooks {
@@ -251,11 +253,11 @@ fn hazards(findings: &[Finding]) -> String {
         }
     }
     for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
-        let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+        let AffectedHook { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
         let noun = if id.is_empty() { "initializer" } else { "hook" };
         let _ = writeln!(output, "\nto repair {noun} {hook:?}, merge this into its entry ({file}: {path}):");
         if *drops_cluster_scoped {
-            let _ = writeln!(output, "  {DROPS}");
+            let _ = writeln!(output, "  {SCOPE_NOTE}");
         }
         for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
             let _ = writeln!(output, "  {line}");

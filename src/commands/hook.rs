@@ -1,4 +1,4 @@
-//! `hook`: a ready gRPC hook, for trials.
+//! `hook`: runs a gRPC hook for trials.
 
 use std::{
     fmt,
@@ -102,7 +102,7 @@ impl HookArgs {
                 Some(path) => HookListener::unix(&path)?,
                 None => HookListener::tcp(self.listen, tls)?,
             };
-            // Where stdout is closed nobody wants to know.
+            // Ignore a closed stdout.
             let _ = writeln!(std::io::stdout(), "listening {}", listener.url());
             let stop = async {
                 // Without a signal handler the hook runs until it is killed.
@@ -127,7 +127,7 @@ impl HookArgs {
     }
 }
 
-/// A condition on a review, as it is written: `always` or `PLACE=VALUE`.
+/// Condition on a review, as written: `always` or `PLACE=VALUE`.
 #[derive(Clone, Debug)]
 struct DenyIf(String);
 
@@ -155,8 +155,8 @@ impl fmt::Display for DenyIf {
 }
 
 impl DenyIf {
-    /// Does the request meet it? A place that does not exist counts as the empty text; an object that is not JSON has
-    /// no places.
+    /// Returns true if the request meets the condition. The value of a place that does not exist is empty. An object
+    /// that is not JSON has no places.
     fn met_by(&self, request: &AdmissionRequest) -> bool {
         let Some((place, pattern)) = self.0.split_once('=') else { return true };
         if !place.starts_with('/') {
@@ -173,7 +173,7 @@ impl DenyIf {
     }
 }
 
-/// Value of a field of the review; `None` if there is no such field.
+/// Returns the value of a field of the review; `None` if there is no such field.
 fn field<'a>(request: &'a AdmissionRequest, name: &str) -> Option<&'a str> {
     let resource = request.resource.as_ref();
     let value = match name {
@@ -190,7 +190,7 @@ fn field<'a>(request: &'a AdmissionRequest, name: &str) -> Option<&'a str> {
     Some(value.unwrap_or_default())
 }
 
-/// Matches a text by a pattern in which `*` at either end stands for anything.
+/// Returns true if the pattern matches the value. `*` at either end of the pattern matches any text.
 fn matches(pattern: &str, value: &str) -> bool {
     let (open_start, text) = pattern.strip_prefix('*').map_or((false, pattern), |text| (true, text));
     let (open_end, text) = text.strip_suffix('*').map_or((false, text), |text| (true, text));
@@ -223,7 +223,7 @@ impl Service {
         Self { behaviour, calls: AtomicU64::new(0) }
     }
 
-    /// Evenly spread: the n-th call fails when the share of n steps over a whole number.
+    /// Returns true if call `n` must fail: the sum of the rate passes a whole number, which spreads failures evenly.
     fn fails(&self, n: u64) -> bool {
         let due = |n: u64| (n as f64 * self.behaviour.fail_rate + 1e-9).floor();
         due(n + 1) > due(n)
@@ -266,7 +266,7 @@ impl Service {
 }
 
 fn log_line(what: &str) {
-    // Where stderr is closed nobody wants to know.
+    // Ignore a closed stderr.
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 

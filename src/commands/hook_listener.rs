@@ -1,4 +1,4 @@
-//! HookListener: listener of a hook of ours, and the connections that it accepts.
+//! HookListener: listener of a hook in this process, and the connections that it accepts.
 
 use std::{
     convert::Infallible,
@@ -28,20 +28,20 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use gatepost_tls::ServerConfig;
 
-/// Bound on a caller's TLS handshake.
+/// Timeout of a caller's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listener of a hook: TCP, TCP with TLS, or a unix socket.
 #[derive(Debug)]
 pub(crate) enum HookListener {
-    /// TCP, with TLS where there is a configuration for it.
+    /// TCP, with TLS if there is a configuration for TLS.
     Tcp(TcpListener, Option<Arc<ServerConfig>>),
     /// A unix socket at this path.
     Unix(UnixListener, PathBuf),
 }
 
 impl HookListener {
-    /// Binds a TCP address; port 0 takes a free one.
+    /// Binds a TCP address. Port 0 selects a free port.
     pub(crate) fn tcp(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let listen = || {
             let listener = std::net::TcpListener::bind(address)?;
@@ -52,13 +52,13 @@ impl HookListener {
         Ok(Self::Tcp(listen().map_err(named)?, tls))
     }
 
-    /// Binds a unix socket. A file in its place is left alone, and is an error.
+    /// Binds a unix socket. Fails if the path exists, and does not remove the existing file.
     pub(crate) fn unix(path: &Path) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         Ok(Self::Unix(UnixListener::bind(path).map_err(named)?, path.to_owned()))
     }
 
-    /// As a configuration's `clientConfig.url` has it.
+    /// Returns the URL of the hook for `clientConfig.url` in a configuration.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Tcp(listener, tls) => {
@@ -71,7 +71,7 @@ impl HookListener {
         }
     }
 
-    /// Address of the listener, with the port it got; `None` for a unix socket.
+    /// Returns the address of the listener with its actual port; `None` for a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().ok(),
@@ -79,7 +79,7 @@ impl HookListener {
         }
     }
 
-    /// Serves gRPC over HTTP/2 to whoever comes, until `stop`; calls under way then end with the process.
+    /// Serves gRPC over HTTP/2 until `stop` completes. Open connections are then served until the runtime is dropped.
     pub(crate) async fn serve<F, B>(
         self,
         answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -97,14 +97,14 @@ impl HookListener {
                 () = &mut stop => return,
             };
             let Ok(accepted) = accepted else {
-                // Out of file descriptors, or a caller that left while it waited: others may still come.
+                // There are no free file descriptors, or the caller has disconnected: accept further callers.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             };
             let answer = answer.clone();
             tokio::spawn(async move {
-                let Some(caller) = accepted.shake().await else { return };
-                // A connection that breaks concerns its caller, who sees it.
+                let Some(caller) = accepted.finish_handshake().await else { return };
+                // The caller of a broken connection sees the error.
                 let _ = http2::Builder::new(TokioExecutor::new())
                     .initial_stream_window_size(2 << 20)
                     .initial_connection_window_size(8 << 20)
@@ -115,30 +115,30 @@ impl HookListener {
         }
     }
 
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<PendingSocket> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(match tls {
-                    Some(config) => Accepted::Tls(stream, TlsAcceptor::from(Arc::clone(config))),
-                    None => Accepted::Done(CallerSocket::Tcp(stream)),
+                    Some(config) => PendingSocket::Tls(stream, TlsAcceptor::from(Arc::clone(config))),
+                    None => PendingSocket::Ready(CallerSocket::Tcp(stream)),
                 })
             }
-            Self::Unix(listener, _) => Ok(Accepted::Done(CallerSocket::Unix(listener.accept().await?.0))),
+            Self::Unix(listener, _) => Ok(PendingSocket::Ready(CallerSocket::Unix(listener.accept().await?.0))),
         }
     }
 }
 
-enum Accepted {
-    Done(CallerSocket),
+enum PendingSocket {
+    Ready(CallerSocket),
     Tls(TcpStream, TlsAcceptor),
 }
 
-impl Accepted {
-    async fn shake(self) -> Option<CallerSocket> {
+impl PendingSocket {
+    async fn finish_handshake(self) -> Option<CallerSocket> {
         match self {
-            Self::Done(caller) => Some(caller),
+            Self::Ready(caller) => Some(caller),
             Self::Tls(stream, acceptor) => {
                 let shaken = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?;
                 shaken.ok().map(|stream| CallerSocket::Tls(Box::new(stream)))

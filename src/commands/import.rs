@@ -1,4 +1,4 @@
-//! `import`: the webhooks of a cluster as a configuration of ours.
+//! `import`: copies the webhooks of a cluster into a configuration of ours.
 
 mod object;
 
@@ -77,7 +77,7 @@ const MUTATING: &[HookType] = &[HookType::Mutating];
 const ALL: &[HookType] = &[HookType::Validating, HookType::Mutating];
 
 impl Import {
-    /// Copies, checks and prints the result.
+    /// Copies the webhooks, checks the folder, and prints the result.
     pub fn run(self) -> CommandExit {
         finish(self.import())
     }
@@ -91,14 +91,14 @@ impl Import {
             let wanted = self.kind.contains(&hook_type);
             let list = match list {
                 Ok(list) => list,
-                // A kind that is not asked for need not be readable.
+                // A kind that `--kind` does not select need not be readable.
                 Err(_) if !wanted => continue,
                 Err(error) => return Err(with_fix(error)),
             };
             let number = counted(list.items.len(), hook_type.kind());
             let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
             if !wanted {
-                report.push_str(&not_asked_for(hook_type, list.items));
+                report.push_str(&unselected_line(hook_type, list.items));
                 continue;
             }
             for item in list.items {
@@ -114,13 +114,13 @@ impl Import {
         self.write(objects, &own, report)
     }
 
-    /// Writes each object where it belongs, and checks what is to be served.
+    /// Writes each object to its file, and checks the folder if it has objects that can be served.
     fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, CommandExit), String> {
         let judged: Vec<(Object, Fate)> =
             objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
         let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
         let files = files.collect::<Result<Vec<_>, String>>()?;
-        // Where an object was written to before it could be served, or while it still could.
+        // Files of earlier imports, when the object could not be served and now can, or the reverse.
         let stale: Vec<PathBuf> = judged.iter().map(|(object, fate)| fate.other_path(object)).collect();
         let fates = write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
         for ((file, _), fate) in files.iter().zip(fates) {
@@ -146,7 +146,7 @@ impl Import {
         Ok((report, exit))
     }
 
-    /// Check of the folder as it is now, with whatever else is in it.
+    /// Checks the folder with all files in it, including those that were not imported.
     fn check(&self, report: &mut String) -> Result<CommandExit, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(true);
@@ -156,8 +156,8 @@ impl Import {
     }
 }
 
-/// A line about the objects of a kind that are not copied; Gatepost's own registration is none of them.
-fn not_asked_for(hook_type: HookType, items: Vec<serde_json::Value>) -> String {
+/// Returns a line about the objects of a kind that `--kind` does not select, without Gatepost's own registration.
+fn unselected_line(hook_type: HookType, items: Vec<serde_json::Value>) -> String {
     let objects = items.into_iter().filter_map(|item| Object::new(hook_type, item).ok());
     let names: Vec<_> = objects.filter(|object| !object.is_our_own()).map(|object| object.name).collect();
     if names.is_empty() {
@@ -169,7 +169,7 @@ fn not_asked_for(hook_type: HookType, items: Vec<serde_json::Value>) -> String {
     )
 }
 
-/// Both kinds: what is not asked for is named.
+/// Lists the objects of both kinds, because the report names objects of a kind that `--kind` does not select.
 async fn read(access: &KubeAccess) -> Result<(String, Vec<(HookType, Result<List, KubeError>)>), KubeError> {
     let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
@@ -188,7 +188,7 @@ enum WriteResult {
     Unchanged,
 }
 
-/// Reason why nothing was written.
+/// Error of reading or writing the folder.
 #[derive(Debug, thiserror::Error)]
 enum FolderError {
     #[error(
@@ -205,8 +205,8 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes files, each by rename, into a folder that is made if need be, and removes those that are `stale`. Unless
-/// `force` is given, one file that exists and differs, or is stale, keeps all of this from being done.
+/// Writes each file atomically into the folder, which is created if necessary, and removes the files in `stale`.
+/// Without `force`, changes nothing if a file exists with other contents, or a file in `stale` exists.
 fn write(
     folder: &Path,
     files: &[(PathBuf, String)],
@@ -239,7 +239,7 @@ fn write(
         }
         replace_file(&path, text.as_bytes(), 0o666, None).map_err(|cause| failed("write", &path, cause))?;
     }
-    // Last: for a moment an object stands in both places, and never in none.
+    // Remove files last, so that each object is always in at least one file.
     for path in stale {
         fs::remove_file(&path).map_err(|cause| failed("remove", &path, cause))?;
     }
@@ -250,26 +250,26 @@ fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
     FolderError::Failed { what, path: path.to_owned(), cause }
 }
 
-/// Folder, below the one that is served, of what is not.
+/// Name of the folder, below the served one, for objects that are not served.
 const NOT_SERVED: &str = "not-served";
 
-/// Fate of an imported object.
+/// Result of checking an imported object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Gatepost can ask its hooks.
+    /// Gatepost can call its hooks.
     Served,
-    /// It cannot, for these reasons.
+    /// Gatepost cannot call its hooks, for these reasons.
     NotServed(Vec<String>),
 }
 
 impl Fate {
-    /// Of that object, whatever the others are.
+    /// Checks the object without the other objects.
     ///
     /// # Errors
-    /// It cannot be written as YAML.
+    /// A message, if the object cannot be written as YAML.
     fn of(object: &Object) -> Result<Self, String> {
         let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
-        // Where it comes from is a cluster whose authorizer can be asked.
+        // The object comes from a cluster, so its conditions can query an authorizer.
         let mut cache = CandidateCache::default().with_authorizer(true);
         let judged = cache.candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off, None);
         Ok(match judged {
@@ -278,7 +278,7 @@ impl Fate {
         })
     }
 
-    /// The object's file, below the folder that is imported into.
+    /// Returns the path of the object's file, relative to the folder.
     fn path(&self, object: &Object) -> PathBuf {
         match self {
             Self::Served => object.file().into(),
@@ -286,7 +286,7 @@ impl Fate {
         }
     }
 
-    /// Path of the file in the other case.
+    /// Returns the path that the object's file has for the opposite result.
     fn other_path(&self, object: &Object) -> PathBuf {
         match self {
             Self::Served => Self::NotServed(Vec::new()).path(object),
@@ -295,7 +295,7 @@ impl Fate {
     }
 }
 
-/// Objects that are not served, with the reasons; empty where all are.
+/// Returns a text with the objects that are not served and the reasons; empty if all are served.
 fn not_served(judged: &[(Object, Fate)]) -> String {
     let mut output = String::new();
     for (object, fate) in judged {

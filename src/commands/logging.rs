@@ -1,5 +1,5 @@
-//! The log of a command that runs for long: lines on stderr, which hold up nobody. Never an object's content; the code
-//! that logs sees to that.
+//! Log of long-running commands: lines on stderr, written by a thread of its own so that no command waits for stderr.
+//! The code that logs ensures that no line has the content of an object.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
     telemetry::log::{self, LogLines},
 };
 
-/// Bound on the time that the process waits at its end for its last log lines.
+/// Maximum time that the process waits at its end for its last log lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Writes the last lines, where a log was started, and where stderr takes them.
+/// Writes the remaining lines, if a log was started. Gives up after [`CLOSE_TIMEOUT`] if stderr blocks.
 pub(super) fn close() {
     log::close(CLOSE_TIMEOUT);
 }
@@ -21,7 +21,7 @@ pub(super) fn close() {
 /// Starts logging.
 ///
 /// # Errors
-/// The level is not understood, or the operating system gives us no thread.
+/// A message, if the level is invalid or the operating system provides no thread.
 pub(super) fn start(logging: &Logging) -> Result<(), String> {
     logging.send_to(|| LogLines)?;
     log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))

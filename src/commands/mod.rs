@@ -1,4 +1,8 @@
-//! Commands: one file each. They parse, call, and print; the work is done elsewhere.
+//! Commands: they parse flags, run, and print the result.
+//!
+//! Most commands have a module of their own. `release` is in [`adopt`], and the hidden exec-plugin command is in this
+//! file. `audit`, `certificates`, `crd` and `health` are in the crate `gatepost-operator`. The modules `examine`,
+//! `hook_listener`, `load`, `logging`, `replicas` and `source` are no commands: they have code that commands share.
 
 pub mod adopt;
 pub mod break_glass;
@@ -98,11 +102,11 @@ enum Command {
     Runlevels(runlevels::Runlevels),
 }
 
-/// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
+/// Run a kubeconfig's exec plugin, and kill it if it times out or prints too much
 #[derive(Debug, clap::Args)]
 #[command(name = plugin::COMMAND, hide = true)]
 struct ExecPlugin {
-    /// Seconds it may take
+    /// Timeout of the plugin in seconds
     seconds: u64,
 
     /// The plugin
@@ -114,22 +118,23 @@ struct ExecPlugin {
 }
 
 impl ExecPlugin {
-    /// Ends with the plugin's own code, or one that says why it was ended.
+    /// Runs the plugin and prints its output. Exits with the plugin's code if it fails, or with a code of our own if it
+    /// cannot be started, times out or prints too much.
     fn run(self) -> CommandExit {
         lower_file_limit();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
-            // The pipe is closed where the sidecar has ended meanwhile.
+            // If the sidecar has exited meanwhile, the pipe is closed, which `print` ignores.
             Ok(printed) => print(printed),
             Err(broken) => CommandExit::Plugin(broken.code()),
         }
     }
 }
 
-/// Parses the command line and does what it says.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(log_panic_location));
     write_lines_by(log::line);
-    // On Linux a process that replaces itself by this path is this very program, also where its file was replaced.
+    // On Linux, this path is the running program even if its file was replaced.
     plugin::kept_by("/proc/self/exe".into());
     let exit = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
@@ -156,10 +161,10 @@ pub fn main() -> ExitCode {
     exit.into()
 }
 
-/// A panic is a bug of ours, and only its place may be printed: its message may quote an object.
+/// Logs the location of a panic, which is a bug of ours. The message is not logged, because it may quote an object.
 fn log_panic_location(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    // A panic that can be brought about again and again must not fill the log.
+    // A panic that a caller can trigger repeatedly must not fill the log.
     static PANICS: Throttle = Throttle::new();
     if let Some(held_back) = PANICS.pass() {
         let more = if held_back > 0 { format!(" ({held_back} more before it)") } else { String::new() };

@@ -1,4 +1,4 @@
-//! `read-proxy`: a proxy before an apiserver, which hides objects that are not initialized.
+//! `read-proxy`: runs a proxy in front of an apiserver that hides objects which are not initialized.
 
 use std::{
     fmt::Display,
@@ -34,22 +34,22 @@ use gatepost_base::files::BlockingReads;
 use gatepost_read_proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen};
 use gatepost_tls::{FileCheck, Oldest, ServerFiles, ServerTls};
 
-/// Address for clients where nothing else is said.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
-/// Address of the admin pages: another one than that of `serve`, as both may run on one machine.
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9442);
-/// Files of ours, and those of questions and of the pools.
+/// Default address for clients.
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
+/// Default address of the admin pages. It differs from that of `serve`, because both may run on one machine.
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9442);
+/// File descriptors reserved for everything but client connections, such as connection pools to the apiserver.
 const RESERVED_FILES: usize = 256;
-/// Files of a client's connection: its own, and one to the apiserver where it becomes another protocol.
+/// File descriptors of a client connection: its own, and one to the apiserver if it is upgraded to another protocol.
 const FILES_PER_CONNECTION: usize = 2;
 /// Interval between reads of the TLS files.
 const TLS_READ_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of one such read.
+/// Timeout of one read of the TLS files.
 const TLS_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Threads where nothing else is said. One request is the work of two connections; where these are on two threads, each
-/// frame wakes the other one.
-fn threads() -> NonZeroUsize {
+/// Returns the default number of threads. It is low, because each request uses two connections: if these are on two
+/// threads, each frame on one connection wakes the thread of the other.
+fn default_workers() -> NonZeroUsize {
     NonZeroUsize::new(Sizes::cores().get().div_ceil(4)).unwrap_or(NonZeroUsize::MIN)
 }
 
@@ -70,17 +70,17 @@ Signals:
 
 /// Hide objects that are not initialized, by a proxy before an apiserver
 ///
-/// LIST and WATCH leave them out, GET answers 202, and the answer to whoever creates one is held until its initializers
-/// have finished. Everything else passes untouched. `gatepost serve` marks the objects and lets the initializers work.
+/// LIST and WATCH leave them out, GET answers 202, and the answer to a CREATE is held until the object's initializers
+/// have finished. Everything else passes untouched. `gatepost serve` marks the objects and runs the initializers.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReadProxy {
     /// TCP address for clients; port 0 takes a free port
-    #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = DEFAULT_LISTEN)]
     listen: SocketAddr,
 
     /// Address of /livez, /readyz and /metrics: plaintext on loopback, TLS elsewhere
-    #[arg(long, value_name = "ADDRESS", default_value_t = ADMIN)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = DEFAULT_ADMIN)]
     admin: SocketAddr,
 
     /// The server certificate and its intermediates (PEM)
@@ -95,7 +95,7 @@ pub struct ReadProxy {
     #[arg(long, value_name = "FILE", requires = "front_proxy_cert")]
     client_ca: Option<PathBuf>,
 
-    /// The certificate by which the apiserver believes the proxy who a user is (PEM)
+    /// The client certificate by which the apiserver trusts the proxy to name the user (PEM)
     #[arg(long, value_name = "FILE", requires = "front_proxy_key")]
     front_proxy_cert: Option<PathBuf>,
 
@@ -123,11 +123,11 @@ pub struct ReadProxy {
     #[arg(long, value_name = "USER")]
     see_all: Vec<String>,
 
-    /// Answer 404 and not 202 to user agents that begin like this; repeat for more
+    /// Answer 404 instead of 202 to user agents with this beginning; repeat for more
     #[arg(long, value_name = "BEGINNING")]
     not_found_for: Vec<String>,
 
-    /// The longest that the answer to a CREATE is held
+    /// The longest time that the answer to a CREATE is held
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     hold_timeout: Duration,
 
@@ -140,10 +140,10 @@ pub struct ReadProxy {
     max_connections: NonZeroUsize,
 
     /// Threads [default: one for every four cores]
-    #[arg(long, value_name = "NUMBER", default_value_t = threads(), hide_default_value = true)]
+    #[arg(long, value_name = "NUMBER", default_value_t = default_workers(), hide_default_value = true)]
     workers: NonZeroUsize,
 
-    /// Time that requests under way have to end once it is to stop
+    /// Time for requests under way to finish after a signal to stop
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     drain: Duration,
 
@@ -193,8 +193,8 @@ impl ReadProxy {
             see_all: self.see_all,
             not_found_for: self.not_found_for,
             hold_timeout: self.hold_timeout,
-            most_holds: self.max_holds.get(),
-            most_connections: connections,
+            max_holds: self.max_holds.get(),
+            max_connections: connections,
         };
         let drain = self.drain;
         let access = access(self.upstream_kubeconfig, self.context);
@@ -208,7 +208,7 @@ impl ReadProxy {
             let listener = port.for_operators().map_err(text)?;
             tokio::spawn(origin.follow(Arc::clone(&proxy)));
             let process = Arc::new(Metrics::new(1));
-            tokio::spawn(follow(Arc::clone(&tls), Arc::clone(&process)));
+            tokio::spawn(reload_tls_files(Arc::clone(&tls), Arc::clone(&process)));
             let admin_address = admin_port.address().map_err(text)?;
             let admin_listener = admin_port.for_operators().map_err(text)?;
             let admin = ProxyAdmin::new(Arc::clone(&proxy), Arc::clone(&tls), process);
@@ -226,7 +226,7 @@ impl ReadProxy {
                 _ = &mut serving => return Err("it ended by itself; see the log".to_owned()),
             }
             tracing::info!("shutting down: draining");
-            // The receiver lives as long as the task.
+            // Sending fails only if the task has ended already.
             let _ = stop.send(true);
             Ok(tokio::select! {
                 _ = &mut serving => CommandExit::Good,
@@ -241,8 +241,8 @@ fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Looks at the TLS files until dropped.
-async fn follow(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
+/// Checks the TLS files for changes, and publishes their expiry, until dropped.
+async fn reload_tls_files(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
     let reads = BlockingReads::default();
     let mut ticks = interval(TLS_READ_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -1,4 +1,4 @@
-//! `register`: the webhook configuration by which an apiserver calls Gatepost.
+//! `register`: prints the webhook configuration by which an apiserver calls Gatepost.
 
 pub(super) mod against;
 mod document;
@@ -119,7 +119,7 @@ pub struct Register {
 }
 
 impl Register {
-    /// Prints it.
+    /// Prints the registration, or writes it to `--out`.
     pub fn run(self) -> CommandExit {
         let out = self.out.clone();
         if self.service.is_some() && self.form == Some(Form::Static) {
@@ -154,10 +154,10 @@ impl Register {
                 if self.config.is_none() && self.failure_policy != Some(OurFailure::Ignore) {
                     return Err(EVERYTHING_BY_SERVICE.to_owned());
                 }
-                excluded.extend([service.namespace.clone(), NODE_LEASES.to_owned()]);
-                excluded.extend((!self.include_kube_system).then(|| SYSTEM.to_owned()));
+                excluded.extend([service.namespace.clone(), NODE_LEASE_NAMESPACE.to_owned()]);
+                excluded.extend((!self.include_kube_system).then(|| SYSTEM_NAMESPACE.to_owned()));
                 if self.ca_from.is_none() && self.name != REGISTRATION {
-                    complain(&format_args!("warning: {}", document::other_name(&self.name)));
+                    complain(&format_args!("warning: {}", document::other_name_advice(&self.name)));
                 }
                 excluded.sort_unstable();
                 excluded.dedup();
@@ -166,7 +166,7 @@ impl Register {
             (None, None) => return Err("give --url URL, or --service NAMESPACE/NAME".to_owned()),
         };
         let plan = match self.config.as_deref() {
-            Some(path) => wanted(path, self.kind, &excluded, matches!(caller, Caller::Service(_)))?,
+            Some(path) => plan_from_config(path, self.kind, &excluded, matches!(caller, Caller::Service(_)))?,
             None => {
                 if self.failure_policy != Some(OurFailure::Ignore) {
                     complain(&EVERYTHING);
@@ -191,10 +191,10 @@ impl Register {
     }
 }
 
-/// Heartbeats of nodes: one that cannot be written takes the Pods on that node away, Gatepost's among them.
-const NODE_LEASES: &str = "kube-node-lease";
-/// Network, DNS and proxies that Gatepost's Pods need in order to run.
-const SYSTEM: &str = "kube-system";
+/// Namespace of the nodes' heartbeats. If a heartbeat cannot be written, the Pods of the node are evicted, also ours.
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Namespace of the network, DNS and proxies, which Gatepost's Pods need in order to run.
+const SYSTEM_NAMESPACE: &str = "kube-system";
 
 const NOT_LOOPBACK: &str = "warning: the URL is not a loopback one; a static webhook is in force before the cluster's \
                             network is, and an apiserver that cannot reach it refuses writes: run one Gatepost beside \
@@ -215,7 +215,7 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A Certificate of cert-manager.
+/// Parses the namespace and name of a Certificate of cert-manager.
 fn certificate(text: &str) -> Result<String, &'static str> {
     match text.split_once('/') {
         Some((namespace, name))
@@ -227,7 +227,7 @@ fn certificate(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Warns of hooks that can keep Gatepost's own Pods from coming back, where these run in the cluster.
+/// Warns of hooks that can prevent the start of Gatepost's own Pods in the cluster.
 fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
     let deadlocks = snapshot.hazards().iter().filter(|finding| finding.severity == Severity::Deadlock).count();
     if deadlocks > 0 {
@@ -238,8 +238,8 @@ fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
     }
 }
 
-/// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
-fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
+/// Returns the plan for the hooks of that type in a configuration and for its initializers.
+fn plan_from_config(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
     let shown = path.display();
     let snapshot = load(path)?;
     if in_cluster {
@@ -257,22 +257,22 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: boo
     Ok(plan)
 }
 
-/// The paths where reviews are taken.
+/// Paths that accept reviews.
 const PATHS: [&str; 2] = ["/validate", "/mutate"];
 
-/// A URL an apiserver takes for a webhook.
+/// URL of Gatepost that an apiserver accepts for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// Without a path.
+    /// URL without a path.
     url: String,
-    /// Is it this machine, as seen by the apiserver?
+    /// True if the host is the apiserver's own machine.
     loopback: bool,
 }
 
 impl FromStr for Target {
     type Err = String;
 
-    /// Checks what the apiserver would, and that the path is ours. Source: `docs/reference/webhook-semantics.md` §14.
+    /// Checks the apiserver's rules, and that the path is ours. Source: `docs/reference/webhook-semantics.md` §14.
     fn from_str(text: &str) -> Result<Self, String> {
         let rest = text
             .strip_prefix("https://")
@@ -296,7 +296,7 @@ impl FromStr for Target {
     }
 }
 
-/// The certificates in a PEM file, in the form a caBundle has.
+/// Returns the certificates in a PEM file, encoded for a `caBundle`.
 fn ca_bundle(path: &Path) -> Result<String, String> {
     let failed = |what: &str| format!("{}: {what}", path.display());
     let pem = fs::read(path).map_err(|error| failed(&format!("cannot be read: {error}")))?;

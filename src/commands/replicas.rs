@@ -1,4 +1,4 @@
-//! Replicas: access of `status` and `drain` to the replicas.
+//! Replicas: reads the replicas' reports for `status` and `drain`.
 
 use std::{
     io::Write as _,
@@ -18,12 +18,12 @@ use crate::{
 use gatepost_etcd_client::EtcdClient;
 use gatepost_kube_support::{KubeAccess, KubeClient};
 
-/// Timeout of one replica's answer.
+/// Timeout of one read of the reports.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which they are asked while the command waits.
+/// Interval of reads of the reports while the command waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Place of replicas' reports in etcd.
+/// Flag for the location of replicas' reports in etcd.
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusPrefix {
     /// etcd: prefix of the keys in which replicas report; apart from --etcd-prefix
@@ -31,14 +31,14 @@ pub(super) struct StatusPrefix {
     pub(super) etcd_status_prefix: String,
 }
 
-/// Whom to ask: replicas at their admin addresses, or the store where they tell of themselves.
+/// Flags that select the source of the reports: replicas at their admin addresses, or the store that they publish in.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReplicaArgs {
     /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
     /// 127.0.0.1:9441]
     ///
-    /// Each must answer with /configz: an address that does not may be a replica that still decides. Or use --source
-    /// etcd or kubernetes, with the flags of that source, to read the reports that replicas publish there.
+    /// Each must answer with /configz, because a replica that does not answer may still decide requests. Or use
+    /// --source etcd or kubernetes, with the flags of that source, to read the reports that replicas publish there.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     admin: Vec<AdminUrl>,
 
@@ -46,7 +46,7 @@ pub(super) struct ReplicaArgs {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Wait for at least this many live replicas; zero are never enough
+    /// Wait for at least this many live replicas; 0 counts as 1
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) expect: usize,
 
@@ -58,17 +58,17 @@ pub(super) struct ReplicaArgs {
 }
 
 /// Source of replicas' reports.
-enum Replicas {
-    /// At their admin addresses.
+enum ReportSource {
+    /// Admin addresses of replicas, and the authorities of their certificates.
     Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
-    /// In keys of etcd that begin so.
+    /// Keys of etcd with this prefix.
     Etcd { client: EtcdClient, prefix: String },
-    /// In the status of a cluster's configuration objects.
+    /// Status of a cluster's configuration objects.
     Kubernetes(KubeClient),
 }
 
 impl ReplicaArgs {
-    /// Misuse of these flags that clap does not know of.
+    /// Returns what is wrong with the flags, for rules that clap cannot check.
     pub(super) fn misuse(&self) -> Option<String> {
         match self.source.clone().replicas() {
             Ok(Some(SourceLocation::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
@@ -77,7 +77,7 @@ impl ReplicaArgs {
         }
     }
 
-    /// The cluster that is asked, where it is one.
+    /// Returns the access to the cluster that has the reports; `None` for other sources.
     pub(super) fn cluster(&self) -> Option<KubeAccess> {
         match self.source.clone().replicas() {
             Ok(Some(SourceLocation::Kubernetes(place))) => Some(place.access),
@@ -85,18 +85,18 @@ impl ReplicaArgs {
         }
     }
 
-    /// Gets ready to ask.
-    async fn open(self) -> Result<Replicas, String> {
+    /// Opens the source of the reports.
+    async fn open(self) -> Result<ReportSource, String> {
         match self.source.replicas()? {
             Some(SourceLocation::Etcd(place)) => {
                 let client =
                     EtcdClient::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
                 StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
-                return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
+                return Ok(ReportSource::Etcd { client, prefix: self.status.etcd_status_prefix });
             }
             Some(SourceLocation::Kubernetes(place)) => {
                 let client = KubeClient::open(&place.access).await;
-                return client.map(Replicas::Kubernetes).map_err(with_fix);
+                return client.map(ReportSource::Kubernetes).map_err(with_fix);
             }
             Some(SourceLocation::File(_)) | None => {}
         }
@@ -105,13 +105,13 @@ impl ReplicaArgs {
         if places.is_empty() {
             places.push(AdminUrl::local());
         }
-        Ok(Replicas::Admin { places, ca })
+        Ok(ReportSource::Admin { places, ca })
     }
 }
 
-impl Replicas {
-    /// Reports at present.
-    async fn look(&self, within: Duration) -> Result<ReplicasSeen, String> {
+impl ReportSource {
+    /// Reads the current reports.
+    async fn read(&self, within: Duration) -> Result<ReplicasSeen, String> {
         match self {
             Self::Admin { places, ca } => Ok(ask_all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
             Self::Etcd { client, prefix } => {
@@ -126,21 +126,21 @@ impl Replicas {
     }
 }
 
-/// Looks once.
-pub(super) fn look(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
-    block_on(async { args.open().await?.look(ANSWER_TIMEOUT).await }).flatten()
+/// Reads the reports once.
+pub(super) fn read(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
+    block_on(async { args.open().await?.read(ANSWER_TIMEOUT).await }).flatten()
 }
 
-/// Looks until the replicas are as wanted, cannot become so, or time is up. Prints on stderr what is missing, each time
-/// that changes, and the end on stdout.
+/// Reads the reports until `judge` returns a result, or time is up. Prints on stderr what is missing, each time that it
+/// changes. Prints success on stdout, and failure on stderr.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
-    match block_on(until(args, within, judge)).flatten() {
+    match block_on(poll(args, within, judge)).flatten() {
         Ok(done) => print(done + "\n"),
         Err(why) => complain(&why),
     }
 }
 
-async fn until(
+async fn poll(
     args: ReplicaArgs,
     within: Duration,
     judge: impl Fn(&ReplicasSeen) -> Progress,
@@ -150,7 +150,7 @@ async fn until(
     let mut reported = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let missing = match replicas.look(left.max(Duration::from_millis(100))).await {
+        let missing = match replicas.read(left.max(Duration::from_millis(100))).await {
             Ok(seen) => match judge(&seen) {
                 Progress::Done(done) => return Ok(done),
                 Progress::Failed(why) => return Err(why),

@@ -1,4 +1,4 @@
-//! `review`: send one review, print the verdict.
+//! `review`: sends one review and prints the verdict.
 
 use std::{
     fmt::Write as _,
@@ -82,7 +82,7 @@ impl From<PhaseArgument> for Method {
 }
 
 impl ReviewArgs {
-    /// Asks and prints the verdict.
+    /// Sends the review and prints the verdict.
     pub fn run(self) -> CommandExit {
         let verdict = self.ask();
         finish(verdict.map(|(text, allowed)| (text, if allowed { CommandExit::Good } else { CommandExit::Denied })))
@@ -128,7 +128,7 @@ impl ReviewArgs {
     }
 }
 
-/// The verdict in words, and whether it is a yes.
+/// Returns a text about the verdict, and true if the request is allowed.
 fn report(
     review: &AdmissionReview,
     answer: &AdmissionReview,
@@ -163,7 +163,7 @@ fn report(
         let _ = writeln!(text, "  message  {}", status.message.as_deref().unwrap_or_default());
         for cause in status.details.iter().flat_map(|details| &details.causes) {
             let message = cause.message.as_deref().unwrap_or("no reason given");
-            // Kubernetes' own words have no field.
+            // Causes that Kubernetes adds may have no field.
             let field = cause.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
             let _ = writeln!(text, "  because  {field}{message}");
         }
@@ -177,7 +177,7 @@ fn report(
     Ok((text, allowed))
 }
 
-/// The fix for a URL that names no gRPC.
+/// Returns the fix for a URL whose scheme is not one of gRPC.
 fn of_url(url: &str, fix: String) -> String {
     match url.split_once("://") {
         Some(("https", rest)) => {
@@ -196,7 +196,7 @@ fn of_url(url: &str, fix: String) -> String {
     }
 }
 
-/// Advice about a call that failed, behind a semicolon; empty where the failure says it all.
+/// Returns advice about a failed call, after a semicolon; empty if the failure needs no advice.
 fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
     let url = endpoint.to_string();
     let place = url.split_once("://").map_or(&*url, |(_, place)| place);
@@ -232,15 +232,15 @@ fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
     format!("; {fix}")
 }
 
-/// A connection to one endpoint, kept for many questions.
+/// Client of one endpoint, which sends many reviews over one connection.
 #[derive(Clone, Debug)]
 pub struct ReviewClient(Arc<Channel>);
 
 impl ReviewClient {
-    /// Begins to connect, on the current runtime.
+    /// Starts to connect, on the current runtime.
     ///
     /// # Errors
-    /// `Connect` when the endpoint's certificates are unusable.
+    /// [`CallFailure::Connect`] if the endpoint's certificates are unusable.
     pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
         let config =
             |wanted| gatepost_tls::client_config(wanted, endpoint.transport, &gatepost_tls::SystemRoots::default());
@@ -250,7 +250,7 @@ impl ReviewClient {
         Ok(Self(Channel::open(endpoint.clone(), tls, &[Handle::current()])))
     }
 
-    /// One question and its answer.
+    /// Sends a review and returns the answer.
     ///
     /// # Errors
     /// [`CallFailure`], also for a gRPC status other than OK.
@@ -260,14 +260,14 @@ impl ReviewClient {
         review: &AdmissionReview,
         timeout: Duration,
     ) -> Result<AdmissionReview, CallFailure> {
-        answer::review(self.0.ask_once(method, framed(review), timeout).await?)
+        answer::review(self.0.call_once(method, framed(review), timeout).await?)
     }
 }
 
-/// One question over a connection of its own.
+/// Sends a review over a new connection and returns the answer.
 ///
 /// # Errors
-/// As [`ReviewClient::open`] and [`ReviewClient::ask`].
+/// Those of [`ReviewClient::open`] and [`ReviewClient::ask`].
 pub async fn ask(
     endpoint: &Endpoint,
     method: Method,

@@ -1,4 +1,4 @@
-//! `runlevels`: which namespaces run before which, as labels that hooks select by.
+//! `runlevels`: labels namespaces with the order in which they must run, for the selectors of hooks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,16 +92,16 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 }
 
 impl Runlevels {
-    /// Prints or labels.
+    /// Prints or writes the labels.
     pub fn run(self) -> CommandExit {
-        // Labels that were written are printed also where it ended in an error.
+        // Print the labels that were written before an error, too.
         let mut report = String::new();
-        let ended = self.go(&mut report);
+        let ended = self.print_or_apply(&mut report);
         print(report);
         ended.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
-    fn go(self, report: &mut String) -> Result<(), String> {
+    fn print_or_apply(self, report: &mut String) -> Result<(), String> {
         let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), load)?;
         let mut known =
             ClusterFacts { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
@@ -127,7 +127,7 @@ impl Runlevels {
     }
 }
 
-/// Labels one namespace after the other; stops at the first that cannot be.
+/// Labels one namespace after another. Stops at the first error.
 async fn apply(client: &KubeClient, plan: &Plan, dry: bool, report: &mut String) -> Result<(), String> {
     if dry {
         report.push_str("nothing is written; this would be done:\n");
@@ -136,22 +136,22 @@ async fn apply(client: &KubeClient, plan: &Plan, dry: bool, report: &mut String)
         if planned.changes() {
             label(client, planned, dry).await.map_err(with_fix)?;
         }
-        report.push_str(&done(planned));
+        report.push_str(&report_line(planned));
     }
     Ok(())
 }
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// Field manager of our labels, as managedFields shows it.
+/// Field manager of our labels in managedFields.
 const MANAGER: &str = "gatepost-runlevels";
 
-/// The labels of every namespace.
+/// Reads the labels of every namespace.
 async fn read(client: &KubeClient) -> Result<BTreeMap<String, Labels>, KubeError> {
     let list = client.list(NAMESPACES).await?;
-    Ok(list.items.iter().filter_map(labelled).collect())
+    Ok(list.items.iter().filter_map(name_and_labels).collect())
 }
 
-fn labelled(namespace: &Value) -> Option<(String, Labels)> {
+fn name_and_labels(namespace: &Value) -> Option<(String, Labels)> {
     let metadata = namespace.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
     let labels = metadata.get("labels").and_then(Value::as_object);
@@ -159,58 +159,58 @@ fn labelled(namespace: &Value) -> Option<(String, Labels)> {
     Some((name.to_owned(), texts.collect()))
 }
 
-/// Writes one label and nothing else; with `dry`, the apiserver only says whether it would.
-async fn label(client: &KubeClient, planned: &Planned, dry: bool) -> Result<(), KubeError> {
+/// Writes only the label of a namespace. With `dry`, the apiserver checks the write and stores nothing.
+async fn label(client: &KubeClient, planned: &PlannedNamespace, dry: bool) -> Result<(), KubeError> {
     let dry = if dry { "&dryRun=All" } else { "" };
     let path = format!("{NAMESPACES}/{}?fieldManager={MANAGER}{dry}", planned.name);
     let patch = json!({"metadata": {"labels": {LABEL: planned.level}}});
     client.patch(&path, "application/merge-patch+json", &patch).await
 }
 
-/// Facts beside the configuration.
+/// Facts that a plan needs besides the configuration.
 #[derive(Debug, Default)]
 struct ClusterFacts {
-    /// The namespaces of the cluster, where one was asked.
+    /// Namespaces of the cluster; `None` if no cluster was read.
     cluster: Option<BTreeMap<String, Labels>>,
-    /// Namespaces of add-ons that hooks rest on.
+    /// Namespaces of add-ons that hooks need.
     add_ons: BTreeSet<String>,
-    /// Are labels replaced that say something else?
+    /// True to replace labels with another level.
     force: bool,
 }
 
 /// A namespace with a runlevel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Planned {
+struct PlannedNamespace {
     name: String,
-    /// Value that the label should have: the present one, where that is kept.
+    /// Value that the label should have: the current one, unless it is replaced.
     level: String,
-    /// Present value.
+    /// Current value of the label.
     was: Option<String>,
-    /// Is there such a namespace? True where no cluster was asked.
+    /// True if the namespace exists, or no cluster was read.
     exists: bool,
 }
 
-impl Planned {
-    /// Is there something to do?
+impl PlannedNamespace {
+    /// Returns true if the label must be written.
     fn changes(&self) -> bool {
         self.exists && self.was.as_ref() != Some(&self.level)
     }
 }
 
-/// Every runlevel that is to be, and what hooks should select by.
+/// Runlevels that namespaces should have, and selectors that hooks should have.
 #[derive(Debug)]
 struct Plan {
-    /// Namespaces by name.
-    namespaces: Vec<Planned>,
+    /// Namespaces with a runlevel, sorted by name.
+    namespaces: Vec<PlannedNamespace>,
     /// Namespaces that need no label.
     unlabelled: Vec<String>,
     hooks: Vec<Advice>,
 }
 
-/// The plan for these hooks.
+/// Returns the plan for these hooks.
 ///
 /// # Errors
-/// An add-on's namespace that the cluster does not have, or that is the system's own.
+/// A message, if the cluster does not have the namespace of an add-on, or the namespace is one of Kubernetes' own.
 fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
     if let Some(system) = known.add_ons.iter().find(|name| SYSTEM.contains(&&***name)) {
         return Err(format!(
@@ -230,7 +230,7 @@ fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
         () => None,
     };
     let kept = |name: &str| label(name).filter(|_| !known.force);
-    // A label that is no number says nothing of those above it.
+    // A kept label that is not a number does not count for the levels of other namespaces.
     let stated = |name: &str| kept(name).map_or_else(|| given(name), |label| label.parse().ok());
     let labelled = all.iter().map(|(name, labels)| (name.as_str().into(), labels.clone()));
     let snapshot = snapshot.with_namespaces(labelled.collect::<Vec<_>>());
@@ -250,7 +250,7 @@ fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
         let computed = given(name).or_else(|| homes.get(name).copied()).map(|level| level.to_string());
         match kept(name).or(computed).or_else(|| was.clone()) {
             Some(level) => {
-                namespaces.push(Planned { name: name.to_owned(), level, was, exists: exists(name) });
+                namespaces.push(PlannedNamespace { name: name.to_owned(), level, was, exists: exists(name) });
             }
             None => unlabelled.push(name.to_owned()),
         }
@@ -258,8 +258,8 @@ fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
     Ok(Plan { namespaces, unlabelled, hooks })
 }
 
-/// Namespaces as `kubectl apply --server-side` takes them, and as a configuration does; what hooks should carry, in
-/// comments.
+/// Returns Namespace documents, for `kubectl apply --server-side` and for a configuration, with the selectors that
+/// hooks should have in comments.
 fn manifest(plan: &Plan) -> Result<String, String> {
     let mut text = String::from(
         "# Runlevels, by gatepost runlevels --print. Put them in force by one of\n\
@@ -288,9 +288,9 @@ fn manifest(plan: &Plan) -> Result<String, String> {
     Ok(text)
 }
 
-/// One line of what was done.
-fn done(planned: &Planned) -> String {
-    let Planned { name, level, was, exists } = planned;
+/// Returns a line about what was done with a namespace.
+fn report_line(planned: &PlannedNamespace) -> String {
+    let PlannedNamespace { name, level, was, exists } = planned;
     match (exists, was) {
         (false, _) => format!("absent      {name}: the cluster has no such namespace\n"),
         (true, Some(was)) if was == level => format!("unchanged   {name} {level}\n"),
@@ -299,7 +299,7 @@ fn done(planned: &Planned) -> String {
     }
 }
 
-/// The selector of each hook, as a patch of its entry.
+/// Returns the selector of each hook, as a patch of its entry.
 fn advice(hooks: &[Advice]) -> Result<String, String> {
     let mut text = String::new();
     for Advice { hook, place, namespace, level, selector } in hooks {

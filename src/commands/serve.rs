@@ -1,4 +1,4 @@
-//! `serve`: settings, build, run.
+//! `serve`: turns the flags into settings, and runs a sidecar until a stop signal.
 
 use std::{
     error::Error,
@@ -64,9 +64,9 @@ Signals:
 /// Serve reviews until stopped
 ///
 /// Reads the configuration every second. Checks a changed one, probes the hooks it adds, and swaps it in atomically. A
-/// document (a file, a key, an object) that cannot be served is logged and shown on /configz; its last good state stays in
-/// force, and the others go on. The first configuration must be valid (but see --on-invalid): otherwise its problems are
-/// printed and nothing is served.
+/// document (a file, a key, an object) that cannot be served is logged and shown on /configz; its last good state stays
+/// in force, and the others go on. The first configuration must be valid (but see --on-invalid): otherwise its problems
+/// are printed and nothing is served.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
@@ -108,8 +108,8 @@ pub struct Serve {
 
     /// Share the ports with another instance of the same user that also has this flag, for a handover
     ///
-    /// The second instance accepts connections, and takes over the unix socket, once its first configuration is in force.
-    /// When it prints "ready", end the first one with SIGTERM: it drains, and no connection is refused.
+    /// The second instance accepts connections, and takes over the unix socket, once its first configuration is in
+    /// force. When it prints "ready", end the first one with SIGTERM: it drains, and no connection is refused.
     #[arg(long)]
     reuse_port: bool,
 
@@ -138,28 +138,28 @@ pub struct Serve {
 
     /// Follow the namespace labels of this cluster: a kubeconfig, or "in-cluster" for the Pod's service account
     ///
-    /// Hooks with a namespaceSelector need them, and kube-apiserver does not send them. Lists and watches namespaces (the
-    /// user needs the verbs get, list and watch on them), and reads which versions the cluster serves, for matchPolicy
-    /// Equivalent. Its authorizer is asked by conditions that use `authorizer`, and about the verb initialize where a new
-    /// object lists its initializers itself (the verb create on subjectaccessreviews).
-    /// Without this flag the labels are those of the Namespace documents in the configuration.
+    /// Hooks with a namespaceSelector need them, and kube-apiserver does not send them. Lists and watches namespaces
+    /// (the user needs the verbs get, list and watch on them), and reads which versions the cluster serves, for
+    /// matchPolicy Equivalent. Queries its authorizer (the verb create on subjectaccessreviews) for conditions that use
+    /// `authorizer`, and about the verb initialize if a new object lists its own initializers. Without this flag the
+    /// labels are those of the Namespace documents in the configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<KubeAccess>,
 
-    /// Compare the hooks with the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of this name in the
-    /// cluster; log and count hooks that they do not cover
+    /// Compare the hooks with the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of this name in
+    /// the cluster; log and count hooks that they do not cover
     ///
     /// Each is read where there are hooks of its type, every 30 s from the cluster of --namespaces-from, or of --source
-    /// kubernetes (the user needs the verb get on it), and compared as by `gatepost check --against`. A static registration
-    /// is not in the cluster: compare that by `gatepost check`.
+    /// kubernetes (the user needs the verb get on it), and compared as by `gatepost check --against`. A static
+    /// registration is not in the cluster: compare that by `gatepost check`.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Option<String>,
 
     /// Resolution of hooks that are named by a Service: its name in DNS, or its ready endpoints
     ///
-    /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of --source
-    /// kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that connections
-    /// spread over all Pods. While there is no news of them for 90 s, names are looked up in DNS.
+    /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of
+    /// --source kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that
+    /// connections spread over all Pods. While there is no news of them for 90 s, names are looked up in DNS.
     #[arg(long, value_name = "HOW", default_value = "dns", action = ArgAction::Set,
         value_parser = one_of([("dns", false), ("endpoints", true)]))]
     resolve_services: bool,
@@ -171,17 +171,18 @@ pub struct Serve {
     #[command(flatten)]
     status: StatusPrefix,
 
-    /// kubernetes: let deleted configurations go at once, not once their hooks have drained on all replicas
+    /// kubernetes: let deleted configurations disappear at once, not after their hooks have drained on all replicas
     ///
     /// Otherwise objects that hold hooks get the finalizer gatepost.dev/drain, for which the user needs the verb patch.
     #[arg(long)]
     no_drain_finalizer: bool,
 
-    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
+    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label
+    /// selector
     ///
-    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
-    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
-    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica
+    /// calls it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not
+    /// the rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
     #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
     adopt: Option<AdoptionScope>,
 
@@ -189,16 +190,16 @@ pub struct Serve {
     #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
     adopt_namespace: String,
 
-    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
-    /// that are to be taken over
+    /// kubernetes: keep Gatepost's registration up to date with the configuration and the webhooks to take over
     ///
-    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
-    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
-    /// webhook that the registration does not cover is left to the apiserver.
+    /// Rewrites the webhooks of the existing registration as `gatepost register --config` would print them, with the
+    /// same clientConfig. Requests that are no longer wanted are still sent for a minute. Without this flag, a webhook
+    /// that the registration does not cover is left to the apiserver.
     #[arg(long, requires = "adopt")]
     adopt_registration: bool,
 
-    /// The namespace of the lease by which replicas agree which of them works on objects that are stored unfinished by label
+    /// The namespace of the lease by which replicas agree on who initializes objects that are stored unfinished by
+    /// label
     #[arg(long, value_name = "NAMESPACE", default_value = Settings::INITIALIZERS_NAMESPACE)]
     initializers_namespace: String,
 
@@ -206,10 +207,11 @@ pub struct Serve {
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
-    /// Write the first 1024 bytes of a rejection's message, and reasons that hooks made up, to the audit log [default: true]
+    /// Write the first 1024 bytes of a rejection's message, and reasons that hooks made up, to the audit log [default:
+    /// true]
     ///
-    /// A hook's text may repeat the object. With --audit-hook-messages=false the audit log has no text of hooks; why a call
-    /// failed is there all the same, in Gatepost's words.
+    /// A hook's text may repeat the object. With --audit-hook-messages=false the audit log has no text of hooks; why a
+    /// call failed is there all the same, in Gatepost's words.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     audit_hook_messages: Option<bool>,
 
@@ -222,8 +224,8 @@ pub struct Serve {
 
     /// Keep the configuration in force in this file (mode 0600, with the keys that it refers to) for the next start
     ///
-    /// A start uses it while documents of the newest configuration cannot be served, and, within 5 s of the last good read,
-    /// while the source cannot be read. Log, /readyz?verbose, /configz, `gatepost status` and
+    /// A start uses it while documents of the newest configuration cannot be served, and, within 5 s of the last good
+    /// read, while the source cannot be read. Log, /readyz?verbose, /configz, `gatepost status` and
     /// gatepost_config_from_last_good say so.
     #[arg(long, value_name = "PATH")]
     last_good: Option<PathBuf>,
@@ -234,28 +236,29 @@ pub struct Serve {
 
     /// With --reasons first: how long to wait for further answers after the first reason, to keep their warnings
     ///
-    /// Their denials are given as well. A rejection takes that much longer while a hook has not answered, at most the time
-    /// that the caller allows.
+    /// Their denials are given as well. A rejection takes that much longer while a hook has not answered, at most the
+    /// time that the caller allows.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s")]
     reasons_grace: Duration,
 
     /// Put the patches of mutating hooks into audit annotations
     ///
-    /// kube-apiserver keeps its own for audit policies of the level Request and above. Annotations of a webhook, which
-    /// these are beside a kube-apiserver, are written from the level Metadata on, and patches may hold secrets.
+    /// kube-apiserver writes its own patch annotations at the audit level Request and above. It writes these, as it
+    /// does all annotations of webhooks, from the level Metadata on. Patches may hold secrets.
     #[arg(long)]
     audit_patches: bool,
 
     /// Calling mode of mutating hooks without a dispatch of their own: together where the result is the same, or one by
     /// one
     ///
-    /// Only hooks that declare that a call changes nothing are called ahead of their turn, and none together with hooks
-    /// before it of which one is likely to patch.
+    /// Only hooks that declare no side effects are called ahead of their turn, and only if the hooks before them are
+    /// unlikely to patch.
     #[arg(long, value_name = "HOW", default_value = "speculative",
         value_parser = one_of([("speculative", Dispatch::Speculative), ("serial", Dispatch::Serial)]))]
     dispatch: Dispatch,
 
-    /// Call no mutating hook together with hooks before it of which one patches with a greater chance, in percent
+    /// Call a mutating hook together with those before it only if the chance that one patches is at most this, in
+    /// percent
     ///
     /// The chance is learned, for each hook, resource and operation.
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = clap::value_parser!(u8).range(..=100))]
@@ -269,8 +272,8 @@ pub struct Serve {
 
     /// Treatment of documents that cannot be served, at the start: refuse to start, or leave them out
     ///
-    /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them. Later,
-    /// such a document keeps its last good state and stops no other.
+    /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them.
+    /// Later, such a document keeps its last good state and stops no other.
     #[arg(long, value_name = "WHAT", default_value = "refuse",
         value_parser = one_of([("refuse", OnInvalid::Refuse), ("skip", OnInvalid::Skip)]))]
     on_invalid: OnInvalid,
@@ -336,7 +339,7 @@ impl Serve {
         }
         let status_place = match &source {
             SourceLocation::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
-            // Where only Kubernetes' own kinds are read, there is nothing of ours to write into.
+            // If only Kubernetes' own kinds are read, there is no object of our own kind to write reports into.
             SourceLocation::Kubernetes(place) if place.objects.configurations => {
                 StatusPlace::Kubernetes { access: place.access.clone(), finalizer: !self.no_drain_finalizer }
             }
@@ -384,7 +387,7 @@ impl Serve {
             last_good: self.last_good,
             reasons,
             patch_annotations: self.audit_patches,
-            speculation: Speculation { dispatch: self.dispatch, most_chance: self.dispatch_chance },
+            speculation: Speculation { dispatch: self.dispatch, max_chance: self.dispatch_chance },
             on_hazard: self.hazards.into(),
             on_invalid: self.on_invalid,
             ..Settings::of(source)
@@ -399,7 +402,7 @@ fn serve(settings: Settings) -> Result<StopSignals, Box<dyn Error>> {
     Ok(signals.run_until_stopped(running, announce)?)
 }
 
-/// Prints the listening addresses on stdout, in a form a program can read.
+/// Prints the listening addresses on stdout, and the generation if one is in force, in a form that programs can read.
 fn announce(running: &Running) {
     let addresses = &running.addresses;
     let mut lines = format!("listening tcp {}\n", addresses.tcp);
@@ -415,7 +418,7 @@ fn announce(running: &Running) {
             initializers => format!(" initializers {initializers}\n"),
         });
     }
-    // A closed stdout is no reason not to serve, nor is one that nobody reads.
+    // Serve even if stdout is closed, or nobody reads it.
     let write = move || {
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
@@ -425,7 +428,7 @@ fn announce(running: &Running) {
     }
 }
 
-/// A deadline.
+/// Parses a deadline.
 fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("a deadline of zero refuses everything; write a duration like 30s".to_owned()),
@@ -433,16 +436,16 @@ fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Number of workers. Each is a thread with a connection to each hook: more than any machine has cores for take memory and
-/// files, and no load.
+/// Parses the number of workers. Each worker is a thread with a connection to each hook. Workers without a core cost
+/// memory and file descriptors, and add no throughput.
 fn workers(text: &str) -> Result<NonZeroUsize, String> {
-    let most = Settings::MOST_WORKERS.max(Settings::cores());
+    let most = Settings::MAX_WORKERS.max(Settings::cores());
     text.parse().ok().filter(|workers| *workers <= most).ok_or_else(|| {
         format!("a number from 1 to {most}; one for each core that Gatepost may use is enough, and the default")
     })
 }
 
-/// Place of the audit log.
+/// Parses the destination of the audit log.
 fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     Ok(match text {
         "none" => AuditLog::None,
@@ -451,7 +454,7 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     })
 }
 
-/// Name of a replica.
+/// Parses the name of a replica.
 fn replica(text: &str) -> Result<String, &'static str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
@@ -460,7 +463,7 @@ fn replica(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Access to a cluster.
+/// Parses the access to a cluster.
 fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
     Ok(match text {
         "in-cluster" => KubeAccess::InCluster,
@@ -468,7 +471,7 @@ fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
     })
 }
 
-/// Units and what they multiply by.
+/// Units of sizes, and their number of bytes.
 const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
 /// A number of bytes, at least one, written with a unit (`B`, `KiB`, `MiB`, `GiB`) or without one.
@@ -476,7 +479,7 @@ const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1
 pub struct Size(pub usize);
 
 impl FromStr for Size {
-    /// A sentence that says what is expected.
+    /// Message with the expected format.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -491,7 +494,7 @@ impl FromStr for Size {
 }
 
 impl fmt::Display for Size {
-    /// In the largest unit that divides it.
+    /// Writes the size in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = |(_, times): &&(&str, usize)| self.0.is_multiple_of(*times);
         match UNITS.iter().filter(whole).max_by_key(|(_, times)| *times) {

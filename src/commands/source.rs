@@ -1,4 +1,4 @@
-//! Source: source of the configuration, as flags.
+//! Source: flags that select the source of the configuration.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use gatepost_etcd_client::{Login, TlsFiles};
 /// Default prefix of the keys in etcd.
 const ETCD_PREFIX: &str = "/gatepost/config/";
 
-/// Source of the configuration.
+/// Flags that select the source of the configuration.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SourceArgs {
     /// Source of the configuration
@@ -38,7 +38,7 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "URL", required_if_eq("source", "etcd"))]
     etcd_endpoint: Vec<String>,
 
-    /// etcd: what the keys begin with; each key is a document
+    /// etcd: the prefix of the keys; each key is a document
     #[arg(long, value_name = "PREFIX", default_value = ETCD_PREFIX)]
     etcd_prefix: String,
 
@@ -66,7 +66,7 @@ pub(super) struct SourceArgs {
     #[arg(long)]
     etcd_plaintext: bool,
 
-    /// kubernetes, etcd: the folder of the files that hooks refer to, as certificates [default: none may be]
+    /// kubernetes, etcd: the folder of files that hooks refer to, such as certificates [default: no files are allowed]
     #[arg(long, value_name = "FOLDER")]
     files: Option<PathBuf>,
 }
@@ -87,12 +87,12 @@ enum KubeObjects {
 }
 
 impl SourceArgs {
-    /// The place these flags name.
+    /// Returns the location that the flags name.
     ///
     /// # Errors
-    /// The missing flag, or the one of another source.
+    /// A message, if a flag is missing, invalid, or belongs to another source.
     pub(super) fn place(self) -> Result<SourceLocation, String> {
-        self.only_of_this_source()?;
+        self.reject_flags_of_other_sources()?;
         match self.source {
             SourceArg::File => {
                 self.config.map(SourceLocation::File).ok_or_else(|| "--config PATH is missing".to_owned())
@@ -102,19 +102,19 @@ impl SourceArgs {
         }
     }
 
-    /// Location that these flags name, which has the replicas' reports beside the configuration; `None` for files.
+    /// Returns the location that the flags name if it has replicas' reports; `None` for files, which have none.
     ///
     /// # Errors
-    /// The missing flag, or the one of another source.
+    /// A message, if a flag is missing, invalid, or belongs to another source.
     pub(super) fn replicas(self) -> Result<Option<SourceLocation>, String> {
         match self.source {
-            SourceArg::File => self.only_of_this_source().map(|()| None),
+            SourceArg::File => self.reject_flags_of_other_sources().map(|()| None),
             SourceArg::Kubernetes | SourceArg::Etcd => self.place().map(Some),
         }
     }
 
-    /// Refuses flags of another source: who gives `--etcd-endpoint` and forgets `--source etcd` means etcd.
-    fn only_of_this_source(&self) -> Result<(), String> {
+    /// Rejects flags of another source: a user who gives `--etcd-endpoint` may have forgotten `--source etcd`.
+    fn reject_flags_of_other_sources(&self) -> Result<(), String> {
         use SourceArg::{Etcd, File, Kubernetes};
         let objects = self.kube_objects != [KubeObjects::Configurations];
         let flags: [(&str, bool, &[SourceArg]); 11] = [

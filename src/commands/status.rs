@@ -1,4 +1,4 @@
-//! `status`: the configuration that each replica has in force.
+//! `status`: prints the configuration that each replica has in force.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,7 +14,7 @@ use super::{
 use crate::replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait};
 use gatepost_api::{
     Revision,
-    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFaultKind},
+    schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenGlass, ReplicaFaultKind},
 };
 
 const EXAMPLES: &str = "\
@@ -43,16 +43,16 @@ Exit codes:
 ///
 /// The facts that matter in an incident come above the table, the worst first: a serving certificate that is not valid
 /// now, a registration that does not send everything (--registration), initializers that nobody attends or that do not
-/// act, open break-glass and its end, reads that fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
-/// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the
-/// table.
+/// act, open break-glass and its end, reads that fail, hooks that fail now, hooks that pass no probe, bypass rules. A
+/// replica without a fresh configuration refuses every review. One that rejects the newest configuration keeps the last
+/// good one; its problems are shown below the table.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Status {
     #[command(flatten)]
     replicas: ReplicaArgs,
 
-    /// With --source kubernetes: the namespace of the leases of --adopt; how webhooks of others stand is shown below
+    /// With --source kubernetes: the namespace of the leases of --adopt; the state of webhooks of others is shown below
     #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
     adopt_namespace: String,
 
@@ -74,7 +74,7 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 }
 
 impl Status {
-    /// Asks and prints the table.
+    /// Reads the reports and prints the table. With `--wait`, waits for the revision instead.
     pub fn run(self) -> CommandExit {
         if let Some(why) = self.replicas.misuse() {
             return misused("status", &why);
@@ -84,7 +84,7 @@ impl Status {
             return replicas::wait(self.replicas, self.timeout, |seen| wait::all_have_in_force(seen, wanted, expect));
         }
         let cluster = self.replicas.cluster();
-        let seen = match replicas::look(self.replicas) {
+        let seen = match replicas::read(self.replicas) {
             Ok(seen) => seen,
             Err(why) => {
                 let webhooks = cluster.and_then(|access| adopt::standing(&access, self.adopt_namespace));
@@ -120,10 +120,10 @@ fn json(seen: &ReplicasSeen) -> Result<String, serde_json::Error> {
 
 const COLUMNS: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
 
-/// Documents that are held back, a line each.
+/// Maximum number of quarantined documents printed for one replica, a line each.
 const MAX_HELD_LINES: usize = 20;
 
-/// Lines about what is urgent, then a line for each replica, then what else asks for attention.
+/// Returns the urgent lines, then a line for each replica, then further lines that need attention.
 fn table(seen: &ReplicasSeen) -> String {
     let mut text = String::new();
     for line in urgent(&seen.reports) {
@@ -166,7 +166,7 @@ fn row(report: &ReplicaReport) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// The worst that is true of it.
+/// Returns the worst state that applies to the replica.
 fn state(report: &ReplicaReport) -> &'static str {
     match report {
         ReplicaReport { stopping: true, .. } => "stopping",
@@ -186,18 +186,18 @@ fn state(report: &ReplicaReport) -> &'static str {
     }
 }
 
-/// Counts of hooks by state, such as `12 Active, 1 Probing`. Active are those without any fault.
+/// Returns counts of hooks by state, such as `12 Active, 1 Probing`. A hook with a fault does not count as Active.
 fn hooks(hooks: &[HookReport]) -> String {
     let mut counts = BTreeMap::<(bool, &str), usize>::new();
-    for word in hooks.iter().filter_map(word) {
+    for word in hooks.iter().filter_map(hook_state) {
         *counts.entry((word != "Active", word)).or_default() += 1;
     }
     let nonzero: Vec<_> = counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect();
     if nonzero.is_empty() { "none".to_owned() } else { nonzero.join(", ") }
 }
 
-/// The worst that is true of a hook; `None` where there is nothing left of it.
-fn word(hook: &HookReport) -> Option<&'static str> {
+/// Returns the worst state that applies to a hook; `None` if the hook is gone.
+fn hook_state(hook: &HookReport) -> Option<&'static str> {
     Some(match hook.state {
         HookStanding::Gone => return None,
         HookStanding::Probing => "Probing",
@@ -210,12 +210,12 @@ fn word(hook: &HookReport) -> Option<&'static str> {
     })
 }
 
-/// Have calls of it failed lately, without as many successes after them?
+/// Returns true if recent calls of the hook failed, and fewer calls than that have succeeded since.
 fn is_failing(hook: &HookReport) -> bool {
     hook.failures.as_ref().is_some_and(|failures| !failures.has_recovered())
 }
 
-/// Further facts to look into, a line each.
+/// Returns further facts about a replica that need attention, a line each.
 fn attention(report: &ReplicaReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(from) = &report.from_last_good {
@@ -241,8 +241,8 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
             lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
         }
     }
-    lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
-    lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(attended));
+    lines.extend(report.hooks.iter().filter_map(|hook| Some(discarded_calls(hook, hook.in_vain.as_ref()?))));
+    lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(initializer_line));
     if report.initializers_left_out > 0 {
         let more = report.initializers_left_out;
         lines.push(format!("{more} more of the initializers; gatepost_initializer_instances has each of them"));
@@ -252,28 +252,28 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
     lines
 }
 
-/// Attendance of an initializer in words: instances, and objects that wait.
-fn attended(one: &InitializerReport) -> String {
+/// Returns a line about an initializer: its instances, and objects that wait for it.
+fn initializer_line(one: &InitializerReport) -> String {
     let InitializerReport { name, instances, holds, oldest_hold_seconds, .. } = one;
     let oldest = oldest_hold_seconds.map(|age| format!(", the oldest for {age:.1}s")).unwrap_or_default();
     let (instances, waits) = (counted(*instances, "instance"), if *holds == 1 { "waits" } else { "wait" });
     format!("initializer {name}: {instances}, {} {waits}{oldest}", counted(*holds, "object"))
 }
 
-/// Cost of asking a mutating hook ahead of its turn.
-fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
+/// Returns a line about discarded calls of a mutating hook, which were made ahead of its turn.
+fn discarded_calls(hook: &HookReport, DiscardedCalls { in_vain, calls, seconds }: &DiscardedCalls) -> String {
     let over = humantime::format_duration(Duration::from_secs(*seconds));
     let share = share(*in_vain, *calls);
     let name = &hook.name;
     format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
 }
 
-/// Replicas that are named in one line.
+/// Maximum number of replicas named in one line.
 const MAX_NAMED_REPLICAS: usize = 5;
-/// Lines of one rank; more of them are counted.
+/// Maximum number of lines of one rank. Further lines are only counted.
 const MAX_RANK_LINES: usize = 30;
 
-/// Sort of a line, the most urgent first.
+/// Kind of an urgent line, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Fault(ReplicaFaultKind),
@@ -284,7 +284,7 @@ enum Rank {
     Bypass,
 }
 
-/// The lines of all replicas, each with those that it is true of.
+/// Returns the urgent lines of all replicas without repetitions, each with the replicas that it applies to.
 fn urgent(reports: &[ReplicaReport]) -> Vec<String> {
     let mut ranks = BTreeMap::<Rank, Vec<String>>::new();
     let mut replicas = HashMap::<String, Vec<&str>>::new();
@@ -299,7 +299,8 @@ fn urgent(reports: &[ReplicaReport]) -> Vec<String> {
     }
     let mut output = Vec::new();
     for lines in ranks.into_values() {
-        let with_replicas = lines.iter().take(MAX_RANK_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
+        let with_replicas =
+            lines.iter().take(MAX_RANK_LINES).map(|text| format!("{}: {text}", replica_names(&replicas[text])));
         output.extend(with_replicas);
         let more = lines.len().saturating_sub(MAX_RANK_LINES);
         output.extend((more > 0).then(|| format!("… and {more} more of these; see --json")));
@@ -307,7 +308,7 @@ fn urgent(reports: &[ReplicaReport]) -> Vec<String> {
     output
 }
 
-fn named(replicas: &[&str]) -> String {
+fn replica_names(replicas: &[&str]) -> String {
     match replicas.len().checked_sub(MAX_NAMED_REPLICAS).filter(|more| *more > 0) {
         Some(more) => format!("{} and {more} more", replicas.get(..MAX_NAMED_REPLICAS).unwrap_or_default().join(", ")),
         None => replicas.join(", "),
@@ -354,14 +355,14 @@ fn failing(hook: &HookReport, failures: &CallFailures) -> String {
     format!("{word} {}: {failed} of {calls} calls failed{share} in the last {over}{last}{since}", hook.name)
 }
 
-/// ` (30 %)`; nothing of so few that a share says less than the numbers.
+/// Returns a percentage such as ` (30 %)`; empty if there are fewer calls than a percentage needs.
 fn share(some: u64, all: u64) -> String {
-    /// From so many on, one of them is 5 % or less.
-    const MANY: u64 = 20;
-    if all < MANY { String::new() } else { format!(" ({} %)", (100 * some).div_ceil(all)) }
+    /// Minimum number of calls for a percentage, so that one call is at most 5 %.
+    const MIN_CALLS_FOR_PERCENTAGE: u64 = 20;
+    if all < MIN_CALLS_FOR_PERCENTAGE { String::new() } else { format!(" ({} %)", (100 * some).div_ceil(all)) }
 }
 
-/// A hook of which nobody knows whether it answers where it should.
+/// Returns a line about a hook whose endpoint has not passed a probe; `None` for other hooks.
 fn unproven(hook: &HookReport) -> Option<String> {
     let HookReport { name, endpoint, .. } = hook;
     let since = hook.unproven_since.as_ref().unwrap_or(&hook.since);
@@ -452,7 +453,7 @@ mod tests {
             hook("s", HookStanding::Gone),
             hook("t", HookStanding::Draining),
             HookReport {
-                in_vain: Some(CallsInVain { in_vain: 3, calls: 40, seconds: 300 }),
+                in_vain: Some(DiscardedCalls { in_vain: 3, calls: 40, seconds: 300 }),
                 ..hook("u", HookStanding::Active)
             },
         ];

@@ -1,4 +1,4 @@
-//! One review, top to bottom: head, body, review, verdict. Over gRPC or plain HTTP it is the same road.
+//! One review from head to verdict, over gRPC or plain HTTP.
 
 use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, task::Poll, time::Instant};
 
@@ -28,7 +28,7 @@ use gatepost_wire::{
     json_view,
 };
 
-/// Answers one review over gRPC, whatever happens in it.
+/// Answers one review over gRPC, also if it is refused or panics.
 pub(super) async fn answer_grpc(
     context: &ConnectionContext,
     phase: Phase,
@@ -38,13 +38,13 @@ pub(super) async fn answer_grpc(
 ) {
     let arrived = Instant::now();
     match catch_panic(context, arrived, decide_grpc(context, phase, headers, arrived, body, &mut respond)).await {
-        // An error here says that the caller is gone.
+        // An error means that the caller is gone.
         Ok(message) => drop(answer::send_message(&mut respond, message)),
         Err(refusal) => context.front.refuse(&mut respond, &refusal),
     }
 }
 
-/// Decides one review over gRPC: the framed answer.
+/// Decides one review over gRPC and returns the framed answer.
 async fn decide_grpc(
     context: &ConnectionContext,
     phase: Phase,
@@ -55,13 +55,13 @@ async fn decide_grpc(
 ) -> Result<Outgoing, Refusal> {
     let ConnectionContext { front, session, worker, .. } = context;
     let (gate, limits) = (&front.gate, &front.limits);
-    let GrpcHead { deadline, stores_unfinished, hops, audit_id, namespace_labels } =
+    let GrpcHead { deadline, stores_unfinished, forwarded, audit_id, namespace_labels } =
         GrpcHead::read(headers, arrived, limits.timeout)?;
-    let mut entered = front.enter(session, arrived)?;
+    let mut inflight = front.enter(session, arrived)?;
     let message = {
         let timer = pin!(body::timer(arrived, deadline));
         let body = Body::Http2(body);
-        let body = BodyReader::begin(body, None, &mut entered, deadline, timer, limits.message_bytes);
+        let body = BodyReader::begin(body, None, &mut inflight, deadline, timer, limits.message_bytes);
         body?.message(&gate.metrics).await?
     };
     let review = parse(message.len(), arrived, deadline, || inbound::view(message)).await?;
@@ -72,7 +72,7 @@ async fn decide_grpc(
         worker: *worker,
         other_versions: OtherVersions::Fail,
         segment: None,
-        hops,
+        forwarded,
         stores_unfinished,
         namespace_labels,
         namespace_labels_text,
@@ -80,18 +80,18 @@ async fn decide_grpc(
     };
     let verdict = {
         let mut deciding = pin!(review::decide(gate, &review, &caller));
-        // A caller that goes away cancels the hook calls: leaving drops `deciding`.
+        // If the caller cancels, dropping `deciding` cancels the hook calls.
         poll_fn(|cx| match deciding.as_mut().poll(cx) {
             Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),
             Poll::Pending => respond.poll_reset(cx).map(|_| Err(Refusal::Cancelled)),
         })
         .await?
     };
-    entered.decided(encode(review, verdict).await, deadline)
+    inflight.into_verdict(encode(review, verdict).await, deadline)
 }
 
-/// Answers one review over plain HTTP, whatever happens in it. The connection sees when the caller leaves: it drops the
-/// future, and with it the hook calls.
+/// Answers one review over plain HTTP, also if it is refused or panics. If the caller disconnects, the connection drops
+/// this future, and with it the hook calls.
 pub(super) async fn answer_http(
     context: &ConnectionContext,
     route: WebhookRoute,
@@ -105,7 +105,7 @@ pub(super) async fn answer_http(
     answered.unwrap_or_else(|refusal| context.front.refused(&context.session, &refusal))
 }
 
-/// Decides one review over plain HTTP: the answer.
+/// Decides one review over plain HTTP and returns the answer.
 async fn decide_http(
     context: &ConnectionContext,
     route: WebhookRoute,
@@ -115,11 +115,11 @@ async fn decide_http(
 ) -> Result<Response<Outgoing>, Refusal> {
     let ConnectionContext { front, session, worker, .. } = context;
     let (gate, limits) = (&front.gate, &front.limits);
-    let HttpHead { format, deadline, declared, hops } = HttpHead::read(parts, arrived, limits.timeout)?;
-    let mut entered = front.enter(session, arrived)?;
+    let HttpHead { format, deadline, declared, forwarded } = HttpHead::read(parts, arrived, limits.timeout)?;
+    let mut inflight = front.enter(session, arrived)?;
     let review = {
         let timer = pin!(body::timer(arrived, deadline));
-        let mut body = BodyReader::begin(body, declared, &mut entered, deadline, timer, limits.message_bytes)?;
+        let mut body = BodyReader::begin(body, declared, &mut inflight, deadline, timer, limits.message_bytes)?;
         match format {
             Format::Json => {
                 let json = body.contiguous(&gate.metrics).await?;
@@ -140,18 +140,18 @@ async fn decide_http(
         worker: *worker,
         other_versions,
         segment,
-        hops,
+        forwarded,
         stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,
         audit_id: None,
     };
     let verdict = review::decide(gate, &review, &caller).await;
-    Ok(answer::http_verdict(format, entered.decided(encode(review, verdict).await, deadline)?))
+    Ok(answer::http_verdict(format, inflight.into_verdict(encode(review, verdict).await, deadline)?))
 }
 
-/// Views a review of `bytes` bytes within its deadline and, where they are many, beside the worker: while they wait for
-/// their turn, or are viewed, others are served.
+/// Parses a review of `bytes` bytes within its deadline. A large review is parsed on another thread, so that the worker
+/// serves other calls meanwhile.
 async fn parse(
     bytes: usize,
     arrived: Instant,
@@ -164,10 +164,10 @@ async fn parse(
     }
 }
 
-/// Runs one call, so that a panic ends that call alone. Unwind safety: a panic's half-done state (the call's message and
-/// review) is dropped with the future. The panic's message is not repeated here: it may quote the object.
+/// Runs one call, so that a panic ends only that call. Unwind safety: the state of a panicked call (its message and its
+/// review) is dropped with the future. The panic's message is not logged here, since it may quote the object.
 ///
-/// No `async fn`: that would keep room for the call twice, and each of them is moved to the heap.
+/// Not an `async fn`: that would store the call's future twice, and each of them is moved to the heap.
 fn catch_panic<T>(
     context: &ConnectionContext,
     arrived: Instant,
@@ -185,7 +185,7 @@ fn catch_panic<T>(
     })
 }
 
-/// A request whose future is dropped before its answer has lost its caller, and is counted as that.
+/// Counts a request as cancelled if its future is dropped before the answer.
 struct Unanswered<'a>(Option<&'a Metrics>);
 
 impl Drop for Unanswered<'_> {

@@ -1,7 +1,6 @@
 //! Answers: a verdict or a refusal, as gRPC or plain HTTP.
 //!
-//! Nothing here awaits but [`encode`]. All frames of an answer are queued in one go, so that the connection writes them
-//! together.
+//! Only [`encode`] awaits. All frames of an answer are queued at once, so that the connection writes them together.
 
 use std::fmt::Write;
 
@@ -23,7 +22,8 @@ const RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
-/// Encodes a verdict as its review was encoded. A large one is encoded beside the worker: a patch may have megabytes.
+/// Encodes a verdict as its review was encoded. A large verdict is encoded on another thread: patches can have
+/// megabytes.
 pub(super) async fn encode(review: Review, verdict: Verdict) -> Bytes {
     let annotations = verdict.audit_annotations.iter().map(|(key, value)| key.len() + value.len());
     let size = verdict.patch.as_ref().map_or(0, Bytes::len) + annotations.sum::<usize>();
@@ -35,24 +35,24 @@ pub(super) async fn encode(review: Review, verdict: Verdict) -> Bytes {
     .await
 }
 
-/// Begins the answer of a gRPC call whose messages and trailers follow. An error says that the caller is gone.
+/// Starts the response of a gRPC call; messages and trailers follow. An error means that the caller is gone.
 pub(super) fn begin_grpc(respond: &mut SendResponse<Outgoing>) -> Result<SendStream<Outgoing>, h2::Error> {
     let mut response = Response::new(());
     response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
     respond.send_response(response, false)
 }
 
-/// Answers a gRPC call by one framed message: HEADERS, DATA, trailers with status 0.
+/// Answers a gRPC call with one framed message: HEADERS, DATA, trailers with status 0.
 pub(super) fn send_message(respond: &mut SendResponse<Outgoing>, message: Outgoing) -> Result<(), h2::Error> {
     let mut stream = begin_grpc(respond)?;
-    // Without reserving capacity first: a verdict is small, and h2 holds it until the window has room.
+    // Capacity is not reserved first: a verdict is small, and h2 queues it until the window has room.
     stream.send_data(message, false)?;
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, STATUS_OK);
     stream.send_trailers(trailers)
 }
 
-/// Trailers that end a gRPC stream.
+/// Returns trailers that end a gRPC stream.
 pub(super) fn trailers(code: Code, message: &'static str) -> HeaderMap {
     HeaderMap::from_iter([
         (GRPC_STATUS, HeaderValue::from(code as i32)),
@@ -60,8 +60,8 @@ pub(super) fn trailers(code: Code, message: &'static str) -> HeaderMap {
     ])
 }
 
-/// Refuses a call by one HEADERS frame that also ends the stream. When the request is not yet whole, h2 then resets its
-/// stream with NO_ERROR, so that the rest of it is not sent.
+/// Refuses a gRPC call with one HEADERS frame that ends the stream, and other calls in plain HTTP. If the request is
+/// incomplete, h2 then resets its stream with NO_ERROR, so that the caller sends no more of it.
 pub(super) fn refuse(respond: &mut SendResponse<Outgoing>, refusal: &Refusal) -> Result<(), h2::Error> {
     if refusal.is_plain_http() {
         return send(respond, http_refusal(refusal));
@@ -89,12 +89,12 @@ pub(super) fn send(respond: &mut SendResponse<Outgoing>, answer: Response<Outgoi
     respond.send_response(Response::from_parts(parts, ()), false)?.send_data(body, true)
 }
 
-/// A review with its verdict, in plain HTTP.
+/// Returns the answer with a verdict, in plain HTTP.
 pub(super) fn http_verdict(format: Format, review: Outgoing) -> Response<Outgoing> {
     http(StatusCode::OK, format.media_type(), review)
 }
 
-/// A refusal in plain HTTP, as a `metav1.Status`, and what to do about it where HTTP has a header for that.
+/// Returns a refusal in plain HTTP: a `metav1.Status`, and the HTTP header that names the remedy, if there is one.
 pub(super) fn http_refusal(refusal: &Refusal) -> Response<Outgoing> {
     let status = refusal.http();
     let mut body = json!({
@@ -132,7 +132,7 @@ fn http(status: StatusCode, media_type: &'static str, body: Outgoing) -> Respons
     response
 }
 
-/// The status as a `StatusReason` of `k8s.io/apimachinery/pkg/apis/meta/v1`.
+/// Returns the `StatusReason` of `k8s.io/apimachinery/pkg/apis/meta/v1` for `status`.
 fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -147,7 +147,7 @@ fn reason(status: StatusCode) -> &'static str {
     }
 }
 
-/// A `grpc-message`: everything but printable ASCII, and `%` itself, as `%XX`.
+/// Encodes a `grpc-message`: everything but printable ASCII, and `%` itself, as `%XX`.
 fn percent_encoded(text: &str) -> HeaderValue {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

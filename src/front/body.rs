@@ -1,17 +1,16 @@
-//! Body: the bytes of one review, over gRPC or plain HTTP, read within the limit, the memory budget and the time.
+//! Body of one review, over gRPC or plain HTTP, read within the size limit, the memory budget and the deadline.
 //!
-//! Bytes are reserved as they come, and not as they are announced: announcing costs a caller nothing. Flow-control
-//! credit is returned only for bytes that have their place in the memory budget.
+//! Memory is reserved for bytes that arrived, not for the declared length, because declaring a length costs a caller
+//! nothing. Flow-control credit is returned only for bytes that have a reservation.
 //!
-//! A caller that announces much and sends little holds its place in the memory budget at the cost of the others. So
-//! after [`ARRIVAL_GRACE`] a review that is not whole must have come with [`MIN_RATE`] on average. That is far below
-//! what any network brings on which an apiserver waits for its webhooks, and the grace is longer than what a busy
-//! machine keeps a caller from writing.
+//! A caller that sends its body slowly occupies memory that other callers need. So after [`ARRIVAL_GRACE`] an
+//! incomplete review must have an average rate of at least [`MIN_RATE`]. Any network between an apiserver and its
+//! webhooks is much faster, and the grace is longer than a busy machine delays a caller's writes.
 //!
-//! A body is collected as it arrives without copying it: each payload is kept as the buffer it was read into. A
-//! retained payload keeps its whole read buffer alive, of which others may have had the rest: in h2 and hyper 8 KiB, or
-//! as much as the frame needs. So payloads below half of that are joined instead: a caller that sends many small frames
-//! among others must not pin many buffers.
+//! A body is collected without copying: each payload is kept in the buffer into which it was read. A kept payload keeps
+//! its whole read buffer alive, and other calls may own the rest of that buffer. A read buffer of h2 or hyper has 8
+//! KiB, or the size of the frame if that is larger. So payloads below half of 8 KiB are joined instead, and a caller
+//! that sends many small frames cannot pin many buffers.
 
 use std::{
     error::Error,
@@ -34,18 +33,18 @@ use crate::telemetry::Metrics;
 use gatepost_api::{Deadline, Rope};
 use gatepost_wire::inbound::FRAME_HEAD;
 
-/// Time for a review to arrive, however slowly it comes.
+/// Time after the head in which a review may arrive at any rate.
 const ARRIVAL_GRACE: Duration = Duration::from_secs(5);
-/// Bytes a second that are then expected, on average since the head.
+/// Minimum bytes a second after the grace, on average since the head.
 const MIN_RATE: usize = 16 << 10;
-/// Interval at which the pace is checked.
+/// Interval at which the rate is checked.
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
-/// The read buffers of h2 (through tokio-util's framing) and hyper, unless a frame needs more.
+/// Size of the read buffers of h2 (through tokio-util's framing) and hyper, unless a frame needs more.
 const READ_BUFFER: usize = 8 << 10;
-/// Length below which payloads are joined: what is kept pins at most twice its length.
-const JOINED_BELOW: usize = READ_BUFFER / 2;
+/// Length below which payloads are joined, so that a kept payload pins at most twice its length.
+const JOIN_THRESHOLD: usize = READ_BUFFER / 2;
 
-/// A body on its way, by either version of HTTP.
+/// Body that is being received, by version of HTTP.
 #[derive(Debug)]
 pub(super) enum Body {
     Http1(Incoming),
@@ -53,7 +52,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The next payload; `None` at the end.
+    /// Returns the next payload; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Refusal>>> {
         match self {
             Self::Http1(body) => loop {
@@ -65,12 +64,12 @@ impl Body {
                     Err(error) => return Poll::Ready(Some(Err(broken(&error)))),
                 }
             },
-            // The only errors here are the stream's or connection's end.
+            // The only errors here are the end of the stream or of the connection.
             Self::Http2(body) => body.poll_data(cx).map(|data| Some(data?.map_err(|_| Refusal::Cancelled))),
         }
     }
 
-    /// True if it is known that nothing follows.
+    /// Returns true if it is known that no more bytes follow.
     fn is_over(&self) -> bool {
         match self {
             Self::Http1(body) => body.is_end_stream(),
@@ -80,13 +79,13 @@ impl Body {
 
     fn release(&mut self, len: usize) {
         if let Self::Http2(body) = self {
-            // Fails only when the stream is gone, which the next read reports.
+            // Fails only if the stream is gone, which the next read reports.
             let _ = body.flow_control().release_capacity(len);
         }
     }
 }
 
-/// Refusal of a body that broke off, so that its caller is gone, or that cannot be read.
+/// Returns `BrokenBody` if the body is malformed, `Cancelled` if the caller is gone.
 fn broken(error: &hyper::Error) -> Refusal {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     match cause {
@@ -95,11 +94,11 @@ fn broken(error: &hyper::Error) -> Refusal {
     }
 }
 
-/// A body being read.
+/// Reader of one body.
 #[derive(Debug)]
 pub(super) struct BodyReader<'a, 'b> {
     body: Body,
-    entered: &'a mut InflightGuard<'b>,
+    inflight: &'a mut InflightGuard<'b>,
     deadline: Instant,
     timer: Pin<&'a mut Sleep>,
     limit: usize,
@@ -107,17 +106,17 @@ pub(super) struct BodyReader<'a, 'b> {
     received: usize,
 }
 
-/// The request's only timer, to be pinned; tokio registers it only when the body is not already there.
+/// Returns the only timer of the request, to be pinned. tokio registers it only if the body is not available at once.
 pub(super) fn timer(arrived: Instant, deadline: Deadline) -> Sleep {
     tokio::time::sleep_until((arrived + ARRIVAL_GRACE).min(deadline.instant()).into())
 }
 
 impl<'a, 'b> BodyReader<'a, 'b> {
-    /// Begins, before any of it is read; refused where `declared` is more than the limit, or than all memory.
+    /// Creates the reader. Refuses a `declared` length that exceeds `limit` or the memory of all reviews.
     pub(super) fn begin(
         body: Body,
         declared: Option<usize>,
-        entered: &'a mut InflightGuard<'b>,
+        inflight: &'a mut InflightGuard<'b>,
         deadline: Deadline,
         timer: Pin<&'a mut Sleep>,
         limit: usize,
@@ -125,12 +124,12 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         match declared {
             Some(0) => return Err(Refusal::NoBody),
             Some(declared) if declared > limit => return Err(Refusal::TooLarge { declared, limit }),
-            _ => entered.check_size(declared.unwrap_or(0))?,
+            _ => inflight.check_size(declared.unwrap_or(0))?,
         }
-        Ok(Self { body, entered, deadline: deadline.instant(), timer, limit, declared, received: 0 })
+        Ok(Self { body, inflight, deadline: deadline.instant(), timer, limit, declared, received: 0 })
     }
 
-    /// The body in one buffer: as it came if it came as one payload, else joined.
+    /// Reads the body into one buffer: a single payload is not copied, several are joined.
     pub(super) async fn contiguous(&mut self, metrics: &Metrics) -> Result<Bytes, Refusal> {
         let first = self.next_within_limit().await?.ok_or(Refusal::NoBody)?;
         if self.is_over() {
@@ -149,7 +148,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         Ok(joined.into())
     }
 
-    /// The body as the pieces it arrived in.
+    /// Reads the body as the pieces in which it arrived.
     pub(super) async fn pieces(&mut self, metrics: &Metrics) -> Result<Rope, Refusal> {
         let mut pieces = BodyPieces::default();
         while let Some(payload) = self.next_within_limit().await? {
@@ -160,8 +159,8 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         if pieces.is_empty() { Err(Refusal::NoBody) } else { Ok(pieces.into_rope()) }
     }
 
-    /// One gRPC message, with the head of its frame. See [`BodyPieces`] for what is kept and what is joined: a
-    /// well-behaved caller's bytes are never copied.
+    /// Reads one gRPC message with its frame head. [`BodyPieces`] decides which payloads are kept and which are joined;
+    /// large payloads are not copied.
     pub(super) async fn message(&mut self, metrics: &Metrics) -> Result<Rope, Refusal> {
         let mut message = MessageBuilder::default();
         while let Some(payload) = self.next().await? {
@@ -169,7 +168,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
             message.push(payload, last, metrics);
             if message.expected.is_none() {
                 message.read_frame_head(self.limit)?;
-                self.entered.check_size(message.expected.unwrap_or(0))?;
+                self.inflight.check_size(message.expected.unwrap_or(0))?;
             }
             if let Some(expected) = message.expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });
@@ -193,27 +192,27 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         self.body.is_over() || self.declared == Some(self.received)
     }
 
-    /// Makes room for more bytes. The buffer holds at most four times what has come; twice, if no length is declared.
-    /// While the bytes move from one buffer to the next, both are counted.
+    /// Grows the buffer. Its capacity is at most four times the received bytes; twice, if no length is declared. While
+    /// the bytes move from the old buffer to the new one, both are reserved.
     fn grow(&mut self, joined: &mut Vec<u8>, more: usize) -> Result<(), Refusal> {
         let needed = joined.len() + more;
         if needed > joined.capacity() {
             let room = self.declared.unwrap_or(2 * needed).min(4 * needed).max(needed);
-            self.entered.reserve(joined.capacity() + room)?;
+            self.inflight.reserve(joined.capacity() + room)?;
             joined.reserve_exact(room - joined.len());
-            self.entered.shrink_to(joined.capacity());
+            self.inflight.shrink_to(joined.capacity());
         }
         Ok(())
     }
 
-    /// Reserves room for what is held by now, and returns credit for the `new` bytes of it.
+    /// Reserves memory up to `held` bytes in total and returns flow-control credit for the `new` ones.
     fn place(&mut self, held: usize, new: usize) -> Result<(), Refusal> {
-        self.entered.reserve(held)?;
+        self.inflight.reserve(held)?;
         self.body.release(new);
         Ok(())
     }
 
-    /// The next payload of a body whose length may be undeclared.
+    /// Returns the next payload, and enforces the limit if no length is declared.
     async fn next_within_limit(&mut self) -> Result<Option<Bytes>, Refusal> {
         let payload = self.next().await?;
         if self.declared.is_none() && self.received > self.limit {
@@ -222,7 +221,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         Ok(payload)
     }
 
-    /// The next payload that is not empty; refused when the body comes too slowly.
+    /// Returns the next non-empty payload. Refuses a body that arrives too slowly.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
             let payload = poll_fn(|cx| match self.body.poll_next(cx) {
@@ -237,13 +236,13 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         }
     }
 
-    /// Pending while the body comes fast enough; else why it is refused.
+    /// Returns why the body is refused if it arrives too slowly; pending otherwise.
     fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
         let received = self.received;
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let now = self.timer.deadline().into_std();
-            let within = now - self.entered.arrived;
+            let within = now - self.inflight.arrived;
             if now >= self.deadline {
                 return Poll::Ready(Refusal::Deadline { within, received });
             }
@@ -255,11 +254,11 @@ impl<'a, 'b> BodyReader<'a, 'b> {
     }
 }
 
-/// A gRPC message in the making.
+/// gRPC message that is being received.
 #[derive(Debug, Default)]
 struct MessageBuilder {
     pieces: BodyPieces,
-    /// Bytes there will be, frame head included; `None` until the frame head is there.
+    /// Length of the message with its frame head; `None` until the frame head has arrived.
     expected: Option<usize>,
 }
 
@@ -269,13 +268,13 @@ impl MessageBuilder {
             return self.pieces.keep(payload);
         }
         if self.pieces.first().is_none() {
-            // A frame head in pieces is put together once, here.
+            // A split frame head is joined here.
             self.pieces.complete_head(&mut payload, FRAME_HEAD);
         }
         self.pieces.push(payload, last, metrics);
     }
 
-    /// Reads the frame head once its five bytes are there.
+    /// Reads the frame head if its five bytes have arrived.
     fn read_frame_head(&mut self, limit: usize) -> Result<(), Refusal> {
         let Some(head) = self.pieces.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
             return Ok(());
@@ -289,7 +288,7 @@ impl MessageBuilder {
     }
 }
 
-/// Length of a gRPC message by the head of its frame: one flag byte and the length as four bytes, big-endian.
+/// Returns the length of a gRPC message from its frame head: a flag byte, then the length in four bytes, big-endian.
 pub(super) fn message_length([flag, a, b, c, d]: [u8; FRAME_HEAD]) -> Result<usize, Refusal> {
     match flag {
         0 => Ok(u32::from_be_bytes([a, b, c, d]) as usize),
@@ -298,39 +297,39 @@ pub(super) fn message_length([flag, a, b, c, d]: [u8; FRAME_HEAD]) -> Result<usi
     }
 }
 
-/// A body in the making.
+/// Pieces of a body that is being received.
 #[derive(Debug, Default)]
 struct BodyPieces {
-    /// The payloads so far, but for `joined`.
+    /// Complete pieces, in order.
     chunks: SmallVec<[Bytes; 4]>,
     /// Small payloads that follow `chunks`.
     joined: BytesMut,
-    /// Bytes of the buffers that `chunks` keep alive.
+    /// Bytes of the buffers that `chunks` keeps alive.
     pinned: usize,
 }
 
 impl BodyPieces {
-    /// True before the first byte.
+    /// Returns true before the first byte.
     fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.joined.is_empty()
     }
 
-    /// Bytes of memory it holds: the whole read buffers, and room that is not yet filled.
+    /// Returns the bytes of memory in use: whole read buffers, and unused capacity of `joined`.
     fn held(&self) -> usize {
         self.pinned + self.joined.capacity()
     }
 
-    /// The first piece that will not grow any more.
+    /// Returns the first complete piece.
     fn first(&self) -> Option<&Bytes> {
         self.chunks.first()
     }
 
-    /// Takes the next payload. The last of a body is kept at any size, since every body ends in a remainder.
+    /// Appends the next payload. The last payload of a body is kept at any size, since every body ends in a remainder.
     fn push(&mut self, payload: Bytes, last: bool, metrics: &Metrics) {
         if payload.is_empty() {
             return;
         }
-        if payload.len() >= JOINED_BELOW || (last && self.joined.is_empty()) {
+        if payload.len() >= JOIN_THRESHOLD || (last && self.joined.is_empty()) {
             self.keep(payload);
         } else {
             metrics.copied(payload.len());
@@ -338,14 +337,14 @@ impl BodyPieces {
         }
     }
 
-    /// Takes the next payload as it is.
+    /// Appends the next payload without copying it.
     fn keep(&mut self, payload: Bytes) {
         self.flush();
         self.pinned += payload.len().max(READ_BUFFER);
         self.chunks.push(payload);
     }
 
-    /// Moves bytes of `payload` into the first piece until that holds `head` of them; no other piece may be there yet.
+    /// Moves bytes of `payload` into the first piece until that has `head` bytes. There must be no complete piece yet.
     fn complete_head(&mut self, payload: &mut Bytes, head: usize) {
         let missing = (head - self.joined.len()).min(payload.len());
         self.joined.extend_from_slice(&payload.split_to(missing));
@@ -354,7 +353,7 @@ impl BodyPieces {
         }
     }
 
-    /// The pieces as one rope.
+    /// Returns the pieces as one rope.
     fn into_rope(mut self) -> Rope {
         self.flush();
         match self.chunks.len() {
@@ -365,7 +364,7 @@ impl BodyPieces {
 
     fn flush(&mut self) {
         if !self.joined.is_empty() {
-            // Its buffer stays ours as long as there is room in it.
+            // `joined` keeps the buffer as long as it has unused capacity.
             self.pinned += self.joined.len();
             self.chunks.push(self.joined.split().freeze());
         }

@@ -1,13 +1,13 @@
 //! Drain: the end of serving, as connections see it.
 //!
-//! Over HTTP/1.1 only an answer can announce that the connection will be closed. Closing it while a request is on its
-//! way refuses that request. So a drain begins with a *grace*, in which a connection still takes requests.
+//! Over HTTP/1.1 only an answer can announce that the connection will be closed, and closing it while a request is
+//! being sent fails that request. So a drain begins with a *grace*, in which a connection still accepts requests.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-/// A peer in the same cluster that sends a request now is heard within this.
+/// Longest grace. A request that a peer in the same cluster has sent arrives within this time.
 const MAX_GRACE: Duration = Duration::from_secs(1);
 
 /// Stage of a server.
@@ -16,46 +16,46 @@ const MAX_GRACE: Duration = Duration::from_secs(1);
 /// Serving --shutdown signal--> Draining --all calls done, or the bound--> Over
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ServerStage {
     Serving,
     Draining,
     Over,
 }
 
-/// Watches the stage for one connection. A dropped sender counts as a drain.
+/// Receiver of the server's stage, for one connection. A dropped sender counts as a drain.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainSignal {
-    life: watch::Receiver<Life>,
+    life: watch::Receiver<ServerStage>,
     grace: Duration,
 }
 
-/// A server that serves, and whose calls may take `drain` once it no longer does.
-pub(crate) fn channel(drain: Duration) -> (watch::Sender<Life>, DrainSignal) {
-    let (sender, life) = watch::channel(Life::Serving);
-    // Half the time for draining at most: requests that arrive at the end of the grace must be answered, too.
+/// Creates the stage of a server that serves. `drain` bounds the time of its calls after the shutdown signal.
+pub(crate) fn channel(drain: Duration) -> (watch::Sender<ServerStage>, DrainSignal) {
+    let (sender, life) = watch::channel(ServerStage::Serving);
+    // At most half the drain time: requests that arrive at the end of the grace must be answered, too.
     (sender, DrainSignal { life, grace: MAX_GRACE.min(drain / 2) })
 }
 
 impl DrainSignal {
-    /// True once the drain has begun.
+    /// Returns true once the drain has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        *self.life.borrow() != Life::Serving
+        *self.life.borrow() != ServerStage::Serving
     }
 
-    /// Done once the drain has begun.
+    /// Waits until the drain has begun.
     pub(crate) async fn begun(&self) {
-        drop(self.life.clone().wait_for(|life| *life != Life::Serving).await);
+        drop(self.life.clone().wait_for(|life| *life != ServerStage::Serving).await);
     }
 
-    /// Done once the drain has begun and the grace is over.
+    /// Waits until the drain has begun and the grace is over.
     pub(crate) async fn grace_over(&self) {
-        if self.life.clone().wait_for(|life| *life != Life::Serving).await.is_ok() {
+        if self.life.clone().wait_for(|life| *life != ServerStage::Serving).await.is_ok() {
             sleep(self.grace).await;
         }
     }
 
-    /// Done once connections must be closed, whatever is under way on them.
+    /// Waits until connections must be closed, even with calls under way.
     pub(crate) async fn over(&self) {
-        drop(self.life.clone().wait_for(|life| *life == Life::Over).await);
+        drop(self.life.clone().wait_for(|life| *life == ServerStage::Over).await);
     }
 }

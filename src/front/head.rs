@@ -1,12 +1,12 @@
 //! Head: headers of a review, over gRPC or plain HTTP.
 //!
-//! The deadline is stamped here, once: what the caller allows, at most [`FrontLimits::timeout`](super::FrontLimits),
-//! less a margin, so that the answer "no verdict in time" still reaches the caller before the caller gives up.
+//! The deadline of the review is computed here. It is earlier than the caller's own deadline by a margin, so that the
+//! answer "no verdict in time" still reaches the caller. [`FrontLimits::timeout`](super::FrontLimits) bounds it.
 //!
-//! - Over gRPC the margin of `grpc-timeout` is a twentieth, at most 20 ms: 1 s leaves 980 ms, 100 ms leaves 95 ms.
-//! - An apiserver sends what it has left as `?timeout=`, rounded up to whole seconds
-//!   (`docs/reference/webhook-semantics.md` §6), so up to a second of it is not there. So the margin is a second, but
-//!   never more than a quarter: 10 s leaves 9 s, 1 s leaves 750 ms.
+//! - Over gRPC the margin is a twentieth of the bounded timeout, at most 20 ms: 1 s leaves 980 ms.
+//! - An apiserver sends its remaining time as `?timeout=`, rounded up to whole seconds
+//!   (`docs/reference/webhook-semantics.md` §6). So the margin is 1 s, at most a quarter: 10 s leaves 9 s. The bound
+//!   applies after the margin. Without `?timeout=` there is no margin.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
-use gatepost_api::{Deadline, Hops, Labels};
+use gatepost_api::{Deadline, Forwarded, Hops, Labels, TraceContext};
 use gatepost_wire::{metadata, names};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const HOPS: HeaderName = HeaderName::from_static(Hops::HEADER);
 const NAMESPACE_LABELS: HeaderName = HeaderName::from_static(names::NAMESPACE_LABELS);
-/// Says that the caller stores objects before they are initialized.
+/// Set if the caller stores objects before they are initialized.
 const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
-/// Identifier of the client's request in the caller's own audit log, as a kube-apiserver gives it to its clients.
+/// Identifier of the client's request in the caller's audit log, as a kube-apiserver returns it to its clients.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// As many bytes of an audit id as a kube-apiserver keeps.
+/// Longest audit id, as in a kube-apiserver.
 const MAX_AUDIT_ID: usize = 64;
 const GRPC_MARGIN: Duration = Duration::from_millis(20);
 const HTTP_MARGIN: Duration = Duration::from_secs(1);
@@ -34,23 +34,23 @@ const HTTP_MARGIN: Duration = Duration::from_secs(1);
 /// Headers of a review over gRPC.
 #[derive(Debug)]
 pub(super) struct GrpcHead {
-    /// Latest time for the verdict, the margin already taken off.
+    /// Latest time for the verdict, after the margin.
     pub(super) deadline: Deadline,
-    /// Labels of the namespace, where the caller sent them.
+    /// Labels of the namespace, if the caller sent them.
     pub(super) namespace_labels: Option<SentLabels>,
-    /// The caller stores objects before they are initialized.
+    /// True if the caller stores objects before they are initialized.
     pub(super) stores_unfinished: bool,
-    /// The Gateposts that the review has passed through.
-    pub(super) hops: Hops,
-    /// Identifier of the request in the caller's audit log, if it sent a usable one.
+    /// Headers that go on to the hooks.
+    pub(super) forwarded: Forwarded,
+    /// Identifier of the request in the caller's audit log, if it sent a valid one.
     pub(super) audit_id: Option<Box<str>>,
 }
 
-/// Namespace labels the caller sent.
+/// Namespace labels that the caller sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SentLabels {
     pub(super) labels: Labels,
-    /// As they came (base64).
+    /// Base64 text as it was sent.
     pub(super) text: Bytes,
 }
 
@@ -66,9 +66,9 @@ impl GrpcHead {
             return Err(Refusal::DeadlineZero);
         }
         let deadline = Deadline::after(now, budget - (budget / 20).min(GRPC_MARGIN));
-        let (namespace_labels, hops) = (namespace_labels(headers)?, hops(headers)?);
+        let (namespace_labels, forwarded) = (namespace_labels(headers)?, forwarded(headers)?);
         let (stores_unfinished, audit_id) = (stores_unfinished(headers)?, audit_id(headers));
-        Ok(Self { deadline, namespace_labels, stores_unfinished, hops, audit_id })
+        Ok(Self { deadline, namespace_labels, stores_unfinished, forwarded, audit_id })
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Its content type.
+    /// Returns the content type.
     pub(super) const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -95,16 +95,16 @@ impl Format {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HttpHead {
     pub(super) format: Format,
-    /// Latest time for the verdict, the margin already taken off.
+    /// Latest time for the verdict, after the margin if the caller sent a timeout.
     pub(super) deadline: Deadline,
     /// Length of the body, if declared.
     pub(super) declared: Option<usize>,
-    /// The Gateposts that it has passed through.
-    pub(super) hops: Hops,
+    /// Headers that go on to the hooks.
+    pub(super) forwarded: Forwarded,
 }
 
 impl HttpHead {
-    /// Reads what arrived at `now` and may take `max_timeout`.
+    /// Reads the head of a request that arrived at `now` and may take `max_timeout`.
     pub(super) fn read(parts: &Parts, now: Instant, max_timeout: Duration) -> Result<Self, Refusal> {
         if parts.method != Method::POST {
             return Err(Refusal::Method);
@@ -118,10 +118,10 @@ impl HttpHead {
             Some(timeout) => (timeout - (timeout / 4).min(HTTP_MARGIN)).min(max_timeout),
             None => max_timeout,
         };
-        // hyper and h2 have refused an invalid length.
+        // hyper and h2 reject an invalid length.
         let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let hops = hops(&parts.headers)?;
-        Ok(Self { format, deadline: Deadline::after(now, budget), declared, hops })
+        let forwarded = forwarded(&parts.headers)?;
+        Ok(Self { format, deadline: Deadline::after(now, budget), declared, forwarded })
     }
 }
 
@@ -132,7 +132,7 @@ fn format(headers: &HeaderMap) -> Option<Format> {
         .find(|format| kind.eq_ignore_ascii_case(format.media_type().as_bytes()))
 }
 
-/// Value of `timeout` in a query; other parameters are ignored.
+/// Returns the value of `timeout` in a query; other parameters are ignored.
 fn query_timeout(query: &str) -> Result<Option<Duration>, Refusal> {
     let mut values = query.split('&').filter_map(|pair| match pair.split_once('=') {
         Some(("timeout", value)) => Some(value),
@@ -155,7 +155,7 @@ pub(super) fn grpc_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     if is_compressed { Err(Refusal::Compressed) } else { Ok(()) }
 }
 
-/// Value of a header that may be there once.
+/// Returns the value of a header; an error if the header is repeated.
 fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -164,7 +164,7 @@ fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>,
     }
 }
 
-/// `stored`, or nothing: a word that is not understood must not be taken for either.
+/// Returns true for `stored`, false without the header. Any other word is refused, as its intent is unknown.
 fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
     match single(headers, UNFINISHED).map_err(|()| Refusal::Unfinished)? {
         None => Ok(false),
@@ -173,8 +173,8 @@ fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
     }
 }
 
-/// The only audit id, of letters, digits and `-_.:`. Any other is left out rather than refused: it decides nothing, and
-/// is only written down.
+/// Returns the audit id if it is valid: a single one of letters, digits and `-_.:`. Any other is dropped and not
+/// refused, because the id decides nothing and is only logged.
 fn audit_id(headers: &HeaderMap) -> Option<Box<str>> {
     let only = single(headers, AUDIT_ID).ok()??;
     let id = only.to_str().ok().filter(|id| (1..=MAX_AUDIT_ID).contains(&id.len()))?;
@@ -188,24 +188,31 @@ fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> 
     Ok(Some(SentLabels { labels, text: Bytes::copy_from_slice(only.as_bytes()) }))
 }
 
-/// Number of Gateposts that a review has passed through; 0 if none sent it. A review of too many is refused.
+/// Returns the number of Gateposts that a review has passed through; 0 without the header. Refuses too many.
 fn hops(headers: &HeaderMap) -> Result<Hops, Refusal> {
     let Some(only) = single(headers, HOPS).map_err(|()| Refusal::Hops)? else { return Ok(Hops::default()) };
     let hops = Hops::parse(only.as_bytes()).ok_or(Refusal::Hops)?;
     if hops.is_too_many() { Err(Refusal::Loop(hops.get())) } else { Ok(hops) }
 }
 
-/// A content type without its parameters.
+/// Returns what goes on to the hooks. Refuses a review that has passed through too many Gateposts; an invalid trace is
+/// dropped, as it decides nothing.
+fn forwarded(headers: &HeaderMap) -> Result<Forwarded, Refusal> {
+    let trace = TraceContext::new(|name| headers.get_all(name).iter().map(HeaderValue::as_bytes));
+    Ok(Forwarded { hops: hops(headers)?, trace })
+}
+
+/// Returns a content type without its parameters.
 pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
     value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// Timeout of a call of health or reflection, if its caller gives a readable one.
+/// Returns the timeout of a call of health or reflection, if its caller sent a valid one.
 pub(super) fn aux_timeout(headers: &HeaderMap) -> Option<Duration> {
     grpc_timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())
 }
 
-/// `1*8DIGIT ("H" / "M" / "S" / "m" / "u" / "n")`.
+/// Parses `1*8DIGIT ("H" / "M" / "S" / "m" / "u" / "n")`.
 fn grpc_timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -223,7 +230,7 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// A duration without a sign, as Go's `time.ParseDuration` reads it: `10s`, `1m30s`, `500ms`, `1.5h`.
+/// Parses a duration without a sign as Go's `time.ParseDuration` does: `10s`, `1m30s`, `500ms`, `1.5h`.
 fn go_duration(text: &str) -> Option<Duration> {
     let unsigned = Some(text).filter(|text| !text.starts_with(['+', '-']))?;
     u64::try_from(gatepost_cel::parse_go_duration(unsigned)?).ok().map(Duration::from_nanos)

@@ -1,4 +1,4 @@
-//! Inflight: the reviews being read or decided, and what they hold of the memory budget.
+//! Reviews that are being read or decided, and their reservations in the memory budget.
 
 use std::{
     mem,
@@ -31,15 +31,15 @@ const VERDICT_OVERHEAD: usize = 1 << 10;
 #[derive(Debug)]
 pub struct Inflight {
     budget: Arc<MemoryBudget>,
-    /// Size of the largest review: a client's share is never less.
+    /// Size of the largest review, the minimum of a client's share.
     max_review: usize,
-    /// Memory of every review and every verdict besides its bytes.
+    /// Memory of a review, and of a verdict, besides its bytes.
     overhead: (usize, usize),
     requests: AtomicUsize,
 }
 
 impl Inflight {
-    /// Nothing in flight; reviews and verdicts will be held in that budget.
+    /// Creates the state without reviews. Reviews and verdicts reserve memory in `budget`.
     pub fn new(budget: Arc<MemoryBudget>, max_review: usize) -> Arc<Self> {
         Arc::new(Self {
             budget,
@@ -49,7 +49,7 @@ impl Inflight {
         })
     }
 
-    /// Begins a request whose head arrived then on that connection; it ends when the guard is dropped.
+    /// Begins a request of the connection whose head arrived at `arrived`; it ends when the guard is dropped.
     pub(super) fn enter<'a>(
         &'a self,
         clients: &Clients,
@@ -66,19 +66,19 @@ impl Inflight {
         Ok(entered)
     }
 
-    /// Share of that client at that second. Never less than for one of the largest reviews.
+    /// Returns the share of `client` at `second`: at least one of the largest reviews.
     pub(super) fn share(&self, clients: &Clients, client: &ConnectedClient, second: u64) -> Share {
         let share = clients.share(client, self.budget.ceiling(Purpose::Review), second);
         Share { own: share.own.max(self.max_review), of_all: share.of_all.max(self.max_review) }
     }
 
-    /// Refuses a call of so many bytes if there would be no room even for it alone: trying again is no use.
+    /// Refuses a call of `bytes` bytes that would not fit even alone: a retry could not succeed.
     fn check_size(&self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.budget.ceiling(Purpose::Review).saturating_sub(self.overhead.0);
         if bytes > limit { Err(Refusal::TooLargeForMemory { bytes, limit }) } else { Ok(()) }
     }
 
-    /// Reserves more bytes for a client with this share, of a call that is to have `bytes`.
+    /// Reserves `more` bytes for a client with this share, for a call of `bytes` bytes in total.
     pub(super) fn try_grow(
         &self,
         held: &mut Reservation,
@@ -89,7 +89,7 @@ impl Inflight {
     ) -> Result<(), Refusal> {
         self.check_size(bytes)?;
         if !client.try_take(more, share.own) {
-            // A client that may have all of it is refused because all is full.
+            // If the client may use everything, everything is full.
             let alone = share.own >= share.of_all;
             return Err(if alone { Refusal::Overloaded { bytes } } else { Refusal::Share { bytes } });
         }
@@ -100,23 +100,23 @@ impl Inflight {
         Ok(())
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     pub fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }
 
-    /// Bytes reserved for them.
+    /// Returns the bytes reserved for the requests.
     pub fn bytes(&self) -> usize {
         self.budget.held_for(Purpose::Review)
     }
 
-    /// The budget that holds them.
+    /// Returns the memory budget.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 }
 
-/// One request in flight with what it has reserved.
+/// One request in flight, with its reservation.
 #[derive(Debug)]
 pub struct InflightGuard<'a> {
     inflight: &'a Inflight,
@@ -128,12 +128,12 @@ pub struct InflightGuard<'a> {
 }
 
 impl InflightGuard<'_> {
-    /// Refuses a call of so many bytes for which there can never be room.
+    /// Refuses a call of `bytes` bytes for which there can never be room.
     pub(super) fn check_size(&self, bytes: usize) -> Result<(), Refusal> {
         self.inflight.check_size(bytes)
     }
 
-    /// Reserves room until there is so much.
+    /// Grows the reservation to `bytes`.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
         let more = (bytes + self.inflight.overhead.0).saturating_sub(self.held.bytes());
         if more == 0 {
@@ -142,15 +142,15 @@ impl InflightGuard<'_> {
         self.inflight.try_grow(&mut self.held, &self.session.client, self.share, more, bytes)
     }
 
-    /// Gives back room beyond `bytes`.
+    /// Shrinks the reservation to `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let before = self.held.bytes();
         self.held.shrink_to(bytes + self.inflight.overhead.0);
         self.session.client.give_back(before - self.held.bytes());
     }
 
-    /// Ends the request: what it held holds its verdict from now on, until that is written.
-    pub(super) fn decided(mut self, verdict: Bytes, deadline: Deadline) -> Result<Outgoing, Refusal> {
+    /// Ends the request. Its reservation becomes the verdict's until the verdict is written.
+    pub(super) fn into_verdict(mut self, verdict: Bytes, deadline: Deadline) -> Result<Outgoing, Refusal> {
         let bytes = verdict.len();
         let mut held = mem::replace(&mut self.held, self.inflight.budget.empty(Purpose::Review));
         self.session.client.give_back(held.bytes());

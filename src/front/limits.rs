@@ -1,4 +1,4 @@
-//! Limits on callers: sizes and times, the buffers of a connection, and how many calls there may be that are no reviews.
+//! Limits on callers: sizes and times, the buffers of a connection, and the number of calls that are no reviews.
 
 use std::{
     sync::{
@@ -14,20 +14,20 @@ use super::{
 };
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
-/// Largest header list of one call. Namespace labels travel in it.
+/// Largest header list of one call. Namespace labels are sent in it.
 pub(super) const MAX_HEADER_LIST: u32 = 16 << 10;
 /// Refused calls whose late frames are still recognised (and ignored) for a second after the refusal.
 pub(super) const MAX_REMEMBERED_REFUSALS: usize = 1024;
-/// Late frames of refused calls that were forgotten, over a connection's life; beyond, the connection is closed.
+/// Late frames of forgotten refused calls in a connection's life; one more closes the connection.
 pub(super) const MAX_FORGOTTEN_REFUSALS: usize = 65_536;
-/// Timeout of a new connection's handshakes: TLS, and again the first bytes of its HTTP.
+/// Timeout of a new connection's handshakes: of TLS, and again of the first bytes of HTTP.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which a connection looks for unwritten verdicts that have expired, and for a peer that is gone.
+/// Interval at which a connection checks for expired unwritten verdicts and for a dead peer.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of an HTTP/1.1 request's head, counted from the end of the answer before: hyper has one timer for both.
-/// Longer than the 90 s for which client-go keeps an idle connection, so that it is the caller who closes one, and
-/// never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one of the
-/// `connections`.
+/// Timeout of an HTTP/1.1 request's head, counted from the end of the previous answer: hyper has one timer for both.
+/// Longer than the 90 s for which client-go keeps an idle connection, so that the caller closes the connection, and
+/// never we while its next request is under way. A caller that sends a head slowly occupies no more than an idle one:
+/// one of the `connections`.
 pub(super) const HEAD_OR_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Limits on callers.
@@ -35,16 +35,15 @@ pub(super) const HEAD_OR_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct FrontLimits {
     /// Largest review in bytes.
     ///
-    /// The default is for a review with two objects of 3 MiB. Clients may send an apiserver no more than 3 MiB, in
-    /// protobuf or CBOR too, and that grows when it is written as JSON: base64 alone by a third, field names and
-    /// escapes by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`,
-    /// `options` and objects that grow more than that.
+    /// The default fits a review with two objects of 3 MiB. Clients may send an apiserver no more than 3 MiB, also in
+    /// protobuf or CBOR, and JSON is longer: base64 alone by a third, field names and escapes by more. With doubled
+    /// sizes, `object` and `oldObject` make 12 MiB; 4 MiB remain for `userInfo`, `options` and objects that grow more.
     pub message_bytes: usize,
-    /// Longest time of a call, and its time if it names none.
+    /// Longest time of a call, and the time of a call without a timeout.
     pub timeout: Duration,
-    /// Calls at once on one connection.
+    /// Concurrent calls on one connection.
     pub streams: u32,
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: usize,
     /// Time for calls under way to end at a shutdown.
     pub drain: Duration,
@@ -62,25 +61,25 @@ impl Default for FrontLimits {
     }
 }
 
-/// Limits on the buffers of one connection, in proportion to the memory budget. They stand beside the budget: all
-/// connections that there may be have at most a quarter of it.
+/// Limits on the buffers of one connection, in proportion to the memory budget. The buffers are not part of the budget:
+/// all connections together have at most a quarter of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buffers {
-    /// Largest HTTP/2 frame: a big object then arrives in few pieces. A frame's bytes so far are in the budget
+    /// Largest HTTP/2 frame: a big object then arrives in few pieces. The budget counts incomplete frames
     /// ([`FrameMeter`](super::connection::meter::FrameMeter)).
     pub(super) frame: u32,
     /// Flow-control window of one call.
     pub(super) stream_window: u32,
     /// Flow-control window of one connection.
     pub(super) connection_window: u32,
-    /// Bytes read of an HTTP/1.1 connection at once, and so the largest piece of a body.
+    /// Bytes that one read of an HTTP/1.1 connection returns, and so the largest piece of a body.
     pub(super) read: usize,
-    /// Plaintext that a TLS connection takes at once: a whole verdict.
+    /// Plaintext that a TLS connection buffers: a whole verdict.
     pub(super) tls: usize,
 }
 
 impl Buffers {
-    /// Buffers beside a budget of that size: of the default 512 MiB, frames of 1 MiB and windows of 2 and 8 MiB.
+    /// Returns the limits for a budget: for the default 512 MiB, frames of 1 MiB and windows of 2 and 8 MiB.
     pub(super) fn of(budget: usize) -> Self {
         let share = |part: usize, least: usize, most: usize| (budget / part).clamp(least, most);
         let connection_window = share(64, 256 << 10, 8 << 20) as u32;
@@ -94,8 +93,8 @@ impl Buffers {
     }
 }
 
-/// Places of calls that are no reviews: on one connection, and of all clients. One client may have, on all its
-/// connections, one part in `client_part` of the places that are free.
+/// Limits on calls that are no reviews: on one connection, and of all clients. One client may have, on all its
+/// connections, the free part of `all` divided by `client_part`.
 struct PlaceLimits {
     connection: usize,
     all: usize,
@@ -105,12 +104,12 @@ struct PlaceLimits {
 impl PlaceLimits {
     fn of(places: Places) -> Self {
         match places {
-            // A client alone has 51. So it takes many addresses, and not four, to leave none for a kubelet that asks
-            // whether the process lives.
+            // One client alone has 51. So a few addresses cannot take the place of a kubelet's health check; that needs
+            // many.
             Places::Aux => Self { connection: 8, all: 256, client_part: 4 },
             // A process may act for several names.
             Places::Attached => Self { connection: 32, all: 256, client_part: 4 },
-            // A client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
+            // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
             Places::Initialization => Self { connection: 1024, all: 8192, client_part: 2 },
         }
     }
@@ -129,10 +128,9 @@ impl Quota {
         Self { all: AtomicUsize::new(0), places, budget }
     }
 
-    /// Takes a place for one more call on that connection, with `bytes` of the memory budget, until the guard is
-    /// dropped.
+    /// Counts one more call of the connection and reserves `bytes` of the memory budget, until the guard is dropped.
     pub(super) fn take<'a>(&'a self, session: &'a Session, bytes: usize) -> Result<PlaceGuard<'a>, Refusal> {
-        // Not held as reviews are: health checks must succeed even when the review budget is exhausted.
+        // Not reserved as reviews are: health checks must succeed even when the review budget is exhausted.
         let mut guard = PlaceGuard { counters: [None; 3], _held: self.budget.empty(Purpose::Verdict) };
         let limits = PlaceLimits::of(self.places);
         let of_client = limits.all.saturating_sub(self.all.load(Relaxed)) / limits.client_part;
@@ -157,7 +155,7 @@ impl Quota {
     }
 }
 
-/// The place of one call.
+/// Guard of one call.
 #[derive(Debug)]
 pub(super) struct PlaceGuard<'a> {
     counters: [Option<&'a AtomicUsize>; 3],

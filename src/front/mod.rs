@@ -1,13 +1,13 @@
-//! Sockets in: gRPC and reviews over plain HTTP for callers, HTTP for operators.
+//! Servers: gRPC and reviews over plain HTTP for callers, HTTP pages for operators.
 //!
-//! In the order of a review: [`accept`] takes a connection and gives it to a worker, `connection` finds TLS and the
-//! version of HTTP, `route` the call. `admission` is one review from its `head` and `body` to its `answer`. Around it
-//! stand the `limits`, what is `inflight`, and every reason for a `refusal`. `grpc` has the other calls, [`admin`] the
-//! pages.
+//! A review passes these modules in order: [`accept`] accepts a connection and assigns it to a worker, `connection`
+//! detects TLS and the version of HTTP, `route` finds the destination of the call, and `admission` handles one review:
+//! its `head`, its `body`, its `answer`. `limits` bounds callers, `inflight` counts reviews, and `refusal` lists the
+//! reasons why a call ends without a verdict. `grpc` serves the other calls, [`admin`] the pages.
 //!
-//! The front is a raw h2 server, and hyper's for HTTP/1.1. Of tonic's server it keeps the cold services (health,
-//! reflection) and the codes; the `Admission` service takes DATA frames as they arrive, because tonic's decoder joins
-//! them into one new buffer and its encoder cannot send anything but one (`docs/reference/perf-spike.md` §3).
+//! The front uses h2 directly, and hyper's server for HTTP/1.1. From tonic's server it uses only health, reflection and
+//! the status codes. The `Admission` service reads DATA frames as they arrive, because tonic's decoder joins them into
+//! one new buffer and its encoder sends only one buffer (`docs/reference/perf-spike.md` §3).
 
 pub mod accept;
 pub mod admin;

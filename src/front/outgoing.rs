@@ -1,8 +1,8 @@
-//! Outgoing: the body of an answer, held in the memory budget until the connection has written it.
+//! Body of an answer, reserved in the memory budget until the connection has written it.
 //!
-//! A verdict that its caller does not read ends with its deadline. The front cannot wait until each one is written:
-//! that would be one more timer and one more wake-up a review. So they are counted by the second of their expiry
-//! ([`Unsent`]), and the connection looks once a second for one that has expired and is still there.
+//! A verdict that its caller does not read expires at its deadline. The front does not wait until each verdict is
+//! written, which would cost one more timer and wake-up per review. Instead [`Unsent`] counts verdicts by the second of
+//! their expiry, and the connection checks once a second for an expired verdict that is not written.
 
 use std::{
     sync::{
@@ -17,49 +17,49 @@ use bytes::{Buf, Bytes};
 use gatepost_base::memory::Reservation;
 use gatepost_initializers::hub::TaskMessage;
 
-/// Time for a verdict beyond its deadline to be written.
+/// Time beyond its deadline for a verdict to be written.
 const WRITE_GRACE: Duration = Duration::from_secs(2);
-/// Seconds with slots of their own; a verdict expires after fewer.
+/// Number of slots, one a second; a verdict expires in fewer seconds.
 const SECONDS: usize = 128;
-/// Seconds within which a verdict expires: seconds that are looked at late must not be taken for seconds to come.
+/// Most seconds until a verdict expires: a second that is checked late must not be mistaken for a future one.
 const MAX_SECONDS: u64 = SECONDS as u64 - 8;
 
-/// The body of an answer. Its reservation is given back when it is dropped: once it is written, or its stream is reset,
-/// or its connection ends.
+/// Body of an answer. Dropping it releases its reservation: when it is written, when its stream is reset, or when its
+/// connection ends.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     bytes: Bytes,
-    /// Its bytes in the memory budget.
+    /// Reservation for the bytes in the memory budget.
     _reserved: Option<Reservation>,
-    /// The task whose bytes are in the memory budget for every instance that gets them.
+    /// Task whose bytes are reserved once for all instances that are sent it.
     _task: Option<Arc<TaskMessage>>,
-    /// Its deadline on its connection.
-    _expiring: Option<Expiring>,
+    /// Guard of the deadline for the write.
+    _expiring: Option<UnsentGuard>,
 }
 
 impl Outgoing {
-    /// A verdict with its place in the memory budget, and by when it has to be written.
-    pub(super) fn held(bytes: Bytes, reserved: Reservation, expiring: Expiring) -> Self {
+    /// Creates a body with its reservation and its deadline.
+    pub(super) fn held(bytes: Bytes, reserved: Reservation, expiring: UnsentGuard) -> Self {
         Self { bytes, _reserved: Some(reserved), _expiring: Some(expiring), ..Self::default() }
     }
 
-    /// The review of a task, and by when it has to be written.
-    pub(super) fn of_task(task: Arc<TaskMessage>, expiring: Expiring) -> Self {
+    /// Creates the body of a task's review with its deadline.
+    pub(super) fn of_task(task: Arc<TaskMessage>, expiring: UnsentGuard) -> Self {
         Self { bytes: task.review.clone(), _task: Some(task), _expiring: Some(expiring), ..Self::default() }
     }
 
-    /// This body, which has to be written by then.
-    pub(super) fn until(self, expiring: Expiring) -> Self {
+    /// Sets the deadline for the write.
+    pub(super) fn until(self, expiring: UnsentGuard) -> Self {
         Self { _expiring: Some(expiring), ..self }
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Small texts of ours.
+/// Small texts of Gatepost itself.
 impl From<Bytes> for Outgoing {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, ..Self::default() }
@@ -80,7 +80,7 @@ impl Buf for Outgoing {
     }
 }
 
-/// The unwritten verdicts of one connection.
+/// Unwritten verdicts of one connection.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     began: Instant,
@@ -88,25 +88,25 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// No verdicts yet, on a connection that begins now.
+    /// Creates the counters of a connection that begins at `now`.
     pub(crate) fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self { began: now, by_second: [const { AtomicU32::new(0) }; SECONDS] })
     }
 
-    /// Counts one that has to be written by `deadline`, give or take the grace, until the guard is dropped.
-    pub(crate) fn add(self: &Arc<Self>, now: Instant, deadline: Instant) -> Expiring {
+    /// Counts one verdict that must be written by `deadline` plus a grace, until the guard is dropped.
+    pub(crate) fn add(self: &Arc<Self>, now: Instant, deadline: Instant) -> UnsentGuard {
         let second = self.second(deadline + WRITE_GRACE) + 1;
         let second = second.min(self.second(now) + MAX_SECONDS) as usize % SECONDS;
         self.by_second[second].fetch_add(1, Relaxed);
-        Expiring { unsent: Arc::clone(self), second }
+        UnsentGuard { unsent: Arc::clone(self), second }
     }
 
-    /// True if all are written.
+    /// Returns true if all verdicts are written.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_second.iter().all(|count| count.load(Relaxed) == 0)
     }
 
-    /// True if one should have been written before `now`. To be asked every few seconds.
+    /// Returns true if a verdict should have been written before `now`. To be called every few seconds.
     pub(crate) fn has_expired(&self, now: Instant) -> bool {
         let second = self.second(now);
         (second.saturating_sub(SECONDS as u64 - 1 - MAX_SECONDS)..=second)
@@ -118,14 +118,14 @@ impl Unsent {
     }
 }
 
-/// One verdict that is not written yet.
+/// Guard of one verdict that is not written yet.
 #[derive(Debug)]
-pub(crate) struct Expiring {
+pub(crate) struct UnsentGuard {
     unsent: Arc<Unsent>,
     second: usize,
 }
 
-impl Drop for Expiring {
+impl Drop for UnsentGuard {
     fn drop(&mut self) {
         self.unsent.by_second[self.second].fetch_sub(1, Relaxed);
     }

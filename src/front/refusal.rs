@@ -1,48 +1,47 @@
 //! Refusal: reason why a call ends without a verdict, and the answer to the caller.
 //!
-//! | what came | gRPC | `/validate`, `/mutate` |
+//! | request | gRPC | `/validate`, `/mutate` |
 //! | --- | --- | --- |
-//! | a path where nothing is served | UNIMPLEMENTED | 404 |
+//! | an unknown path | UNIMPLEMENTED | 404 |
 //! | a method other than POST | HTTP 405 | 405, `allow: POST` |
-//! | another content type than the path takes | HTTP 415 | 415 |
+//! | a content type that the path does not support | HTTP 415 | 415 |
 //! | gRPC over HTTP/1.1 | HTTP 505 | |
 //! | a compressed message | UNIMPLEMENTED, `grpc-accept-encoding: identity` | 415, `accept-encoding: identity` |
-//! | a timeout that cannot be read (so also a negative one) | INVALID_ARGUMENT | 400 |
+//! | an invalid timeout (such as a negative one) | INVALID_ARGUMENT | 400 |
 //! | a timeout of zero | DEADLINE_EXCEEDED | 400 |
-//! | unreadable `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
+//! | an invalid `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
 //! | `gatepost-unfinished` with another word than `stored` | INVALID_ARGUMENT | |
-//! | unreadable `gatepost-hops` | INVALID_ARGUMENT | 400 |
+//! | an invalid `gatepost-hops` | INVALID_ARGUMENT | 400 |
 //! | a review that has passed through four Gateposts | FAILED_PRECONDITION | 508 |
 //! | no message or no body | INTERNAL | 400 |
-//! | a body whose chunks are broken | | 400 |
-//! | half a message, more than one message, an unknown flag in the frame head | INTERNAL | |
+//! | a body with broken chunks | | 400 |
+//! | an incomplete message, more than one message, an unknown flag in the frame head | INTERNAL | |
 //! | a message declared larger than the limit | RESOURCE_EXHAUSTED, before it is read | 413, before it is read |
-//! | a body of undeclared length that grows beyond the limit | | 413 |
-//! | a message larger than all reviews together may be | RESOURCE_EXHAUSTED | 413 |
+//! | a body of undeclared length that exceeds the limit | | 413 |
+//! | a message larger than the memory of all reviews | RESOURCE_EXHAUSTED | 413 |
 //! | no room in the process's memory budget | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
-//! | a client that has its share of it | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
-//! | a message that comes at less than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
-//! | a message that is not whole by the deadline | DEADLINE_EXCEEDED | 408 |
+//! | no room in the client's share | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
+//! | a message slower than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
+//! | a message that is incomplete at the deadline | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
 //! | a claim to an initializer's name that is not admitted | PERMISSION_DENIED | |
 //! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
-//! | more instances of initializers than there are places | RESOURCE_EXHAUSTED | |
-//! | an invalid message of `gatepost.v1.Initialization`, one with longer texts than an object has, or about an impossible write | INVALID_ARGUMENT | |
-//! | more calls of it at once than there are places | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
-//! | a hold while the process ends | UNAVAILABLE | |
-//! | a request that made us panic | INTERNAL | 500 |
+//! | more instances of initializers than the limit | RESOURCE_EXHAUSTED | |
+//! | an Initialization message that is invalid, has too long texts or an impossible write | INVALID_ARGUMENT | |
+//! | more concurrent Initialization calls than the limit | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
+//! | a hold while the process drains | UNAVAILABLE | |
+//! | a request that causes a panic | INTERNAL | 500 |
 //!
 //! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to the client.
 //!
-//! 408 rather than 504 for a body that does not arrive: only the caller was waited for, and no hook. And 503 with
-//! `retry-after` for overload, because kube-apiserver then tries again, within the hook's timeout.
+//! A body that does not arrive is answered with 408 and not 504, because no hook was called. Overload is answered with
+//! 503 and `retry-after`, because kube-apiserver then retries within the hook's timeout.
 //!
-//! The line between INTERNAL and INVALID_ARGUMENT is gRPC's own: a broken frame is the fault of the caller's gRPC
-//! library and says nothing about the review in it (grpc-go and grpc-java answer INTERNAL as well); a whole message
-//! that is no review is the fault of its author.
+//! INTERNAL and INVALID_ARGUMENT differ as in gRPC: a broken frame is the fault of the caller's gRPC library and does
+//! not depend on the review (grpc-go and grpc-java answer INTERNAL as well); a complete message that is no review is
+//! the fault of its author.
 //!
-//! `te: trailers` is not insisted on: HTTP/2 itself forbids any other value, and a caller without it still reads
-//! trailers.
+//! `te: trailers` is not required: HTTP/2 itself forbids any other value, and a caller without it still reads trailers.
 
 use std::time::Duration;
 
@@ -153,28 +152,28 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// True if the answer cannot be gRPC, because the request is not.
+    /// Returns true if the answer must be plain HTTP, because the request is not valid gRPC.
     pub(super) fn is_plain_http(&self) -> bool {
         matches!(self, Self::UnknownPath { .. } | Self::Method | Self::NotGrpc | Self::GrpcOverHttp1)
     }
 
-    /// The gRPC status.
+    /// Returns the gRPC status.
     pub(super) fn code(&self) -> Code {
         self.statuses().0
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub(super) fn http(&self) -> StatusCode {
         self.statuses().1
     }
 
-    /// Label for the count; `None` for a drain, which sends the caller elsewhere, and for a bug, which is counted as a
-    /// request that ended internally.
-    pub(super) fn counted(&self) -> Option<Refused> {
+    /// Returns the label of the metric. `None` for a drain, which is no fault, and for a bug, which is counted as a
+    /// request with an internal error.
+    pub(super) fn metric_label(&self) -> Option<Refused> {
         self.statuses().2
     }
 
-    /// The gRPC status, the HTTP status, and the label for the count.
+    /// Returns the gRPC status, the HTTP status, and the label of the metric.
     fn statuses(&self) -> (Code, StatusCode, Option<Refused>) {
         use StatusCode as Http;
         let (code, http, label) = match self {
@@ -222,7 +221,7 @@ impl Refusal {
     }
 }
 
-/// Text from the wire, fit to be repeated: printable ASCII, at most 100 characters.
+/// Returns text from the wire in a form fit for messages: printable ASCII, at most 100 characters.
 pub(super) fn shortened(text: &str) -> String {
     const MAX_CHARS: usize = 100;
     let mut short: String = text.chars().take(MAX_CHARS).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();

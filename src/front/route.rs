@@ -14,21 +14,21 @@ use gatepost_wire::names;
 /// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A review over plain HTTP.
+    /// Review over plain HTTP.
     Webhook(WebhookRoute),
-    /// A review over gRPC.
+    /// Review over gRPC.
     Admission(Phase),
-    /// A call of health or reflection.
+    /// Call of health or reflection.
     Aux(AuxService),
-    /// An instance of an initializer.
+    /// Stream of an instance of an initializer.
     Attach,
-    /// An apiserver that reports its unfinished objects.
+    /// Stream of an apiserver that reports its unfinished objects.
     Follow,
-    /// Another call of such an apiserver.
+    /// Unary call of such an apiserver.
     Initialization(InitializationCall),
 }
 
-/// Single call of an apiserver that stores unfinished objects.
+/// Unary call of an apiserver that stores unfinished objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InitializationCall {
     ReadPolicy,
@@ -36,23 +36,23 @@ pub(super) enum InitializationCall {
     Hold,
 }
 
-/// Review over plain HTTP: its phase, and what hooks of other versions mean for it.
+/// Review over plain HTTP: its phase, and the treatment of hooks of other versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WebhookRoute {
     pub(super) phase: Phase,
     pub(super) other_versions: OtherVersions,
-    /// The mutating hooks that are called, where `gatepost register` has registered some apart.
+    /// Segment of the mutating hooks to call, if `gatepost register` has registered segments separately.
     pub(super) segment: Option<Segment>,
 }
 
 impl WebhookRoute {
-    /// Reviews of a kube-apiserver to which different hooks of one resource are different webhooks, one a version;
-    /// in the path because a webhook's URL may have no query. `gatepost register` prints it.
+    /// Path for a kube-apiserver with one webhook per version of a resource. It is a path because a webhook's URL must
+    /// not have a query. `gatepost register` prints it.
     const VALIDATE_ONE_VERSION: &str = "/validate/one-version";
-    /// The path of mutating hooks for such reviews.
+    /// Path of mutating hooks for such an apiserver.
     const MUTATE_ONE_VERSION: &str = "/mutate/one-version";
 
-    /// Route of a path at which reviews are taken.
+    /// Returns the route of a path that serves reviews.
     pub(super) fn at(path: &str) -> Option<Self> {
         let (path, segment) = match Segment::split(path) {
             Some((path, segment)) if path.starts_with("/mutate") => (path, Some(segment)),
@@ -60,16 +60,16 @@ impl WebhookRoute {
         };
         let (phase, other_versions) = match path {
             "/validate" => (Phase::Validate, OtherVersions::Fail),
-            Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
+            Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::ReviewedSeparately),
             "/mutate" => (Phase::Mutate, OtherVersions::Fail),
-            Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::AskedApart),
+            Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::ReviewedSeparately),
             _ => return None,
         };
         Some(Self { phase, other_versions, segment })
     }
 }
 
-/// Destination of the call with this head.
+/// Returns the destination of the call with this head.
 pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     let path = parts.uri.path();
     if let Some(webhook) = WebhookRoute::at(path) {
@@ -77,7 +77,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     }
     let (service, method) = path.get(1..).and_then(|rest| rest.split_once('/')).unwrap_or_default();
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
-        // A caller that names our service learns the fault of its call, any other the list of paths.
+        // A caller that names our service is told the fault of its call, any other is told the valid paths.
         return Err(match service {
             names::ADMISSION if parts.method != Method::POST => Refusal::Method,
             names::ADMISSION => Refusal::NotGrpc,
@@ -137,10 +137,10 @@ mod tests {
                 "{kind}"
             );
             assert_eq!(routed("POST", kind, "/mutate"), webhook(Phase::Mutate, OtherVersions::Fail), "{kind}");
-            let apart = webhook(Phase::Validate, OtherVersions::AskedApart);
+            let apart = webhook(Phase::Validate, OtherVersions::ReviewedSeparately);
             assert_eq!(routed("POST", kind, "/validate/one-version?timeout=1s"), apart, "{kind}");
             for (path, other_versions) in
-                [("/mutate", OtherVersions::Fail), ("/mutate/one-version", OtherVersions::AskedApart)]
+                [("/mutate", OtherVersions::Fail), ("/mutate/one-version", OtherVersions::ReviewedSeparately)]
             {
                 let segment = Some(Segment { number: 2, of: 3 });
                 let one = Ok(Route::Webhook(WebhookRoute { phase: Phase::Mutate, other_versions, segment }));

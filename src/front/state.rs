@@ -1,4 +1,4 @@
-//! Front: state that all callers' connections share, and that the calls of one connection share.
+//! State of the front: of all callers' connections, and of the calls of one connection.
 
 use std::{sync::Arc, time::Instant};
 
@@ -25,22 +25,22 @@ use gatepost_base::memory::{MemoryBudget, Purpose};
 /// State that all connections share.
 #[derive(Debug)]
 pub struct Front {
-    /// The gate reviews are brought to.
+    /// Dependencies of reviews.
     pub gate: Arc<AdmissionDeps>,
-    /// What this replica reports about itself.
+    /// Health of this replica.
     pub health: Arc<ReplicaHealth>,
     /// Limits on callers.
     pub limits: FrontLimits,
     /// Reviews and verdicts in flight.
     pub inflight: Arc<Inflight>,
-    /// Connected clients.
+    /// ClientEntry clients.
     pub(super) clients: Arc<Clients>,
     pub(super) aux_services: GrpcAuxServices,
-    /// Places of calls of health and reflection.
+    /// Limit on calls of health and reflection.
     pub(super) aux_places: Quota,
-    /// Places of initializers' instances.
+    /// Limit on streams of instances and of apiservers that report unfinished objects.
     pub(super) attach_places: Quota,
-    /// Places of calls of apiservers that store unfinished objects.
+    /// Limit on calls of apiservers that store unfinished objects.
     pub(super) initialization_places: Quota,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct ConnectionContext {
 pub struct BuildError(#[from] tonic_reflection::server::Error);
 
 impl Front {
-    /// Builds the front and registers what it knows with the gate's metrics.
+    /// Builds the front and registers its readings with the metrics of `gate`.
     pub fn new(
         gate: Arc<AdmissionDeps>,
         health: Arc<ReplicaHealth>,
@@ -92,31 +92,31 @@ impl Front {
         }))
     }
 
-    /// One more review, whose head arrived then on that connection.
+    /// Begins one more review of `session`, whose head arrived at `arrived`.
     pub(super) fn enter<'a>(&'a self, session: &'a Session, arrived: Instant) -> Result<InflightGuard<'a>, Refusal> {
         self.inflight.enter(&self.clients, session, arrived)
     }
 
-    /// Memory in which reviews and answers are held.
+    /// Returns the memory budget of reviews and answers.
     pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
         self.inflight.budget()
     }
 
-    /// Limits on the buffers of one connection.
+    /// Returns the limits on the buffers of one connection.
     pub(super) fn buffers(&self) -> Buffers {
         Buffers::of(self.budget().limit())
     }
 
-    /// Counts and answers a refusal over HTTP/2.
+    /// Counts a refusal and sends it over HTTP/2.
     pub(super) fn refuse(&self, respond: &mut SendResponse<Outgoing>, refusal: &Refusal) {
         self.count(refusal);
         if *refusal != Refusal::Cancelled {
-            // An error here says that the caller is gone.
+            // An error means that the caller is gone.
             let _ = answer::refuse(respond, refusal);
         }
     }
 
-    /// Counts a refusal and puts it in plain HTTP; it must be read soon.
+    /// Counts a refusal and returns it in plain HTTP; it must be written soon.
     pub(super) fn refused(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
         self.count(refusal);
         let now = Instant::now();
@@ -124,7 +124,7 @@ impl Front {
     }
 
     fn count(&self, refusal: &Refusal) {
-        if let Some(reason) = refusal.counted() {
+        if let Some(reason) = refusal.metric_label() {
             self.gate.metrics.refused(reason);
         }
     }

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     accept::{client::Identity, clients::AdmittedConnection},
     connection,
-    drain::{self, Life},
+    drain::{self, ServerStage},
     limits::FrontLimits,
     state::{ConnectionContext, Front},
 };
@@ -46,13 +46,13 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         discovery: None,
         authorizer: None,
     };
-    gate.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
+    gate.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&gate.current)));
     Front::new(Arc::new(gate), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }
 
 /// Serves that connection of somebody on this machine, for as long as the sender lives.
-pub(super) fn serve<Io>(front: &Arc<Front>, io: Io) -> (watch::Sender<Life>, JoinHandle<()>)
+pub(super) fn serve<Io>(front: &Arc<Front>, io: Io) -> (watch::Sender<ServerStage>, JoinHandle<()>)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -67,7 +67,7 @@ pub(super) fn serve_admitted<Io>(
     front: &Arc<Front>,
     io: Io,
     admitted: AdmittedConnection,
-) -> (watch::Sender<Life>, JoinHandle<()>)
+) -> (watch::Sender<ServerStage>, JoinHandle<()>)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -82,7 +82,7 @@ where
 }
 
 /// The other end of a served connection.
-pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<Life>, JoinHandle<()>) {
+pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<ServerStage>, JoinHandle<()>) {
     let (ours, theirs) = duplex(1 << 16);
     let (life, serving) = serve(front, theirs);
     (ours, life, serving)

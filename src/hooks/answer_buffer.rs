@@ -12,8 +12,9 @@ use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
 /// Memory for the answers of one hook, over all its connections.
 ///
-/// A hook may hold as much as it leaves free: half of the budget when it is alone, a third each when two fill it, a
-/// ninth when eight do. So there is always some left for a hook that holds nothing, and nothing is divided ahead.
+/// A hook may hold as much as it leaves free: half of the budget if it is alone, a third each if two hooks hold all
+/// they may, a ninth each if eight do. So there is always memory for a hook that holds nothing, and nothing is divided
+/// ahead.
 #[derive(Debug)]
 pub(super) struct AnswerBudget {
     memory: Arc<MemoryBudget>,
@@ -34,7 +35,7 @@ impl AnswerBudget {
     }
 }
 
-/// Memory reserved for one answer. It is given back when this is dropped.
+/// Memory reserved for one answer. It is released on drop.
 #[derive(Debug)]
 struct AnswerReservation {
     budget: Arc<AnswerBudget>,
@@ -42,7 +43,7 @@ struct AnswerReservation {
 }
 
 impl AnswerReservation {
-    /// Grows to that size. If there is no memory, returns false and changes nothing.
+    /// Grows to that size. Returns false and changes nothing if there is not enough memory.
     #[must_use]
     fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.reserved.bytes());
@@ -62,11 +63,11 @@ impl Drop for AnswerReservation {
     }
 }
 
-/// Bytes of an answer without a reservation, like the few structures of each call. Most answers are smaller, and need
-/// no access to the shared budget.
+/// Maximum size of an answer without a reservation, in bytes. Most answers are smaller, and need no access to the
+/// shared budget.
 const UNRESERVED: usize = 1024;
 
-/// A hook's answer while it arrives. Memory is reserved by capacity before it is allocated, and given back when the last
+/// A hook's answer while it arrives. Memory is reserved by capacity before it is allocated, and released when the last
 /// clone of the finished answer is dropped.
 #[derive(Debug)]
 pub(super) struct AnswerBuffer {
@@ -75,8 +76,8 @@ pub(super) struct AnswerBuffer {
     memory: AnswerMemory,
 }
 
-/// Memory that an answer has reserved, until the last clone is dropped. It outlives the answer, slices of which may be
-/// in use still.
+/// Memory that an answer has reserved, until the last clone is dropped. It outlives the answer, as slices of the answer
+/// may still be in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerMemory(Option<Arc<Mutex<AnswerReservation>>>);
 
@@ -85,7 +86,7 @@ impl AnswerBuffer {
         Self { bytes: Vec::new(), budget: Arc::clone(budget), memory: AnswerMemory::default() }
     }
 
-    /// Memory reserved so far.
+    /// Returns the memory reserved so far.
     pub(super) fn memory(&self) -> AnswerMemory {
         self.memory.clone()
     }
@@ -101,13 +102,13 @@ impl AnswerBuffer {
     /// Appends a part.
     ///
     /// # Errors
-    /// There is no memory for it: the call has failed.
+    /// There is not enough memory: the call has failed.
     pub(super) fn extend(&mut self, part: &[u8]) -> Result<(), CallFailure> {
         let needed = self.bytes.len() + part.len();
         let capacity = self.bytes.capacity();
         if needed > capacity {
-            // Twice as much, or a quarter more if there is no memory for that; never less, as an answer in many small
-            // parts would be copied for each of them.
+            // Twice the capacity, or a quarter more if there is no memory for that. Never less, or an answer in many
+            // small parts would be copied for each of them.
             let wanted = [2 * capacity, capacity + capacity / 4].map(|wanted| needed.max(wanted));
             let capacity =
                 wanted.into_iter().find(|capacity| self.reserve(*capacity)).ok_or(CallFailure::Overloaded)?;
@@ -117,7 +118,7 @@ impl AnswerBuffer {
         Ok(())
     }
 
-    /// Reserves that much memory in all, if there is as much.
+    /// Reserves memory for that capacity. Returns false if there is not enough.
     fn reserve(&mut self, capacity: usize) -> bool {
         if capacity <= UNRESERVED {
             return true;
@@ -126,7 +127,7 @@ impl AnswerBuffer {
         reserved.lock().unwrap_or_else(PoisonError::into_inner).grow_to(capacity)
     }
 
-    /// The whole answer. Its memory stays reserved for as long as a part of it exists.
+    /// Returns the whole answer. Its memory stays reserved as long as a part of it exists.
     pub(super) fn finish(self) -> Bytes {
         if self.memory.0.is_none() { self.bytes.into() } else { Bytes::from_owner(self) }
     }

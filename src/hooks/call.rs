@@ -1,5 +1,5 @@
-//! Call: one call of one hook, and its result: a reply, or a failure with the evidence on whether the hook has processed
-//! the call.
+//! Call: one call of one hook, and its result: a reply, or a failure with the evidence on whether the hook has
+//! processed the call.
 
 use std::{
     future::poll_fn,
@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{protocol::HookRequest, reply::Reply};
-use gatepost_api::{CallFailure, Hops, Rope};
+use gatepost_api::{CallFailure, Forwarded, Rope};
 
 /// Maximum number of resends of a call that its hook has not processed.
 const MAX_RESENDS: u8 = 2;
@@ -23,7 +23,7 @@ pub struct Call {
     pub request: HookRequest,
     /// The encoded review, shared by all hooks with this encoding.
     pub body: Rope,
-    /// End of the hook's timeout. The time left is sent as `grpc-timeout`.
+    /// Deadline of the hook's answer. The time left is sent as `grpc-timeout`.
     pub deadline: Instant,
     /// Receiver of the answer.
     pub responses: Arc<Responses>,
@@ -33,12 +33,12 @@ pub struct Call {
     pub reuse: Reuse,
     /// Number of earlier sends that were not processed, for messages.
     pub resends: u8,
-    /// Number of Gateposts that the review has passed through, this one included. It is sent to the hook.
-    pub hops: Hops,
+    /// Headers that go on to the hook. Their `hops` count this Gatepost too.
+    pub forwarded: Forwarded,
 }
 
 impl Call {
-    /// True if its responses are closed.
+    /// Returns true if its responses are closed.
     pub(super) fn is_abandoned(&self) -> bool {
         self.responses.is_closed()
     }
@@ -63,13 +63,13 @@ impl From<CallFailure> for FailedCall {
 /// Evidence on whether a hook has processed a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessingEvidence {
-    /// None: it may have, in part or as a whole.
+    /// Unknown: it may have processed the call, in part or as a whole.
     Perhaps,
     /// It has not: the hook reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
     Refused,
     /// It has not: the hook's GOAWAY names an earlier stream as the last one. RFC 9113 §6.8.
     BeyondGoAway,
-    /// Hardly: a reused HTTP/1.1 connection ended before a byte of the answer.
+    /// It probably has not: a reused HTTP/1.1 connection ended before the first byte of the answer.
     ReusedConnectionEnded {
         /// True if some of the call may have reached the hook.
         sent: bool,
@@ -87,13 +87,14 @@ pub enum Reuse {
 }
 
 impl ProcessingEvidence {
-    /// Connections for one more send of a call that was resent `resends` times; `None` if the call has failed.
+    /// Returns the connections for one more send of a call that was resent `resends` times; `None` if it must not be
+    /// resent.
     ///
-    /// The caller applies this: the transport reports the evidence, and sends nothing twice of its own accord.
+    /// Call this before sending again: the transport only reports the evidence, and sends no call twice by itself.
     pub fn resend(self, resends: u8, idempotent: bool) -> Option<Reuse> {
         match self {
             Self::Perhaps => None,
-            // Once, as Go does: the hook may have had too many at that moment.
+            // Once, as Go does: the hook may have had too many calls at that moment.
             Self::Refused => (resends == 0).then_some(Reuse::Allowed),
             Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
             Self::ReusedConnectionEnded { sent } => {
@@ -106,8 +107,11 @@ impl ProcessingEvidence {
 /// Result of one call: the call's tag, and the hook's reply or its failure.
 pub type Arrival = (u32, Result<Reply, FailedCall>);
 
-/// Receiver of the answers to one request's calls, in the order of their arrival. It is one allocation for each request,
+/// Receiver of the results of one request's calls, in the order of their arrival. One allocation for each request,
 /// whatever the number of hooks.
+///
+/// A call whose deadline passes delivers no result. The owner must time it out itself: in a review, only `on_alarm` of
+/// `review::round` does so.
 #[derive(Debug, Default)]
 pub struct Responses(Mutex<ResponsesState>);
 
@@ -160,7 +164,7 @@ impl Responses {
         std::mem::take(&mut self.state().arrived)
     }
 
-    /// Drops later answers. Calls that are not answered yet may be cancelled.
+    /// Drops later results. Calls without an answer may be cancelled.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;

@@ -40,8 +40,8 @@ impl PendingCalls {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
-    /// Waits for a command, and takes all there are; `open` becomes false when there will be none any more. About every
-    /// `pace`, calls past their deadlines are dropped.
+    /// Waits for a command, and takes all that have arrived. Sets `open` to false once no further ones can arrive.
+    /// About every `pace`, drops calls past their deadlines.
     pub(super) async fn receive(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
         tokio::select! {
             command = commands.recv(), if *open => self.take(command, commands, open),
@@ -61,7 +61,7 @@ impl PendingCalls {
             }
             next = commands.try_recv().ok();
         }
-        // Once for all commands: the time would otherwise grow with the square of the number of calls.
+        // Once for all commands, or the time would grow with the square of the number of calls.
         if abandoned {
             self.drop_abandoned();
         }
@@ -78,13 +78,13 @@ impl PendingCalls {
         self.probes.retain(|probe| !probe.is_closed());
     }
 
-    /// Reports a connection to the probes, and takes the calls that it is to carry.
+    /// Reports a connection to the probes, and returns the calls to send over it.
     pub(super) fn connected(&mut self) -> Vec<Call> {
         self.probes.drain(..).for_each(report_connected);
         std::mem::take(&mut self.calls)
     }
 
-    /// Fails all calls and probes: there is no connection.
+    /// Fails all calls and probes, as there is no connection.
     pub(super) fn fail(&mut self, why: &Unreachable) {
         self.settle(&CallFailure::Connect(why.clone()));
         for probe in self.probes.drain(..) {
@@ -93,7 +93,7 @@ impl PendingCalls {
         }
     }
 
-    /// Fails all calls. Probes wait on.
+    /// Fails all calls. Probes keep waiting.
     pub(super) fn fail_calls(&mut self, why: &str) {
         self.settle(&CallFailure::Connection(why.to_owned()));
     }
@@ -111,7 +111,7 @@ pub(super) fn report_connected(probe: Probe) {
     let _ = probe.send(Ok(()));
 }
 
-/// Waits until that time; without one, for ever.
+/// Waits until `time`, or for ever if there is none.
 pub(super) async fn sleep_until_some(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,

@@ -1,4 +1,4 @@
-//! Connect: the address of a hook to a connected socket, over TLS if the hook wants it.
+//! Connect: makes a connected socket to the address of a hook, over TLS if the hook requires it.
 
 use std::{
     collections::VecDeque,
@@ -35,12 +35,13 @@ use gatepost_tls::reason;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of addresses in an error.
 const MAX_ERROR_ADDRESSES: usize = 4;
-/// Connection Attempt Delay: time after which the next attempt begins beside one that is silent.
+/// Connection Attempt Delay: time after which the next attempt begins beside a silent one.
 // source: RFC 8305 §5, "a recommended value is 250 milliseconds".
 const STAGGER: Duration = Duration::from_millis(250);
-/// Maximum number of addresses of a name that one dial tries. The next dial begins with another one.
+/// Maximum number of addresses of a name that one dial tries. The next dial begins with another address.
 const MAX_ADDRESSES: usize = 8;
-/// Ciphertext that a TLS connection may hold back. A larger buffer saves no more system calls worth its memory.
+/// Maximum ciphertext that a TLS connection buffers, in bytes. A larger buffer saves too few system calls for its
+/// memory.
 const TLS_BUFFER: usize = 256 << 10;
 /// Maximum time for an orderly close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,10 +54,10 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// TLS of that endpoint; `None` if it speaks none.
+    /// Returns the TLS parameters of that endpoint; `None` if it does not use TLS.
     ///
     /// # Errors
-    /// The endpoint requires TLS that is not possible: it is never dialled without.
+    /// The endpoint requires TLS that is not possible. It is never dialled without TLS.
     pub(super) fn of(endpoint: &Endpoint, config: Option<Arc<ClientConfig>>) -> Result<Option<Self>, Unreachable> {
         let Some(names) = &endpoint.tls else { return Ok(None) };
         let why = match (&endpoint.address, config, ServerName::try_from(names.server_name.to_string())) {
@@ -69,12 +70,12 @@ impl Tls {
     }
 }
 
-/// How to connect, besides address and TLS.
+/// Parameters of a connect, besides address and TLS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectParams<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) further_attempts: &'a Semaphore,
-    /// Number of the dial: it decides with which of the addresses to begin.
+    /// Number of the dial. It selects the address to begin with.
     pub(super) turn: usize,
     pub(super) until: Instant,
 }
@@ -82,7 +83,7 @@ pub(super) struct ConnectParams<'a> {
 /// Connects to that address, with TLS if there is any.
 ///
 /// # Errors
-/// They say what was tried.
+/// No connection was made; the error names what was tried.
 pub(super) async fn connect(
     address: &Address,
     tls: Option<&Tls>,
@@ -129,7 +130,7 @@ async fn connect_any(host: &str, port: u16, params: ConnectParams<'_>) -> Result
         async move {
             let is_further = attempts.load(SeqCst) > 0;
             let _attempt = CountGuard::new(attempts);
-            // The slot is for one socket; those of further attempts are counted apart.
+            // The slot is for one socket. Sockets of extra attempts are counted apart.
             let _permit = if is_further { params.further_attempts.acquire().await.ok() } else { None };
             connect_tcp(address).await
         }
@@ -137,7 +138,8 @@ async fn connect_any(host: &str, port: u16, params: ConnectParams<'_>) -> Result
     connected.await.map_err(|attempts| Unreachable::at(Step::Connect, failures(attempts)))
 }
 
-/// Text of failed attempts, in an order that does not depend on which was the first: equal failures read alike.
+/// Returns the text of failed attempts, in an order that does not depend on which failed first, so that equal failures
+/// have equal texts.
 fn failures(mut attempts: Vec<FailedAttempt<SocketAddr, io::Error>>) -> String {
     attempts.sort_by_key(|(address, _)| *address);
     let more = attempts.len().saturating_sub(MAX_ERROR_ADDRESSES);
@@ -161,7 +163,7 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// An address that was tried, and its error; without an error it was silent.
+/// An address that was tried, and its error; `None` if it was silent.
 type FailedAttempt<A, E> = (A, Option<E>);
 
 /// Connects to the first of the addresses that accepts (Happy Eyeballs, RFC 8305). The next attempt begins when the one
@@ -217,8 +219,8 @@ where
     }
 }
 
-/// The addresses in the order of their attempts. Families take turns, beginning with the resolver's first. Each begins
-/// with another address at every `start`, so that not all connections depend on the same one.
+/// Returns the addresses in the order of the attempts. Families take turns, beginning with the resolver's first. The
+/// position in each family depends on `start`, so that not all connections use the same address.
 fn interleaved(addresses: &[SocketAddr], start: usize) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return Vec::new() };
     let (preferred, other): (Vec<_>, Vec<_>) =
@@ -245,7 +247,7 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// A connected socket. Its slot in the connection budget is given back after it is closed.
+/// A connected socket. Its slot in the connection budget is released after it is closed.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) stream: Stream,
@@ -253,8 +255,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Bytes worth gathering for one write. Over TLS as much as rustls buffers; over unix sockets little, as their buffers
-    /// are small and larger batches were measured slower.
+    /// Returns the number of bytes to gather for one write. Over TLS that is as much as rustls buffers. Over unix
+    /// sockets it is small: their buffers are small, and larger batches were measured slower.
     pub(super) fn batch(&self) -> usize {
         match self.stream {
             Stream::Tcp(_) => 1 << 20,
@@ -265,11 +267,11 @@ impl Socket {
 
     /// Closes an unused connection in order, so that the hook need not report a fault.
     pub(super) async fn close(mut self) {
-        // A hook that does not take part is cut off.
+        // A hook that does not close its side is cut off.
         let _ = timeout(CLOSE_TIMEOUT, self.shutdown()).await;
     }
 
-    /// True if ALPN has agreed on HTTP/2.
+    /// Returns true if ALPN has selected HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         matches!(&self.stream, Stream::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2"))
     }

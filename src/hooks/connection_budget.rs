@@ -1,8 +1,9 @@
-//! Connection budget: limits on connections to hooks, all together and each.
+//! Connection budget: limits on connections to hooks, for all hooks together and for each.
 //!
-//! A descriptor that one hook takes is missing to all others, and to the readers of the configuration. So all hooks
-//! together have a limit. Each hook is guaranteed a few of these connections, takes more from those that are guaranteed to
-//! no hook, and has a limit of its own. A connection counts from before it is dialled until its socket is closed.
+//! File descriptors that one hook uses are not available to other hooks, nor to the readers of the configuration. So
+//! all hooks together have a limit. Each hook is guaranteed a few of these connections, may take more from those that
+//! are guaranteed to no hook, and has a limit of its own. A connection counts from before it is dialled until its
+//! socket is closed.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -13,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of connections to one hook over all workers, unless one for each worker is more.
 const MAX_CONNECTIONS_PER_HOOK: usize = 64;
-/// Maximum number of simultaneous further connection attempts of dials whose first address is silent. They are not
-/// counted as connections until they win; the limit of connections must leave room for them.
+/// Maximum number of simultaneous extra connection attempts, which dials begin when their first address is silent. They
+/// count as connections only once they win, so the limit on connections must leave room for them.
 pub const MAX_FURTHER_ATTEMPTS: usize = 32;
 
 /// The connections to all hooks.
@@ -26,11 +27,11 @@ pub struct ConnectionBudget {
     shared: Arc<Semaphore>,
     /// Guaranteed connections that other hooks still use.
     owed: Mutex<usize>,
-    /// All that hooks are guaranteed, whether or not there is as much.
+    /// Sum of the hooks' guarantees, which may exceed the limit.
     guaranteed: AtomicUsize,
     /// Number of dials that wait for one of `shared`.
     waiting: AtomicUsize,
-    /// Permits for attempts beside one that is silent.
+    /// Permits for extra attempts of dials whose first address is silent.
     pub(super) further_attempts: Semaphore,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Exhausted {
 }
 
 impl ConnectionBudget {
-    /// At most `limit` connections to all hooks.
+    /// Creates a budget of at most `limit` connections to all hooks.
     pub fn new(limit: usize) -> Arc<Self> {
         let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Self {
@@ -56,24 +57,24 @@ impl ConnectionBudget {
         })
     }
 
-    /// Maximum number of connections.
+    /// Returns the maximum number of connections.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Number of connections that are open or being made.
+    /// Returns the number of connections that are open or being made.
     pub fn open(&self) -> usize {
         self.open.load(SeqCst)
     }
 
-    /// Number of connections that are guaranteed to hooks and exceed the limit. Calls fail while others are busy, or for
-    /// ever.
+    /// Returns by how many connections the guarantees exceed the limit. Some calls then fail while other hooks are
+    /// busy, or always.
     pub fn missing(&self) -> usize {
         self.guaranteed.load(SeqCst).saturating_sub(self.limit)
     }
 
-    /// Share of one more hook. It is guaranteed a connection for each client, as long as all guarantees do not exceed the
-    /// limit; and one more, for the successor of a connection that takes no more calls.
+    /// Returns the share of one more hook. While all guarantees together do not exceed the limit, it is guaranteed a
+    /// connection for each client, and one more for the successor of a connection that takes no more calls.
     pub(super) fn share(self: &Arc<Self>, clients: usize) -> Arc<Share> {
         let own = clients + 1;
         self.guaranteed.fetch_add(own, SeqCst);
@@ -89,7 +90,7 @@ impl ConnectionBudget {
         })
     }
 
-    /// Returns connections to all hooks, or pays what is owed with them.
+    /// Gives connections back to all hooks, or settles owed connections with them.
     fn release(&self, connections: usize) {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let paid = connections.min(*owed);
@@ -114,7 +115,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Takes a slot for a connection, if there is one at once.
+    /// Takes a slot for a connection if one is free.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Result<Slot, Exhausted>> {
         if let Ok(own) = self.own.clone().try_acquire_owned() {
             return Some(self.slot(own, None));
@@ -124,7 +125,7 @@ impl Share {
         Some(self.slot(beyond, Some(shared)))
     }
 
-    /// Takes a slot for a connection, once there is one, in the order of the calls.
+    /// Waits for a slot for a connection, and takes it. Slots are given in the order of the calls.
     pub(super) async fn take(self: Arc<Self>) -> Result<Slot, Exhausted> {
         if let Some(slot) = self.try_take() {
             return slot;
@@ -158,12 +159,12 @@ impl Share {
         if open < limit { Ok(slot) } else { Err(Exhausted { limit }) }
     }
 
-    /// Number of clients that wait for a connection to this hook.
+    /// Returns the number of clients that wait for a connection to this hook.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// True if another hook waits for a connection that is guaranteed to none.
+    /// Returns true if another hook waits for a connection that is guaranteed to none.
     pub(super) fn others_wait(&self) -> bool {
         self.budget.waiting.load(SeqCst) > 0
     }
@@ -186,7 +187,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// True if the connection is beyond those that its hook is guaranteed.
+    /// Returns true if the connection is beyond those that its hook is guaranteed.
     pub(super) fn is_beyond(&self) -> bool {
         self.shared.is_some()
     }
@@ -202,7 +203,7 @@ impl Drop for Slot {
     }
 }
 
-/// Counts one more in `0` until it is dropped.
+/// Increments a counter until this is dropped.
 #[derive(Debug)]
 pub(super) struct CountGuard<'a>(&'a AtomicUsize);
 

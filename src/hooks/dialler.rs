@@ -33,7 +33,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Factors between which pauses vary.
 const JITTER: (f64, f64) = (0.75, 1.25);
-/// Maximum pause while calls wait: a hook that has come back is to be found soon.
+/// Maximum pause while calls wait, so that a hook that has come back is found soon.
 const MAX_PAUSE_WITH_CALLS: Duration = Duration::from_millis(250);
 /// Minimum interval between dials of a client.
 const MIN_DIAL_INTERVAL: Duration = Duration::from_millis(20);
@@ -49,18 +49,18 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// These, with a new resolver.
+    /// Creates resources with a new resolver.
     pub fn new(memory: Arc<MemoryBudget>, connections: Arc<ConnectionBudget>) -> Self {
         Self { memory, connections, resolver: Arc::default() }
     }
 
-    /// These, with names of Services resolved to their known endpoints.
+    /// Returns these resources with names of Services resolved to their known endpoints.
     #[must_use]
     pub fn with_services(self, services: Arc<ServiceAddresses>) -> Self {
         Self { resolver: Arc::new(Resolver::with_services(services)), ..self }
     }
 
-    /// Without limits, for callers of a few hooks.
+    /// Creates resources without limits, for callers of a few hooks.
     pub fn unlimited() -> Self {
         Self::new(MemoryBudget::unlimited(), ConnectionBudget::new(usize::MAX))
     }
@@ -69,9 +69,9 @@ impl Resources {
 /// A new connection to a hook, by its protocol.
 #[derive(Debug)]
 pub(super) enum HookConnection {
-    /// It carries many calls at once. The handshake is done.
+    /// A connection that carries many calls at once. The handshake is done.
     Http2(Http2Connection<Socket>),
-    /// It carries one call at a time.
+    /// A connection that carries one call at a time.
     Http1(Socket),
 }
 
@@ -84,12 +84,12 @@ pub(super) struct Dialler {
     /// Memory for the hook's answers over all connections.
     pub(super) answers: Arc<AnswerBudget>,
     pub(super) share: Arc<Share>,
-    /// Number of the next dial. It begins with a random number, and each dial with another address.
+    /// Number of the next dial. It begins with a random number. Each dial begins with another address.
     turn: AtomicUsize,
 }
 
 impl Dialler {
-    /// A dialler for that number of clients.
+    /// Creates a dialler for `clients` clients.
     pub(super) fn new(
         endpoint: Endpoint,
         tls: Option<Arc<ClientConfig>>,
@@ -106,7 +106,7 @@ impl Dialler {
     /// Waits for a slot, dials, and does the HTTP/2 handshake if there is one.
     ///
     /// # Errors
-    /// They say what was tried.
+    /// No connection was made; the error names what was tried.
     pub(super) async fn dial(&self) -> Result<HookConnection, Unreachable> {
         let until = time::Instant::now() + DIAL_TIMEOUT;
         let slot = timeout_at(until, self.slot()).await;
@@ -115,7 +115,7 @@ impl Dialler {
         self.dial_until(slot, until).await
     }
 
-    /// As [`Dialler::dial`], with a slot.
+    /// Dials as [`Dialler::dial`] does, with a slot.
     pub(super) async fn dial_with(&self, slot: Slot) -> Result<HookConnection, Unreachable> {
         self.dial_until(slot, time::Instant::now() + DIAL_TIMEOUT).await
     }
@@ -146,12 +146,12 @@ impl Dialler {
         Ok(HookConnection::Http2(connection))
     }
 
-    /// Waits for a slot for a connection, in the order of the calls.
+    /// Waits for a slot for a connection. Slots are given in the order of the calls.
     pub(super) async fn slot(&self) -> Result<Slot, Unreachable> {
         self.share.clone().take().await.map_err(|why| self.exhausted(&why))
     }
 
-    /// A slot for a connection, if there is one at once.
+    /// Takes a slot for a connection if one is free.
     pub(super) fn try_slot(&self) -> Option<Result<Slot, Unreachable>> {
         Some(self.share.try_take()?.map_err(|why| self.exhausted(&why)))
     }
@@ -160,12 +160,12 @@ impl Dialler {
         Unreachable::at(Step::Connect, format!("{}: {why}", self.endpoint))
     }
 
-    /// True if the hook certainly speaks HTTP/1.1: HTTP/2 needs ALPN, and so TLS.
+    /// Returns true if the hook certainly speaks HTTP/1.1: HTTP/2 needs ALPN, and so TLS.
     pub(super) fn speaks_http1(&self) -> bool {
         self.endpoint.transport == Transport::Http && self.endpoint.tls.is_none()
     }
 
-    /// `:authority` of HTTP/2, and `host` of HTTP/1.1.
+    /// Returns the `:authority` of HTTP/2 and `host` of HTTP/1.1.
     pub(super) fn authority(&self) -> String {
         match &self.endpoint.address {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
@@ -191,10 +191,10 @@ pub(super) enum DialOutcome {
 pub(super) struct DialPace {
     /// Time of the last dial.
     dialled: Option<Instant>,
-    /// Its outcome, and the time until which to pause.
+    /// Time until which to pause, and outcome of the last dial.
     outcome: Option<(Instant, DialOutcome)>,
     backoff: Backoff,
-    /// Random number from 0 to 1: replicas and workers should not dial in step.
+    /// Random number from 0 to 1, so that replicas and workers do not dial in step.
     chance: fn() -> f64,
 }
 
@@ -224,7 +224,7 @@ impl DialPace {
         }
     }
 
-    /// Time of the next dial, which depends on whether calls wait; `None` for the first one.
+    /// Returns the time of the next dial, which depends on whether calls wait; `None` for the first dial.
     pub(super) fn next(&self, calls_wait: bool) -> Option<Instant> {
         let dialled = self.dialled?;
         let soon = dialled + MIN_DIAL_INTERVAL;

@@ -2,23 +2,23 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// The content encoding that we accept, as kube-apiserver (Go's `http.Transport`) does.
+/// Content encoding that is accepted, as by kube-apiserver (Go's `http.Transport`).
 pub(super) const GZIP: &str = "gzip";
 
-/// True if this value of `Content-Encoding` is gzip. Bodies in other encodings are left as they are, as by Go.
+/// Returns true if this value of `Content-Encoding` is gzip. Bodies in other encodings are left as they are, as by Go.
 pub(super) fn is_gzip(encoding: &[u8]) -> bool {
     encoding.eq_ignore_ascii_case(GZIP.as_bytes())
 }
 
-/// Pause that a value of `Retry-After` asks for, as client-go reads it: a whole number of seconds. `None` for a date and
-/// anything else; zero for a negative number. Source: `retryAfterSeconds` in client-go's `rest/request.go`, by Go's
-/// `strconv.Atoi`.
+/// Returns the pause that a value of `Retry-After` requests, as client-go reads it: a whole number of seconds. `None`
+/// for a date and anything else; zero for a negative number. Source: `retryAfterSeconds` in client-go's
+/// `rest/request.go`, by Go's `strconv.Atoi`.
 pub(super) fn retry_after(value: &[u8]) -> Option<Duration> {
     let seconds: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
-/// True if this value of `Content-Type` can be parsed. An empty one can.
+/// Returns true if this value of `Content-Type` can be parsed. An empty one can.
 ///
 /// kube-apiserver recognizes the encoding by the body, but does not decode an answer whose type cannot be parsed.
 /// Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
@@ -31,14 +31,14 @@ pub(super) fn is_readable_media_type(value: &[u8]) -> bool {
     is_type(text[..end].to_lowercase().trim()) && are_parameters(&text[end..])
 }
 
-/// `type`, or `type/subtype`.
+/// Returns true for `type` and `type/subtype`.
 fn is_type(text: &str) -> bool {
     let (main, rest) = token(text);
     let (sub, behind) = rest.strip_prefix('/').map_or((rest, ""), token);
     !main.is_empty() && behind.is_empty() && (rest.is_empty() || rest.starts_with('/') && !sub.is_empty())
 }
 
-/// Any number of `; name=value`, no name with two values; one more `;` may end them.
+/// Returns true for any number of `; name=value`, without a name that has two values. One more `;` may end them.
 fn are_parameters(mut rest: &str) -> bool {
     let mut known = BTreeMap::new();
     loop {
@@ -54,7 +54,7 @@ fn are_parameters(mut rest: &str) -> bool {
     }
 }
 
-/// Name and value of the first parameter, and the rest.
+/// Returns the name and value of the first parameter, and the rest.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let (name, rest) = token(text.strip_prefix(';')?.trim_start());
     let rest = rest.trim_start().strip_prefix('=').filter(|_| !name.is_empty())?.trim_start();
@@ -68,8 +68,8 @@ fn parameter(text: &str) -> Option<(&str, String, &str)> {
     Some((name, value, behind))
 }
 
-/// Value of a quoted text, and the rest; `text` begins behind the first quote. A backslash before a character that needs
-/// no escape is a backslash.
+/// Returns the value of a quoted text, and the rest; `text` begins behind the first quote. A backslash before a
+/// character that needs no escape is a backslash.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut signs = text.char_indices().peekable();
@@ -87,13 +87,13 @@ fn quoted_value(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The token that a text begins with, and the rest.
+/// Returns the token that the text begins with, and the rest.
 fn token(text: &str) -> (&str, &str) {
     let is_of_it = |sign: char| sign.is_ascii_graphic() && !is_special(sign);
     text.split_at(text.find(|sign| !is_of_it(sign)).unwrap_or(text.len()))
 }
 
-/// RFC 2045's tspecials.
+/// Returns true for the tspecials of RFC 2045.
 fn is_special(sign: char) -> bool {
     "()<>@,;:\\\"/[]?=".contains(sign)
 }

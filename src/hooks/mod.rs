@@ -1,16 +1,16 @@
-//! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in. Hooks that
-//! speak HTTP/1.1 only get a pool of connections, as each carries one call at a time.
+//! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, which carries all calls; requests share
+//! their bodies. Hooks that speak only HTTP/1.1 get a pool of connections, as each carries one call at a time.
 //!
 //! [`Channel::ask`] gives a [`Call`] to the worker's client. Its answer arrives in the request's [`Responses`].
 //!
-//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends each call once, and reports its
-//! result; for a call without an answer also the evidence on whether the hook has processed it ([`FailedCall`]). Answers
-//! that break the protocol are failures. `review` owns the rest: the hook's deadline, retries, the failure policy, and the
-//! meaning of an answer for the request.
+//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends each call once, and reports
+//! its result. For a call without an answer it also reports the evidence on whether the hook has processed the call
+//! ([`FailedCall`]). Answers that break the protocol are failures. `review` owns the rest: the hook's deadline,
+//! retries, the failure policy, and the effect of an answer on the request.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `channel` | all connections to one endpoint: a client for each worker |
+//! | `worker_client` | [`Channel`]: all connections to one endpoint, by a client for each worker |
 //! | `worker_client` | one client: dialling, connected, pausing; connections that drain |
 //! | `commands` | commands to a client, and calls that wait for a connection |
 //! | `dialler`, `connect`, `resolver` | connections: their pace and handshake, sockets and TLS, names to addresses |
@@ -19,7 +19,7 @@
 //! | `protocol` | requests and answers of gRPC and of HTTP |
 //! | `call` | a call, its result, and whether it may be sent again |
 //! | `reply`, `answer_buffer`, `header_values` | an answer: its body, its memory, its headers |
-//! | `probe` | whether a hook is there and serves |
+//! | `probe` | checks that a hook can be reached and serves |
 //! | `patch_rates` | how often a hook's answers carry a patch |
 
 mod answer_buffer;

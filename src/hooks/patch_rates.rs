@@ -1,11 +1,11 @@
 //! PatchRates: how often a hook's answers carry a patch, by resource and operation.
 //!
-//! A hook that is called together with an earlier one that patches is called for nothing, so the rates decide which hooks
-//! are called ahead of their turn. They are kept with the channel to the hook: they outlive a generation, and are dropped
-//! when the hook moves.
+//! A call that is made together with one of an earlier hook is discarded if that hook patches. So the rates decide
+//! which hooks are called ahead of their turn. They are kept with the channel to the hook: they outlive a generation,
+//! and are dropped when the hook moves.
 //!
-//! The table has a fixed size, one word for each entry, and no locks. Two threads that write one entry at the same time may
-//! lose an observation; that makes an estimate a little worse, and no verdict depends on it.
+//! The table has a fixed size, one word for each entry, and no locks. Two threads that write one entry at the same time
+//! may lose an observation. The estimate is then a little worse; no verdict depends on it.
 
 use std::{
     hash::{Hash, Hasher},
@@ -20,9 +20,9 @@ use gatepost_api::Review;
 const ENTRIES: usize = 64;
 /// Number of entries that one key can use: a free one, or the one with the lowest rate.
 const WAYS: usize = 4;
-/// Bits of an entry with the rate in 65,535ths; the others are the key. 0 is a free entry.
+/// Mask of the rate in an entry, in 65,535ths. The other bits are the key. An entry of 0 is free.
 const RATE: u64 = 0xffff;
-/// Number of answers that the rate is an average of, roughly: each answer moves it by an eighth.
+/// Number of answers that a rate averages, roughly: each answer moves it by an eighth.
 const MEMORY: u64 = 8;
 
 /// Kind of request: resource, subresource and operation.
@@ -30,7 +30,7 @@ const MEMORY: u64 = 8;
 pub struct RequestKind(u64);
 
 impl RequestKind {
-    /// Kind of this request. Two kinds are equal by chance in one of some 10^14 pairs.
+    /// Returns the kind of this request. Two kinds collide in about one of 10^14 pairs.
     pub fn of(review: &Review) -> Self {
         let mut hasher = FxHasher::default();
         let (resource, operation) = (&review.resource, review.operation);
@@ -54,7 +54,7 @@ impl Default for PatchRates {
 }
 
 impl PatchRates {
-    /// Probability, 0 to 1, that the next answer to such a request carries a patch; 0 if nothing is known.
+    /// Returns the probability, 0 to 1, that the next answer to such a request carries a patch; 0 if nothing is known.
     pub fn chance(&self, kind: RequestKind) -> f32 {
         let known = self.ways(kind).map(|entry| entry.load(Relaxed)).find(|entry| entry & !RATE == kind.key());
         known.map_or(0.0, |entry| (entry & RATE) as f32 / RATE as f32)

@@ -1,4 +1,4 @@
-//! Probe: checks that a hook is there and serves.
+//! Probe: checks that a hook can be reached and serves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ pub struct ProbePost {
 }
 
 impl ProbePost {
-    /// For that hook; `None` if it is not called over HTTP, or a review might have side effects.
+    /// Returns the POST for that hook; `None` if the hook is not called over HTTP, or a review might have side effects.
     pub fn to(hook: &Hook) -> Option<Self> {
         match &hook.protocol {
             Protocol::Http { path, form } if hook.side_effects.none_for(true) => {
@@ -82,8 +82,8 @@ pub struct ProbeFailure {
 }
 
 impl ProbeFailure {
-    /// Failure at that step of a probe with this timeout. A late probe is reported with the whole timeout, not the rest of
-    /// it, so that equal failures read alike.
+    /// Returns the failure at that step of a probe with this timeout. A probe that timed out is reported with its whole
+    /// timeout instead of the rest of it, so that equal failures have equal texts.
     fn at(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
         move |cause| match cause {
             CallFailure::Connect(why) => why.into(),
@@ -100,22 +100,22 @@ impl From<Unreachable> for ProbeFailure {
 }
 
 impl Channel {
-    /// Checks that the hook is there and serves. It connects (name, socket, TLS and peer identity), and then asks the
-    /// standard health service for `gatepost.v1.Admission`. A hook without that service is sent a dry-run review, to which
-    /// any valid answer passes. A hook over HTTP is posted that review, to which any reply passes whose status is the hook's
-    /// own; without `post` it is only connected to.
+    /// Checks that the hook can be reached and serves. Connects (name, socket, TLS and peer identity), and then calls
+    /// the standard health service for `gatepost.v1.Admission`. A hook without that service is sent a dry-run review,
+    /// and any valid answer passes. A hook over HTTP is sent a POST of that review, and any reply passes whose status
+    /// is the hook's own; without `post` it is only connected to.
     ///
     /// # Errors
     /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] also if the hook is not serving,
     /// [`CallFailure::Http`] if there is no hook at that path.
     pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + timeout;
-        self.connected(timeout).await?;
+        self.wait_connected(timeout).await?;
         let left = until.saturating_duration_since(now());
         match (self.endpoint().transport, post) {
-            (Transport::Grpc, _) => self.serves(left, timeout).await,
+            (Transport::Grpc, _) => self.check_serves(left, timeout).await,
             (Transport::Http, None) => Ok(()),
-            (Transport::Http, Some(post)) => self.replies(post, left).await.map_err(|cause| {
+            (Transport::Http, Some(post)) => self.check_replies(post, left).await.map_err(|cause| {
                 let failure = ProbeFailure::at(Step::Review, timeout)(cause);
                 let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
                 ProbeFailure { posted, ..failure }
@@ -123,24 +123,24 @@ impl Channel {
         }
     }
 
-    /// Calls the health service, or else for a review, within the time `left` of the probe's `timeout`.
-    async fn serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
+    /// Calls the health service, or sends a review if there is none, within the time `left` of the probe's `timeout`.
+    async fn check_serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + left;
         let health = framed(&HealthCheckRequest { service: names::ADMISSION.to_owned() });
-        match self.ask_once(Method::Health, health, left).await {
+        match self.call_once(Method::Health, health, left).await {
             Ok(reply) => check_health(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
-            // No health service, or it does not know ours.
+            // There is no health service, or it does not know Gatepost's service.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
                 let left = until.saturating_duration_since(now());
-                let reply = match self.ask_once(Method::Validate, framed(&probe_review()), left).await {
+                let reply = match self.call_once(Method::Validate, framed(&probe_review()), left).await {
                     // A hook that only changes objects has no other method.
                     Err(CallFailure::Grpc { code: "UNIMPLEMENTED", .. }) => {
                         let left = until.saturating_duration_since(now());
-                        self.ask_once(Method::Mutate, framed(&probe_review()), left).await
+                        self.call_once(Method::Mutate, framed(&probe_review()), left).await
                     }
                     reply => reply,
                 };
-                // Any verdict passes, also one with a patch: a mutating hook may send that.
+                // Any verdict passes, also one with a patch, which a mutating hook may send.
                 let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, PROBE_UID, reply));
                 answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
             }
@@ -149,15 +149,15 @@ impl Channel {
     }
 
     /// Posts the probe's review, and checks that the hook itself replies.
-    async fn replies(&self, post: &ProbePost, left: Duration) -> Result<(), CallFailure> {
+    async fn check_replies(&self, post: &ProbePost, left: Duration) -> Result<(), CallFailure> {
         let reply = self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await?;
         check_status(reply.status)
     }
 
     /// Waits until the first worker is connected.
-    async fn connected(&self, timeout: Duration) -> Result<(), Unreachable> {
+    async fn wait_connected(&self, timeout: Duration) -> Result<(), Unreachable> {
         let (probe, text) = oneshot::channel();
-        self.reach(probe);
+        self.probe_connection(probe);
         match tokio::time::timeout(timeout, text).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unreachable::at(Step::Connect, "gatepost is stopping")),
@@ -171,8 +171,8 @@ impl Channel {
     /// Makes a gRPC call over the first worker's connection, and waits for the message of the answer.
     ///
     /// # Errors
-    /// [`CallFailure`] where no message comes.
-    pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
+    /// [`CallFailure`] if no message arrives.
+    pub async fn call_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
         let request = HookRequest::Grpc(GrpcRequest { method, namespace_labels: None });
         match self.reply_to(request, Rope::new([message]), timeout).await? {
             Reply::Grpc(message) => Ok(message),
@@ -183,7 +183,7 @@ impl Channel {
     /// Posts over a connection of the first worker, and waits for the reply, whatever its status.
     ///
     /// # Errors
-    /// [`CallFailure`] where no reply comes.
+    /// [`CallFailure`] if no reply arrives.
     pub async fn post_once(
         &self,
         path: &str,
@@ -208,9 +208,9 @@ impl Channel {
             tag: 0,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: Hops::FIRST,
+            forwarded: Hops::FIRST.into(),
         };
-        let answered = tokio::time::timeout(timeout, self.resent(call)).await;
+        let answered = tokio::time::timeout(timeout, self.send_with_resends(call)).await;
         responses.close();
         answered.unwrap_or_else(|_| {
             self.cancel_abandoned(0);
@@ -218,8 +218,9 @@ impl Channel {
         })
     }
 
-    /// Sends a call, and again while the hook has not processed it. A probe changes nothing, so two calls do no harm.
-    async fn resent(&self, mut call: Call) -> Result<Reply, CallFailure> {
+    /// Sends a call, and resends it while the hook has not processed it. A probe changes nothing, so two calls do no
+    /// harm.
+    async fn send_with_resends(&self, mut call: Call) -> Result<Reply, CallFailure> {
         loop {
             self.ask(0, call.clone());
             for (_, result) in call.responses.take().await {
@@ -234,8 +235,8 @@ impl Channel {
     }
 }
 
-/// Checks that a reply with that status is the hook's own. Its answer about a kind that it may not know says nothing, but
-/// some statuses come from proxies in front of a hook that is not there.
+/// Checks that a reply with that status is the hook's own. A hook may reject the probe's kind with any status of its
+/// own, but some statuses come from proxies in front of a missing hook.
 fn check_status(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
@@ -259,17 +260,18 @@ fn check_health(reply: Bytes) -> Result<(), CallFailure> {
     }
 }
 
-/// The review of a probe in that form, encoded as all reviews are.
+/// Returns the review of a probe in that form, encoded as all reviews are.
 ///
 /// # Errors
-/// None that can happen: the review is ours.
+/// None in practice: Gatepost's own review can always be encoded.
 fn encoded_review(form: HttpForm) -> Result<Rope, CallFailure> {
     let review = inbound::view(Rope::new([framed(&probe_review())]))
         .map_err(|error| CallFailure::Unwritable(error.to_string()))?;
     Encodings::of(&review).get(form.into())
 }
 
-/// The review of a probe: a dry-run CREATE of a ConfigMap that no policy should reject. The verdict does not matter.
+/// Returns the review of a probe: a dry-run CREATE of a ConfigMap that no policy should reject. The verdict does not
+/// matter.
 fn probe_review() -> AdmissionReview {
     let object =
         br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;

@@ -1,4 +1,4 @@
-//! Reply: complete reply of a hook, and its body unpacked.
+//! Reply: the complete reply of a hook, and its unpacked body.
 
 use std::{
     io::Read,
@@ -12,13 +12,13 @@ use flate2::bufread::MultiGzDecoder;
 use super::answer_buffer::{AnswerBudget, AnswerBuffer, AnswerMemory};
 use gatepost_api::CallFailure;
 
-/// Maximum size of a hook's answer: that of the largest review, which some hooks send back with it.
+/// Maximum size of a hook's answer, in bytes: that of the largest review, which some hooks send back.
 pub(super) const MAX_ANSWER: usize = 16 << 20;
-/// A byte of YAML takes as long as that many bytes of JSON (`benches/worst_cases.rs`).
+/// Number of bytes of JSON that take as long as one byte of YAML (`benches/worst_cases.rs`).
 const YAML_COST: usize = 16;
 /// Maximum number of bytes that one byte of gzip stands for, rounded up.
 const MAX_GZIP_RATIO: usize = 1040;
-/// Bytes that are unpacked at a time.
+/// Number of bytes that are unpacked at a time.
 const UNPACKED_AT_ONCE: usize = 16 << 10;
 
 /// Complete reply of a hook.
@@ -31,11 +31,11 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Maximum number of bytes to process in order to decode it, in bytes of JSON.
+    /// Returns the maximum number of bytes to process in order to decode it, in bytes of JSON.
     pub fn cost(&self) -> usize {
         match self {
             Self::Grpc(message) => message.len(),
-            // They are unpacked, and then read.
+            // The contents are unpacked, and then decoded.
             Self::Http(reply) if reply.gzipped.is_some() => reply.body.len().saturating_mul(2 * MAX_GZIP_RATIO),
             // JSON or the protobuf envelope. JSON behind blanks counts as YAML, which does no harm.
             Self::Http(reply) if matches!(reply.body.first(), None | Some(b'{' | b'k')) => reply.body.len(),
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// The memory that it holds, or will hold when it is unpacked.
+    /// Returns the memory that it holds, or will hold when it is unpacked.
     pub fn hold(&self) -> AnswerHold {
         match self {
             // Fields that are decoded from it are mostly slices of it.
@@ -80,7 +80,7 @@ pub struct HttpReply {
     gzipped: Option<Gzipped>,
 }
 
-/// Head of an [`HttpReply`], with what its headers say.
+/// Head of an [`HttpReply`], with the values of its headers.
 pub(super) struct ReplyHead {
     pub(super) status: u16,
     pub(super) retry_after: Option<Duration>,
@@ -107,23 +107,23 @@ impl PartialEq for HttpReply {
 impl Eq for HttpReply {}
 
 impl HttpReply {
-    /// A reply of that status with this body.
+    /// Creates a reply of that status with this body.
     pub fn new(status: u16, body: Bytes) -> Self {
         let memory = AnswerMemory::default();
         Self { status, retry_after: None, readable_type: true, body, memory, gzipped: None }
     }
 
-    /// A reply whose body has arrived in that buffer.
+    /// Creates a reply whose body has arrived in that buffer.
     pub(super) fn received(head: ReplyHead, body: AnswerBuffer) -> Self {
         let ReplyHead { status, retry_after, readable_type, gzipped } = head;
         let gzipped = gzipped.then(|| Gzipped { budget: Arc::clone(body.budget()), memory: Arc::default() });
         Self { status, retry_after, readable_type, memory: body.memory(), gzipped, body: body.finish() }
     }
 
-    /// The body, unpacked if it arrived in gzip. [`Reply::cost`] says how much work that is.
+    /// Returns the body, unpacked if it arrived in gzip. [`Reply::cost`] returns the amount of work.
     ///
     /// # Errors
-    /// `TooLarge`, `Overloaded`: the contents are subject to the limits of any answer. `Undecodable`: it is no gzip.
+    /// `TooLarge`, `Overloaded`: the contents have the limits of any answer. `Undecodable`: the body is not gzip.
     pub fn body(self) -> Result<Bytes, CallFailure> {
         match self.gzipped {
             None => Ok(self.body),
@@ -136,13 +136,13 @@ impl HttpReply {
     }
 }
 
-/// Contents of a gzip body of any number of members, and the memory that they hold.
+/// Returns the contents of a gzip body of any number of members, and the memory that they hold.
 pub(super) fn unpack(
     packed: &[u8],
     budget: &Arc<AnswerBudget>,
     limit: usize,
 ) -> Result<(Bytes, AnswerMemory), CallFailure> {
-    // An empty body is no gzip, and empty, as for Go's transport.
+    // An empty body is not gzip. As in Go's transport, its contents are empty.
     if packed.is_empty() {
         return Ok((Bytes::new(), AnswerMemory::default()));
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use gatepost_base::{
         memory::{MemoryBudget, Purpose},
-        offload::LARGE,
+        offload::OFFLOAD_THRESHOLD,
     };
 
     #[test]
@@ -182,15 +182,15 @@ mod tests {
         let gzipped = HttpReply::received(head, AnswerBuffer::new(&AnswerBudget::unlimited()));
         let gzipped = HttpReply { body: plain.body.clone(), ..gzipped };
         assert_eq!(Reply::Http(plain).cost(), 600);
-        assert!(Reply::Http(gzipped).cost() > LARGE, "unpacked beside the worker");
+        assert!(Reply::Http(gzipped).cost() > OFFLOAD_THRESHOLD, "unpacked beside the worker");
     }
 
     #[test]
     fn yaml_leaves_the_worker_sooner_than_json() {
         let body = |first: &str| format!("{first}{}", " ".repeat((16 << 10) - first.len()));
         let cost = |first: &str| Reply::Http(HttpReply::new(200, body(first).into())).cost();
-        assert!(cost("response: {}") >= LARGE);
-        assert!(cost("{") < LARGE && cost("k8s\0") < LARGE);
+        assert!(cost("response: {}") >= OFFLOAD_THRESHOLD);
+        assert!(cost("{") < OFFLOAD_THRESHOLD && cost("k8s\0") < OFFLOAD_THRESHOLD);
         assert_eq!(Reply::Http(HttpReply::new(204, Bytes::new())).cost(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! Resolver: names of hooks to addresses, by lookup or as the endpoints of a Service.
+//! Resolver: resolves names of hooks to addresses, by lookup or as the endpoints of a Service.
 
 use std::{
     collections::HashMap,
@@ -21,10 +21,9 @@ use gatepost_base::clock::{Age, Moment, Slept, slept};
 
 /// Maximum number of simultaneous lookups. `getaddrinfo` blocks its thread for as long as the name servers are silent.
 const MAX_LOOKUPS: usize = 16;
-/// Maximum time that a dial waits for a name. The lookup itself goes on, and the next dial joins it.
+/// Maximum time that a dial waits for a name. The lookup itself continues, and the next dial joins it.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Time for which a result is used again: for the dial after one that timed out, and for calls that each need a
-/// connection.
+/// Time for which a result is reused: by the dial after one that timed out, and by calls that each need a connection.
 const LOOKUP_TTL: Duration = Duration::from_secs(1);
 
 /// Function that resolves a name: `getaddrinfo`, except in tests.
@@ -58,12 +57,12 @@ impl Resolver {
         Self { look_up: Arc::new(look_up), threads, services: None, lookups: Mutex::default() }
     }
 
-    /// A resolver that does not look up the names of these Services.
+    /// Creates a resolver that resolves the names of these Services without lookups.
     pub(super) fn with_services(services: Arc<ServiceAddresses>) -> Self {
         Self { services: Some(services), ..Self::default() }
     }
 
-    /// The addresses of that host, in the resolver's order.
+    /// Returns the addresses of that host, in the resolver's order.
     ///
     /// # Errors
     /// The lookup failed or took too long, or the Service has no ready endpoint.
@@ -104,7 +103,7 @@ impl Resolver {
         ended.clone().map_or_else(|| Err("the lookup has no result".into()), |(_, result)| result)
     }
 
-    /// The lookup of that name: one under way, a recent one, or a new one if there is a thread for it.
+    /// Returns the lookup of that name: one that is running, a recent one, or a new one if there is a thread for it.
     fn join(
         &self,
         host: &str,
@@ -119,7 +118,7 @@ impl Resolver {
         let Some(thread) = thread.or_else(|| self.threads.clone().try_acquire_owned().ok()) else { return Ok(None) };
         let (sender, lookup) = watch::channel(None);
         let (look_up, name) = (self.look_up.clone(), host.to_owned());
-        // A runtime has other uses for its blocking threads, and waits for them when it ends.
+        // Not a blocking thread of the runtime: the runtime has other uses for those, and waits for them when it ends.
         let spawned = thread::Builder::new().name("gatepost-resolve".to_owned()).spawn(move || {
             let result = look_up(&name);
             let result = result.map(Arc::from).map_err(|error| Arc::from(error.to_string()));
@@ -132,7 +131,7 @@ impl Resolver {
     }
 }
 
-/// True if the lookup is under way, or has succeeded recently.
+/// Returns true if the lookup is running, or has succeeded recently.
 fn is_usable(lookup: &watch::Receiver<Option<LookupResult>>) -> bool {
     match &*lookup.borrow() {
         Some((at, result)) => result.is_ok() && at.elapsed() < LOOKUP_TTL,
@@ -140,26 +139,26 @@ fn is_usable(lookup: &watch::Receiver<Option<LookupResult>>) -> bool {
     }
 }
 
-/// Time without a sign of life from the apiserver after which names are looked up again.
+/// Maximum time since the apiserver last confirmed the endpoints. After it, names are looked up again.
 pub const SERVICES_STALE_AFTER: Duration = Duration::from_secs(90);
 
-/// The ready endpoints behind each port of a Service.
+/// Ready endpoints behind each port of a Service.
 pub type Ports = HashMap<u16, Arc<[SocketAddr]>>;
 
 /// Addresses of the endpoints of Services by name (`NAME.NAMESPACE.svc`), as a watcher of the cluster reports them.
 ///
-/// A Service's name resolves to its ClusterIP, behind which a proxy picks an endpoint for each connection, and one
-/// connection that carries all calls stays with one endpoint. With this a dial sees every ready endpoint. A Service that is
+/// A Service's name resolves to its ClusterIP. A proxy behind it picks an endpoint for each connection, so a connection
+/// that carries all calls stays with one endpoint. With this type a dial sees every ready endpoint. A Service that is
 /// unknown, or whose endpoints are too old, is looked up as any other name.
 pub struct ServiceAddresses {
     known: RwLock<HashMap<Box<str>, Ports>>,
-    /// Time since the last sign of life; unknown before the first complete list.
+    /// Time since the apiserver last confirmed the endpoints; unknown before the first complete list.
     alive: Age,
     /// True while hooks name Services.
     named: AtomicBool,
-    /// Time since they do.
+    /// Time since hooks name Services.
     named_since: Age,
-    /// True if the log says that names are looked up.
+    /// True if it was logged that names are looked up.
     logged_old: AtomicBool,
 }
 
@@ -170,12 +169,12 @@ impl fmt::Debug for ServiceAddresses {
 }
 
 impl ServiceAddresses {
-    /// Without any Service yet.
+    /// Creates the table without any Service.
     pub fn new(now: Instant) -> Arc<Self> {
         Self::by(slept, now)
     }
 
-    /// As [`ServiceAddresses::new`], with another clock of the time that the machine has slept.
+    /// Creates the table as [`ServiceAddresses::new`] does, with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             known: RwLock::default(),
@@ -191,21 +190,21 @@ impl ServiceAddresses {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = services;
     }
 
-    /// Records whether hooks name Services at that moment.
+    /// Records whether hooks name Services at this moment.
     pub fn set_named(&self, named: bool, at: Moment) {
         if !self.named.swap(named, Relaxed) && named {
             self.named_since.renew(at);
         }
     }
 
-    /// Time since the apiserver has last confirmed the endpoints, or since hooks name Services if that is shorter; `None`
-    /// while they name none.
+    /// Returns the time since the apiserver has last confirmed the endpoints, or since hooks name Services if that is
+    /// shorter; `None` while they name none.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         let since = self.named_since.at(now).filter(|_| self.named.load(Relaxed))?;
         Some(self.alive.at(now).map_or(since, |heard| heard.min(since)))
     }
 
-    /// Records a sign of life of the apiserver.
+    /// Records that the apiserver has confirmed the endpoints.
     pub fn stamp(&self, at: Moment) {
         self.alive.renew(at);
         if self.logged_old.swap(false, Relaxed) {
@@ -213,7 +212,7 @@ impl ServiceAddresses {
         }
     }
 
-    /// The ready endpoints of that host's port; `None` if they are unknown or too old.
+    /// Returns the ready endpoints of that host's port; `None` if they are unknown or too old.
     pub fn of(&self, host: &str, port: u16, now: Instant) -> Option<Arc<[SocketAddr]>> {
         if !host.ends_with(".svc") {
             return None;

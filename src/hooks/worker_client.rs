@@ -1,5 +1,5 @@
-//! WorkerClient: one worker's client of one endpoint, kept connected where that costs the hook nothing; and Channel,
-//! the live connections to that endpoint.
+//! WorkerClient: one worker's client of one endpoint, kept connected if that costs the hook nothing; and Channel, the
+//! live connections to that endpoint.
 //!
 //! ```text
 //!           dialled, handshake done
@@ -53,11 +53,11 @@ use super::{
 };
 use crate::telemetry::reading;
 
-/// Pause after a panic: a task that panics again and again must not make its worker spin.
+/// Pause after a panic, so that a task that panics repeatedly does not make its worker spin.
 const RESTART_DELAY: Duration = Duration::from_millis(50);
 /// Interval at which waiting calls past their deadlines are dropped. None of them is sent.
 const LATE_CALLS_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of draining connections of a client: a hook that takes no call must not pile them up.
+/// Maximum number of draining connections of a client, so that a hook that takes no calls does not pile them up.
 const MAX_DRAINING_CONNECTIONS: usize = 8;
 
 /// Handle of a client. When the last one is dropped, the client ends with its last answer.
@@ -69,7 +69,7 @@ pub(super) struct WorkerClient {
 }
 
 impl WorkerClient {
-    /// A client and the task that drives it, which the caller spawns.
+    /// Creates a client, and the task that drives it, which the caller spawns.
     pub(super) fn new(
         dialler: Arc<Dialler>,
         arbiter: Arc<IdleArbiter>,
@@ -158,7 +158,8 @@ impl Task {
         }
     }
 
-    /// Carries calls over one HTTP/2 connection, and returns why it takes no more; `None` if there are no further commands.
+    /// Carries calls over one HTTP/2 connection, and returns why it takes no more calls; `None` if there are no further
+    /// commands.
     async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, DialOutcome)> {
         let first = self.pending.connected();
         let ended = connection.drive(&mut self.commands, first).await;
@@ -178,14 +179,14 @@ impl Task {
         Some((ended.why?, if ended.answered { DialOutcome::Answered } else { DialOutcome::Unanswered }))
     }
 
-    /// Carries calls over HTTP/1.1 connections, and returns why the client is to dial; `None` if there are no further
+    /// Carries calls over HTTP/1.1 connections, and returns why the client must dial; `None` if there are no further
     /// commands.
     async fn pool(&mut self, dialled: Option<Socket>) -> Option<String> {
         let pool = Pool::new(self.dialler.clone(), self.arbiter.clone());
         pool.drive(dialled, &mut self.commands, &mut self.pending).await
     }
 
-    /// Dials, handshake included. Calls wait meanwhile.
+    /// Dials, handshake included. Calls wait until then.
     async fn connect(&mut self) -> Result<HookConnection, Unreachable> {
         let Self { dialler, arbiter, commands, pending, open, .. } = self;
         let attempt = arbiter.run_or_evict_idle(dialler.dial());
@@ -218,8 +219,8 @@ impl Task {
     }
 }
 
-/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call, which
-/// has a deadline.
+/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call,
+/// which has a deadline.
 #[derive(Debug)]
 struct DrainingConnections {
     /// One for each connection, the oldest first. A connection ends when its sender is dropped.
@@ -229,7 +230,7 @@ struct DrainingConnections {
 }
 
 impl DrainingConnections {
-    /// Waits, beside the client, for the answers still due on this connection.
+    /// Spawns a task that waits for the answers still due on this connection.
     fn add(&mut self, connection: Http2Connection<Socket>) {
         self.keepers.retain(|keeper| !keeper.is_closed());
         while self.keepers.len() >= MAX_DRAINING_CONNECTIONS {
@@ -264,16 +265,17 @@ async fn drain(
     }
 }
 
-/// The live connections to one endpoint: one client for each worker, so that a request crosses no thread, and a spare one
-/// for retries. HTTP/2 connections are opened ahead. When the last reference is dropped, they close with their last calls.
+/// Live connections to one endpoint: one client for each worker, so that a request crosses no thread, and a spare one
+/// for retries. HTTP/2 connections are opened ahead. When the last reference is dropped, they close with their last
+/// calls.
 #[derive(Debug)]
 pub struct Channel {
     dialler: Arc<Dialler>,
     arbiter: Arc<IdleArbiter>,
     clients: Vec<WorkerClient>,
-    /// Made at the first retry.
+    /// Created at the first retry.
     spare: OnceLock<WorkerClient>,
-    /// Patch rates of the hooks behind it, by their paths.
+    /// Patch rates of the channel's hooks, by path.
     patch_rates: Mutex<Vec<(Arc<str>, Arc<PatchRates>)>>,
 }
 
@@ -281,13 +283,13 @@ pub struct Channel {
 const PATHS_BEFORE_CLEANUP: usize = 64;
 
 impl Channel {
-    /// As [`Channel::open_within`], without limits.
+    /// Opens a channel as [`Channel::open_within`] does, without limits.
     pub fn open(endpoint: Endpoint, tls: Option<Arc<rustls::ClientConfig>>, workers: &[Handle]) -> Arc<Self> {
         Self::open_within(&Resources::unlimited(), endpoint, tls, workers)
     }
 
-    /// Opens one client on each worker's runtime (at least one). It shares `resources` with the channels to all other hooks.
-    /// Returns at once: connections are dialled in the background.
+    /// Opens one client on each worker's runtime (at least one). The channel shares `resources` with the channels to
+    /// all other hooks. Returns at once: connections are dialled in the background.
     pub fn open_within(
         resources: &Resources,
         endpoint: Endpoint,
@@ -307,13 +309,13 @@ impl Channel {
         Arc::new(Self { dialler, arbiter, clients, spare: OnceLock::new(), patch_rates: Mutex::default() })
     }
 
-    /// Endpoint of the channel.
+    /// Returns the endpoint of the channel.
     pub fn endpoint(&self) -> &Endpoint {
         &self.dialler.endpoint
     }
 
-    /// Patch rates of the hook at that path, the same at every call while they are in use. It takes a lock: call it once for
-    /// each generation.
+    /// Returns the patch rates of the hook at this path; all calls return the same ones while they are in use. Takes a
+    /// lock: call it once for each generation.
     pub fn patch_rates(&self, path: &Arc<str>) -> Arc<PatchRates> {
         let mut known = self.patch_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, rates)) = known.iter().find(|(known, _)| known == path) {
@@ -351,7 +353,7 @@ impl Channel {
     }
 
     /// Reports to the probe whether the first worker can connect.
-    pub(super) fn reach(&self, probe: Probe) {
+    pub(super) fn probe_connection(&self, probe: Probe) {
         self.client(0).probe(probe);
     }
 

@@ -1,4 +1,4 @@
-//! Authorizer: access checks of requests on their way to the cluster that decides them.
+//! Authorizer: queue of access checks from requests to the task that sends them to the cluster.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use tokio::sync::{mpsc, oneshot};
 
 use gatepost_cel::{AccessCheck, AccessDecision, User};
 
-/// Access checks that may wait at once, of all requests.
-const QUESTIONS: usize = 1024;
+/// Most access checks of all requests that may wait at once.
+const MAX_QUEUED_CHECKS: usize = 1024;
 
 /// Decision of an access check, or why there is none.
 pub type Decided = Result<AccessDecision, String>;
 
-/// The authorizer of a cluster, as requests know it. The holder of the other end decides.
+/// Authorizer of a cluster, as requests use it. The owner of the receiver decides.
 #[derive(Debug)]
 pub struct Authorizer {
     questions: mpsc::Sender<AccessQuestion>,
 }
 
-/// One access check that is to be decided.
+/// One access check.
 #[derive(Debug)]
 pub struct AccessQuestion {
     /// Name of the user who makes the request.
@@ -27,21 +27,21 @@ pub struct AccessQuestion {
     pub user: Arc<User>,
     /// The check.
     pub check: AccessCheck,
-    /// Channel for the decision; closed once no caller waits for it any longer.
+    /// Sender of the decision; closed once no request waits for it.
     pub answer: oneshot::Sender<Decided>,
 }
 
 impl Authorizer {
-    /// One that nobody has asked yet, and the questions to come.
+    /// Creates an authorizer, and the receiver of its access checks.
     pub fn new() -> (Arc<Self>, mpsc::Receiver<AccessQuestion>) {
-        let (questions, asked) = mpsc::channel(QUESTIONS);
+        let (questions, asked) = mpsc::channel(MAX_QUEUED_CHECKS);
         (Arc::new(Self { questions }), asked)
     }
 
-    /// Asks for a decision, which comes by itself.
+    /// Queues an access check and returns the receiver of its decision.
     ///
     /// # Errors
-    /// Message: too many access checks wait, or the task that sends them has ended.
+    /// Returns a message if too many access checks wait, or if the task that sends them has ended.
     pub fn ask(
         &self,
         username: &Arc<str>,
@@ -72,7 +72,7 @@ mod tests {
             target: AccessTarget::Path("/healthz".into()),
         };
         let ask = || authorizer.ask(&"alice".into(), &Arc::default(), check.clone());
-        let waiting: Vec<_> = (0..QUESTIONS).map(|_| ask().unwrap()).collect();
+        let waiting: Vec<_> = (0..MAX_QUEUED_CHECKS).map(|_| ask().unwrap()).collect();
         assert_eq!(ask().unwrap_err(), "too many access checks wait at once");
         drop((questions, waiting));
         assert_eq!(ask().unwrap_err(), "nobody asks the cluster any more");

@@ -1,9 +1,9 @@
-//! BreakGlasses: break-glass documents that are open at this moment, and the time at which each closes.
+//! Break-glass documents that are open now, and when each closes.
 //!
-//! A document says by the wall clock until when it is open. Each replica turns that into an instant of its monotonic
-//! clock when it first sees the document: the earlier of *until* and *for* from then. From there on the instant only
-//! ever moves back, so that a wall clock set forward closes early and one set back extends nothing; nor does a document
-//! that is taken away and comes back.
+//! A document defines its end by the wall clock. When a replica first sees a document, it converts the end into an
+//! instant of its monotonic clock: the earlier of *until*, and *for* from then on. Afterwards the instant only moves
+//! back: a wall clock set forward closes the document early, a clock set back extends nothing, and neither does
+//! removing the document and adding it again.
 
 use std::{
     collections::HashMap,
@@ -19,23 +19,23 @@ use smallvec::SmallVec;
 
 use gatepost_api::BreakGlass;
 
-/// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
+/// Largest expected clock skew: a document opened further in the future is not open yet.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// Interval at which open break-glass is logged again.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(60);
-/// Documents that are gone are remembered, so that they do not begin anew when they come back; so many at most.
+/// Most removed documents that are remembered, so that adding one again does not restart its time.
 const MAX_REMEMBERED: usize = 1024;
 
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GlassOrigin {
-    /// Among the configuration.
+pub enum BreakGlassOrigin {
+    /// The source of the configuration.
     Source,
-    /// In the file of `--break-glass-file`.
+    /// The file of `--break-glass-file`.
     File,
 }
 
-/// One that is open.
+/// Open document.
 #[derive(Clone, Debug)]
 pub struct Open {
     /// Document as it was read.
@@ -44,21 +44,21 @@ pub struct Open {
     pub deadline: Instant,
 }
 
-/// State of a document, for people.
+/// State of a document, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakGlassState {
-    /// Open.
+    /// The document is open.
     Open,
-    /// It says that it was opened in the future, and is inert until then.
+    /// Its opening time is in the future; it has no effect until then.
     NotYet,
-    /// Its time is over; it is inert.
+    /// Its time is over; it has no effect.
     Expired,
 }
 
-/// Break-glass documents that are open at this moment.
+/// Break-glass documents that are open now.
 #[derive(Debug, Default)]
-pub struct BreakGlasses {
-    /// False while nothing is open, which is nearly always, and all that a request then looks at.
+pub struct BreakGlassDocuments {
+    /// False while nothing is open, the usual case, in which requests read nothing else.
     any: AtomicBool,
     open: ArcSwap<Vec<Open>>,
     book: Mutex<Book>,
@@ -73,19 +73,19 @@ struct Book {
     file_problem: Option<String>,
 }
 
-/// Identity of a document: the same name and time again are the same opening.
+/// Identity of a document: the same name and opening time are the same opening.
 type Key = (Arc<str>, SystemTime);
 
 #[derive(Clone, Copy, Debug)]
 struct Opening {
-    /// Time at which it was first seen.
+    /// Time at which the document was first seen.
     began: Instant,
     lasts: Duration,
     deadline: Instant,
 }
 
-impl BreakGlasses {
-    /// Documents open at `now`. Costs one load where there are none.
+impl BreakGlassDocuments {
+    /// Returns the documents open at `now`. Costs one load if none is open.
     pub fn open(&self, now: Instant) -> SmallVec<[Open; 1]> {
         if !self.any.load(Ordering::Acquire) {
             return SmallVec::new();
@@ -93,24 +93,24 @@ impl BreakGlasses {
         self.open.load().iter().filter(|open| open.deadline > now).cloned().collect()
     }
 
-    /// These documents, and no others, are in that place. Takes effect at once.
-    pub fn take(&self, place: GlassOrigin, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
+    /// Replaces all documents of the origin `place`. Takes effect at once.
+    pub fn take(&self, place: BreakGlassOrigin, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let documents = documents.into_iter().map(Arc::new).collect();
         match place {
-            GlassOrigin::Source => book.source = documents,
-            GlassOrigin::File => book.file = documents,
+            BreakGlassOrigin::Source => book.source = documents,
+            BreakGlassOrigin::File => book.file = documents,
         }
         self.settle(&mut book, now, wall);
     }
 
-    /// Looks at both clocks: closes what is over, and logs what is open once a minute.
+    /// Closes documents whose time is over, and logs open ones once a minute.
     pub fn tick(&self, now: Instant, wall: SystemTime) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle(&mut book, now, wall);
     }
 
-    /// Says why the local file is not heeded, or that it is.
+    /// Sets why the local file is ignored; `None` if it is valid.
     pub fn set_file_problem(&self, problem: Option<String>) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         if book.file_problem != problem {
@@ -122,12 +122,12 @@ impl BreakGlasses {
         }
     }
 
-    /// Reason why the local file is ignored.
+    /// Returns why the local file is ignored.
     pub fn file_problem(&self) -> Option<String> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner).file_problem.clone()
     }
 
-    /// Every document there is, open or not.
+    /// Returns every document, open or not.
     pub fn documents(&self, now: Instant, wall: SystemTime) -> Vec<(Arc<BreakGlass>, BreakGlassState)> {
         let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let standing = |document: &Arc<BreakGlass>| match book.known.get(&key(document)) {
@@ -162,7 +162,7 @@ impl Book {
         self.source.iter().chain(&self.file)
     }
 
-    /// Time at which the document closes, or closed; `None` before its opening time.
+    /// Returns when the document closes or closed; `None` before its opening time.
     fn deadline(&mut self, document: &Arc<BreakGlass>, now: Instant, wall: SystemTime) -> Option<Instant> {
         let left = document.until().duration_since(wall).unwrap_or_default().min(document.lasts);
         if !self.known.contains_key(&key(document)) && is_to_come(document, wall) {
@@ -170,7 +170,7 @@ impl Book {
         }
         let fresh = Opening { began: now, lasts: document.lasts, deadline: now + left };
         let known = self.known.entry(key(document)).or_insert(fresh);
-        // A user who may write it may change how long it lasts; what it has lasted already is not given back.
+        // A user with write access may change the duration; the time that has passed still counts.
         if known.lasts != document.lasts {
             (known.lasts, known.deadline) = (document.lasts, known.began + document.lasts);
         }
@@ -178,7 +178,7 @@ impl Book {
         Some(known.deadline)
     }
 
-    /// Errors, so that nobody overlooks them: what was opened, what has closed, and once a minute what still is.
+    /// Logs, as errors so that they are noticed, opened and closed documents, and once a minute those still open.
     fn report(&mut self, before: &[Open], after: &[Open], now: Instant) {
         let holds = |list: &[Open], one: &Open| list.iter().any(|other| key(&other.document) == key(&one.document));
         for new in after.iter().filter(|open| !holds(before, open)) {
@@ -211,17 +211,17 @@ fn is_to_come(document: &BreakGlass, wall: SystemTime) -> bool {
     document.opened.duration_since(wall).is_ok_and(|ahead| ahead > MAX_CLOCK_SKEW)
 }
 
-/// Documents of a file, from read to read. A document that is cut short may lack the list of its hooks, and one without
-/// a list opens every hook: such a one is heeded once two reads in a row have found it.
+/// Documents of a file across reads. A truncated document may lack its list of hooks, and without a list it opens every
+/// hook. So a document without a list takes effect only after two reads in a row have found it.
 #[derive(Debug, Default)]
 pub struct Reread {
-    /// `None` before the first read, which is heeded whole: a restart in an emergency closes nothing.
+    /// Last read; `None` before the first, which takes full effect, so that a restart in an emergency closes nothing.
     last: Option<Vec<BreakGlass>>,
     heeded: Vec<BreakGlass>,
 }
 
 impl Reread {
-    /// Documents in force after this read. One that waits leaves its earlier state in force.
+    /// Returns the documents in force after `read`. A document that waits leaves its earlier state in force.
     pub fn heeded(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
         let before = std::mem::take(&mut self.heeded);
         let stands = |document: &BreakGlass| match &self.last {
@@ -235,7 +235,7 @@ impl Reread {
         heeded
     }
 
-    /// The same was read once more: what is heeded now, where that has changed.
+    /// Records a second read with the same documents. Returns the documents in force if they have changed.
     pub fn again(&mut self) -> Option<Vec<BreakGlass>> {
         let last = self.last.as_ref().filter(|last| **last != self.heeded)?;
         self.heeded.clone_from(last);

@@ -1,4 +1,4 @@
-//! ConfigurationStatus: what was read and is not in force, what was in force and is no longer, and the copy on disk.
+//! Status of the configuration besides the generation in force: failures, retired hooks, the copy on disk.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use super::rotation::RetiredEntry;
 use gatepost_api::Revision;
 use gatepost_config::{Problem, Relaxation};
 
-/// The latest value of something, if there is one; read without a lock.
+/// Latest value of a state, if there is one; read without a lock.
 #[derive(Debug)]
 pub struct Latest<T>(ArcSwapOption<T>);
 
@@ -25,35 +25,35 @@ impl<T> Default for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    /// The value now.
+    /// Returns the current value.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.load_full()
     }
 
-    /// Sets or clears it.
+    /// Sets or clears the value.
     pub fn set(&self, value: Option<T>) {
         self.0.store(value.map(Arc::new));
     }
 }
 
-/// State of the configuration beside the generation in force. The rotator writes it.
+/// State of the configuration besides the generation in force. Written by the rotator; `last_good` by `runtime`.
 #[derive(Debug, Default)]
 pub struct ConfigurationStatus {
-    /// What went wrong with the last read; `None` while the last one was good.
+    /// Failed reads since the last good one; `None` if the last read was good.
     pub failed_read: Latest<FailedRead>,
-    /// The newest configuration, while it is not in force as it was written.
+    /// The newest configuration, if it is not fully in force.
     pub rejected: Latest<Rejection>,
-    /// Configuration that waits for a second read that lets the same go.
+    /// Configuration that waits for a second read with the same relaxations.
     pub pending_confirmation: Latest<PendingConfirmation>,
-    /// State of the last good configuration on disk; `None` where none is kept.
+    /// State of the last good configuration on disk; `None` if none is written.
     pub last_good: Latest<LastGoodState>,
-    /// The store's revision at the last good read, plus one; 0 where there is none.
+    /// The store's revision at the last good read, plus one; 0 if unknown.
     observed: AtomicU64,
     retired: ArcSwap<Vec<RetiredEntry>>,
 }
 
 impl ConfigurationStatus {
-    /// Changes what is known of the last good configuration on disk, where one is kept.
+    /// Changes the state of the last good configuration on disk, if one is written.
     pub fn update_last_good(&self, change: impl FnOnce(&mut LastGoodState)) {
         if let Some(state) = self.last_good.get() {
             let mut state = LastGoodState::clone(&state);
@@ -62,80 +62,80 @@ impl ConfigurationStatus {
         }
     }
 
-    /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the
-    /// first, and where the source counts nothing.
+    /// Returns the store's revision at the last good read, as of which the configuration is in force or rejected.
+    /// `None` before the first read, and if the source has no revisions.
     pub fn observed(&self) -> Option<u64> {
         self.observed.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// The last good read was as of that revision.
+    /// Sets the store's revision at the last good read.
     pub fn set_observed(&self, revision: Option<u64>) {
         self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
     }
 
-    /// Hooks and initializers that are Draining, and those that are Gone and not forgotten yet. To see where every one
-    /// stands, load the generation first.
+    /// Returns the hooks and initializers that are Draining, and those that are Gone and still listed. To miss none,
+    /// load the generation before calling this.
     pub fn retired(&self) -> Arc<Vec<RetiredEntry>> {
         self.retired.load_full()
     }
 
-    /// These, and no others, are Draining or Gone.
+    /// Replaces the hooks and initializers that are Draining or Gone.
     pub fn set_retired(&self, retired: Vec<RetiredEntry>) {
         self.retired.store(Arc::new(retired));
     }
 
-    /// Hooks and initializers that are no longer in force and still hold requests.
+    /// Returns hooks and initializers that are no longer in force but still serve older requests.
     pub fn draining(&self) -> Vec<RetiredEntry> {
         self.retired().iter().filter(|retired| retired.drains()).cloned().collect()
     }
 }
 
-/// Failed reads since the last good one. The configuration in force stays, and grows old.
+/// Failed reads since the last good one. The configuration in force stays and ages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRead {
-    /// Failure of the last of them, with advice.
+    /// Error of the last failed read, with advice.
     pub error: String,
-    /// Time at which the first of them ended.
+    /// End of the first failed read.
     pub since: SystemTime,
     /// Number of failed reads.
     pub count: u64,
 }
 
-/// A configuration that was read and is not in force as it was written. Either nothing of it is, and an older one
-/// stays; or everything but the documents that are held back.
+/// Configuration that was read and is not fully in force. Either an older one stays in force, or everything but the
+/// quarantined documents is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Everything that is wrong with it.
+    /// All problems of the configuration.
     pub problems: Vec<Problem>,
     /// Revision by the source's count.
     pub revision: Revision,
-    /// Time at which it was first seen.
+    /// Time at which the configuration was first seen.
     pub since: SystemTime,
-    /// The documents that are held back; none where nothing of it is in force.
+    /// Quarantined documents; empty if nothing of the configuration is in force.
     pub quarantined: Vec<QuarantinedDocument>,
 }
 
 impl Rejection {
-    /// Is nothing of it in force?
+    /// Returns true if nothing of the configuration is in force.
     pub fn is_whole(&self) -> bool {
         self.quarantined.is_empty()
     }
 
-    /// Numbers of documents in force in their last good state, and of those without one.
+    /// Returns the number of quarantined documents with a last good state in force, and of those without one.
     pub fn counts(&self) -> (usize, usize) {
         let keeping = self.quarantined.iter().filter(|document| document.keeps).count();
         (keeping, self.quarantined.len() - keeping)
     }
 }
 
-/// A document whose newest state is not in force.
+/// Document whose newest state is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedDocument {
-    /// Its file, named as the source names it.
+    /// File of the document, as the source names it.
     pub document: String,
-    /// Its last good state is in force; otherwise it never had one, and is left out.
+    /// True if its last good state is in force; false if it never had one and is left out.
     pub keeps: bool,
-    /// Since when.
+    /// Time since which it is quarantined.
     pub since: SystemTime,
     /// First problem.
     pub problem: Problem,
@@ -144,7 +144,7 @@ pub struct QuarantinedDocument {
 }
 
 impl QuarantinedDocument {
-    /// Effect on requests.
+    /// Returns the effect on requests.
     pub fn means(&self) -> &'static str {
         match self.keeps {
             true => "its last good state stays in force",
@@ -153,34 +153,34 @@ impl QuarantinedDocument {
     }
 }
 
-/// A configuration that was read, is sound, and enforces less than what is in force, from a source that cannot say
-/// whether it was read whole: a second read that lets the same go puts it in force.
+/// Valid configuration that relaxes what is in force, from a source that cannot detect an incomplete read. A second
+/// read with the same relaxations puts it in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingConfirmation {
     /// Checks that it would no longer enforce.
     pub relaxations: Vec<Relaxation>,
     /// Revision by the source's count.
     pub revision: Revision,
-    /// Since when the source has held something that waits so.
+    /// Time since which the source has contained such a configuration.
     pub since: SystemTime,
 }
 
 /// State of the last good configuration on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastGoodState {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// Reason why it was not used at the start, where it could not be.
+    /// Reason why it was not used at the start, if it could not be.
     pub refused: Option<String>,
-    /// It, or a document of it, is in force.
+    /// Set if the file, or a document of it, is in force.
     pub in_use: Option<LastGoodUse>,
     /// Time of the last write.
     pub saved: Option<SystemTime>,
-    /// Failure of the last write.
+    /// Error of the last write.
     pub failure: Option<String>,
 }
 
-/// Part of the last good configuration on disk that is in force since the start, and the reason.
+/// Part of the last good configuration on disk that has been in force since the start, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastGoodUse {
     /// Time at which it was first put in force.

@@ -1,13 +1,12 @@
-//! Current: the generation in force, and how fresh it is; and the guard by which a request keeps the generation that it
-//! goes through.
+//! Current generation and its freshness, and the guard by which a request keeps its generation.
 //!
-//! Every request takes the generation in force and keeps it to its end. Counted in one place, that would be a cache
-//! line that all workers write, twice a request. So each thread keeps the generation that it took last, under a count
-//! of its own, and takes it again as long as nothing newer was published: one load of a number that nobody writes
-//! meanwhile, and one count that no other thread touches.
+//! Every request uses the generation in force to its end. With one reference count for all, every worker would write
+//! the same cache line twice a request. So each thread caches the generation that it entered last under a reference
+//! count of its own, and reuses it until a newer one is published: that costs one load of a number which rarely
+//! changes, and one increment that no other thread touches.
 //!
-//! A guard that a thread keeps stays alive without a request. "The last drop means drained" holds all the same, as the
-//! publisher then has each worker [`refresh`](Current::refresh).
+//! A cached guard outlives its requests. To still detect a drain by the last drop, the publisher makes each worker
+//! [`refresh`](Current::refresh).
 
 use std::{
     cell::RefCell,
@@ -27,7 +26,7 @@ use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 
 use super::{freshness::Freshness, generation::Generation, labelled::Labelled, segment_moves::SegmentMoves};
 
-/// The generation in force, swapped as one, read without a lock.
+/// Generation in force, swapped atomically and read without a lock.
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
@@ -40,12 +39,12 @@ pub struct Current {
 }
 
 impl Current {
-    /// No hooks, and no good read yet: every request is refused until [`Freshness::stamp`].
+    /// Creates the state without hooks or a good read: every request is refused until [`Freshness::stamp`].
     pub fn new(now: Instant) -> Self {
         Self::by(slept, now)
     }
 
-    /// The same, with another clock of the time that the machine has slept.
+    /// Like [`Current::new`], with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Self {
         Self {
             generation: ArcSwap::from_pointee(Generation::nothing()),
@@ -58,29 +57,29 @@ impl Current {
         }
     }
 
-    /// Age of what is in force, and whether it is still trusted.
+    /// Returns the age of the configuration in force, and its bound.
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
 
-    /// The generation in force, for a request: one call, at its beginning. Takes no lock, and writes nothing that
-    /// another thread reads or writes.
+    /// Returns the generation in force for a request, which calls this once, at its beginning. Takes no lock, and
+    /// writes nothing that another thread reads or writes.
     pub fn enter(&self) -> GenerationGuard {
         self.newest.enter(|| self.load())
     }
 
-    /// Lets go of what this thread has entered, where that is no longer in force. Every thread that serves requests is
-    /// to do so after [`Current::publish`], or an idle one keeps hooks from draining.
+    /// Drops the generation that this thread has cached, if it is no longer in force. Every thread that serves requests
+    /// must call this after [`Current::publish`], or an idle thread keeps hooks from draining.
     pub fn refresh(&self) {
         drop(self.enter());
     }
 
-    /// The generation in force, for whoever looks at it now and then.
+    /// Returns the generation in force, for occasional readers.
     pub fn load(&self) -> Arc<Generation> {
         self.generation.load_full()
     }
 
-    /// Puts a generation in force; returns the one it replaced, still held by the requests under way.
+    /// Puts a generation in force; returns the replaced one, which requests under way still use.
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
         let in_force = self.load();
         if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
@@ -91,7 +90,7 @@ impl Current {
             if in_force.number == 0 {
                 self.hub.enforce(generation.snapshot.claimed());
             }
-            // One that was enforced in another form, such as built in, is enforced in this one.
+            // An initializer that was enforced in another form, such as built in, is enforced in this form, too.
             let known: HashSet<_> = in_force.snapshot.initializer_names().collect();
             self.hub
                 .enforce(generation.snapshot.claimed().filter(|name| known.contains(name) && !before.contains(name)));
@@ -103,40 +102,40 @@ impl Current {
         former
     }
 
-    /// Has a mutating hook changed its segment so lately that another segment of a request may be decided as before? To be
-    /// asked of this segment after [`Current::enter`].
+    /// Returns true if a mutating hook changed its segment so recently that another segment of a request may be decided
+    /// by the older configuration. Call this for `segment` after [`Current::enter`].
     pub fn segments_are_unsettled(&self, segment: Segment, now: Instant) -> bool {
         self.segment_moves.are_unsettled(segment, now)
     }
 
-    /// True once something is in force by which reviews are decided. Before that, what is in force only lets past what it
-    /// lets past unasked.
+    /// Returns true if reviews can be decided by the configuration in force. Before that, it only allows what needs no
+    /// hook call.
     pub fn decides(&self, now: Instant) -> bool {
         self.freshness.age(now).is_some() && self.load().number > 0
     }
 
-    /// The instances of initializers that are attached, and the holds that wait for them.
+    /// Returns the attached instances of initializers, and the holds that wait for them.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
 
-    /// Objects that apiservers store unfinished, and the CREATEs that are held for them.
+    /// Returns the objects that apiservers store unfinished, and the CREATEs that wait for them.
     pub fn stored(&self) -> &Arc<StoredObjects> {
         &self.stored
     }
 
-    /// Objects that a stock apiserver stores unfinished, by their label.
+    /// Returns the state of objects that a stock apiserver stores unfinished, by their label.
     pub fn labelled(&self) -> &Arc<Labelled> {
         &self.labelled
     }
 }
 
-/// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
-/// everybody's and rests.
+/// Generation of one request. The outer reference count belongs to the thread that entered; the inner count is shared
+/// and changes rarely.
 #[derive(Clone, Debug)]
 pub struct GenerationGuard(Arc<Own>);
 
-/// Generation with a count of this thread's own.
+/// Generation with a reference count of this thread.
 #[derive(Debug)]
 struct Own(Arc<Generation>);
 
@@ -148,11 +147,11 @@ impl Deref for GenerationGuard {
     }
 }
 
-/// Identity of a published generation among all of the process, of whichever [`Current`](super::Current).
+/// Identity of a published generation in the process, across all [`Current`](super::Current)s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(u64);
 
-/// Which generation is in force, as a number.
+/// Number of the generation in force.
 #[derive(Debug)]
 pub(super) struct Newest(AtomicU64);
 
@@ -166,15 +165,15 @@ impl Newest {
         Self(AtomicU64::new(Stamp::next().0))
     }
 
-    /// Another generation was put in force. Called after it was: who sees the new stamp finds it.
+    /// Records that another generation is in force. Called afterwards: who reads the new stamp loads that generation.
     pub(super) fn changed(&self) {
         self.0.store(Stamp::next().0, Ordering::Release);
     }
 
-    /// Guard of the generation that this thread entered last, where it is still in force; else of the one that `load`
-    /// gives.
+    /// Returns the guard that this thread has cached, if its generation is still in force, otherwise a new guard of the
+    /// result of `load`.
     pub(super) fn enter(&self, load: impl Fn() -> Arc<Generation>) -> GenerationGuard {
-        // Read before what is loaded: if something is published in between, the next look finds another stamp.
+        // Read before the load: if a generation is published in between, the next call finds another stamp.
         let newest = Stamp(self.0.load(Ordering::Acquire));
         let entered = LAST.try_with(|last| {
             if let Some((stamp, entered)) = &*last.borrow()
@@ -183,11 +182,11 @@ impl Newest {
                 return entered.clone();
             }
             let entered = GenerationGuard(Arc::new(Own(load())));
-            // The former is dropped when it is no longer borrowed: with it may go the last of a generation.
+            // The former guard is dropped after the borrow ends, as its drop may drop a generation.
             let _former = last.replace(Some((newest, entered.clone())));
             entered
         });
-        // A thread that is ending keeps nothing.
+        // A thread that is ending caches nothing.
         entered.unwrap_or_else(|_| GenerationGuard(Arc::new(Own(load()))))
     }
 }

@@ -1,4 +1,4 @@
-//! Discovery: resources that the followed cluster serves, in which versions; read by requests without a lock.
+//! Discovery: resources and versions that the watched cluster serves; read by requests without a lock.
 
 use std::{
     sync::Arc,
@@ -11,40 +11,40 @@ use tokio::sync::{Notify, watch};
 use gatepost_api::Served;
 use gatepost_base::clock::{Moment, Slept, slept};
 
-/// Age below which an unknown resource does not trigger a refresh: it belongs to another cluster.
+/// Age below which an unknown resource triggers no refresh: it belongs to another cluster.
 const JUST_READ: Duration = Duration::from_secs(2);
-/// Age above which discovery counts as not known.
+/// Age above which discovery counts as unknown.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 
-/// Resources served by the followed cluster.
+/// Resources served by the watched cluster.
 #[derive(Debug)]
 pub struct Discovery {
     known: ArcSwapOption<CachedDiscovery>,
     slept: Slept,
-    /// Somebody has met a resource that is not known.
+    /// Notified when a request finds an unknown resource.
     wanted: Notify,
-    /// Counts readings, good or not.
+    /// Number of reads, good or not.
     readings: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct CachedDiscovery {
     served: Arc<Served>,
-    /// Time at which the reading began.
+    /// Time at which the read began.
     at: Moment,
 }
 
-/// One look at what is served. To be held for a moment only: it is lent, not counted.
+/// View of what is served. To be held only briefly, since it borrows and counts no reference.
 pub struct DiscoveryView {
-    /// `None` where it was never read, or too long ago to decide on.
+    /// `None` if discovery was never read, or is too old.
     known: Option<Guard<Option<Arc<CachedDiscovery>>>>,
     age: Duration,
 }
 
 impl DiscoveryView {
-    /// Resources and versions served; [`Served::UNREAD`] where they are not known.
+    /// Returns the resources and versions served; [`Served::UNKNOWN`] if unknown.
     pub fn served(&self) -> &Served {
-        self.known.as_ref().and_then(|known| known.as_ref()).map_or(Served::UNREAD, |known| &*known.served)
+        self.known.as_ref().and_then(|known| known.as_ref()).map_or(Served::UNKNOWN, |known| &*known.served)
     }
 }
 
@@ -55,12 +55,12 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// Nothing is known yet; another clock gives the time that the machine has slept.
+    /// Creates an empty discovery with another clock of the time that the machine has slept.
     pub fn by(slept: Slept) -> Self {
         Self { known: ArcSwapOption::empty(), slept, wanted: Notify::new(), readings: watch::Sender::new(0) }
     }
 
-    /// One look at what is known and not too old to decide on.
+    /// Returns a view of what is known and not too old.
     pub fn look(&self, now: Instant) -> DiscoveryView {
         let known = self.known.load();
         let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at));
@@ -68,19 +68,19 @@ impl Discovery {
         DiscoveryView { known: (age < TOO_OLD_AFTER).then_some(known), age }
     }
 
-    /// This is what is served since a reading that began then.
+    /// Replaces the resources. The read of them began at `at`.
     pub fn set(&self, served: Served, at: Moment) {
         self.known.store(Some(Arc::new(CachedDiscovery { served: Arc::new(served), at })));
     }
 
-    /// Confirms the known resources: they were still so when a reading began.
+    /// Confirms the known resources: they were unchanged when a read began at `at`.
     pub fn stamp(&self, at: Moment) {
         if let Some(known) = &*self.known.load() {
             self.known.store(Some(Arc::new(CachedDiscovery { served: Arc::clone(&known.served), at })));
         }
     }
 
-    /// Has it read anew, and waits for that, where it was not just read. The caller bounds the wait.
+    /// Requests a new read and waits for it, unless the last one is recent. The caller bounds the wait.
     pub async fn refresh(&self, now: Instant) {
         if self.look(now).age < JUST_READ {
             return;
@@ -90,12 +90,12 @@ impl Discovery {
         let _ = readings.changed().await;
     }
 
-    /// A reading has ended, well or not: whoever waits for one goes on.
+    /// Records that a read has ended, successful or not, and wakes those who wait for it.
     pub fn reading_ended(&self) {
         self.readings.send_modify(|readings| *readings += 1);
     }
 
-    /// Waits until somebody wants a new reading.
+    /// Waits until a new read is requested.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -111,11 +111,11 @@ mod tests {
             Duration::ZERO
         }
         let (discovery, began) = (Discovery::by(awake), Instant::now());
-        assert_eq!(discovery.look(began).served(), Served::UNREAD, "never read");
+        assert_eq!(discovery.look(began).served(), Served::UNKNOWN, "never read");
         let mut served = Served::default();
         served.add("apps", "v1", "deployments");
         discovery.set(served, Moment::awake_since(began, awake));
-        let knows = |after: Duration| discovery.look(began + after).served() != Served::UNREAD;
+        let knows = |after: Duration| discovery.look(began + after).served() != Served::UNKNOWN;
         assert!(knows(Duration::ZERO) && knows(TOO_OLD_AFTER - Duration::from_secs(1)));
         assert!(!knows(TOO_OLD_AFTER));
         discovery.stamp(Moment::awake_since(began + TOO_OLD_AFTER, awake));

@@ -1,4 +1,4 @@
-//! Freshness: the age of the configuration in force, and the age from which it is not trusted.
+//! Freshness: age of the configuration in force, and the age from which it is stale.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,52 +7,52 @@ use std::{
 
 use gatepost_base::clock::{Age, Moment, Slept};
 
-/// Older than this, the configuration is not trusted and requests are refused.
+/// Age from which the configuration is stale, and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// Time since the start of the last good read, and the bound on it.
+/// Age of the last good read, and its bound.
 #[derive(Debug)]
 pub struct Freshness {
     read: Age,
-    /// Age from which the configuration is not trusted, in milliseconds.
+    /// Age from which the configuration is stale, in milliseconds.
     trusted: AtomicU64,
 }
 
 impl Freshness {
-    /// No good read yet; with that clock of the time that the machine has slept.
+    /// Creates the state without a good read. `slept` is the clock of the time that the machine has slept.
     pub fn new(now: Instant, slept: Slept) -> Self {
         Self { read: Age::new(now, slept), trusted: AtomicU64::new(millis(STALE_AFTER)) }
     }
 
-    /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
-    pub fn stamp(&self, started: Instant) {
+    /// Records a consistent read that *started* at `started`, since which the machine has not slept. For tests.
+    pub fn stamp_awake(&self, started: Instant) {
         self.read.renew_awake(started);
     }
 
-    /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
-    pub fn stamp_read(&self, started: Moment) {
+    /// Records a consistent read that *started* at `started` and whose result is in force.
+    pub fn stamp(&self, started: Moment) {
         self.read.renew(started);
     }
 
-    /// Time since the start of the last good read, time slept included; `None` before the first.
+    /// Returns the time since the start of the last good read, including time slept; `None` before the first.
     ///
-    /// Ask before the generation is loaded: what is loaded then is at least as new as the age says.
+    /// Call this before loading the generation, which is then at least as new as the age says.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.read.at(now)
     }
 
-    /// Sets the age from which the configuration is not trusted: [`STALE_AFTER`], or less.
+    /// Sets the age from which the configuration is stale: [`STALE_AFTER`] or less.
     pub fn trust_for(&self, age: Duration) {
         self.trusted.store(millis(age), Ordering::Release);
     }
 
-    /// Age from which the configuration is not trusted.
+    /// Returns the age from which the configuration is stale.
     pub fn trusted_for(&self) -> Duration {
         Duration::from_millis(self.trusted.load(Ordering::Acquire)).min(STALE_AFTER)
     }
 
-    /// True while the configuration is younger than [that](Self::trusted_for).
+    /// Returns true while the configuration is younger than [`trusted_for`](Self::trusted_for).
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < self.trusted_for())
     }
@@ -74,12 +74,12 @@ mod tests {
         let at = |millis| epoch + Duration::from_millis(millis);
         let freshness = Freshness::new(epoch, slept);
         assert!(!freshness.is_fresh(at(0)), "never read");
-        freshness.stamp(at(1000));
+        freshness.stamp_awake(at(1000));
         assert!(freshness.is_fresh(at(5999)));
         assert!(!freshness.is_fresh(at(6000)));
-        freshness.stamp(at(500));
+        freshness.stamp_awake(at(500));
         assert!(freshness.is_fresh(at(5999)), "an older read that ends late does not age us");
-        freshness.stamp(at(6500));
+        freshness.stamp_awake(at(6500));
         assert!(freshness.is_fresh(at(11_499)));
         freshness.trust_for(Duration::from_millis(1400));
         assert!(freshness.is_fresh(at(7899)) && !freshness.is_fresh(at(7900)));
@@ -99,12 +99,12 @@ mod tests {
         let epoch = Instant::now();
         let at = |millis| epoch + Duration::from_millis(millis);
         let freshness = Freshness::new(epoch, slept);
-        freshness.stamp(at(1000));
+        freshness.stamp_awake(at(1000));
         assert_eq!(freshness.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
         SLEPT.set(3700);
         assert_eq!(freshness.age(at(1500)), Some(Duration::from_millis(3_600_500)));
         assert!(!freshness.is_fresh(at(1500)));
-        freshness.stamp(at(2000));
+        freshness.stamp_awake(at(2000));
         assert_eq!(freshness.age(at(2100)), Some(Duration::from_millis(100)), "read after it woke");
     }
 
@@ -115,7 +115,7 @@ mod tests {
         let freshness = Freshness::new(epoch, slept);
         let started = Moment::awake_since(epoch, slept);
         SLEPT.set(60);
-        freshness.stamp_read(started);
+        freshness.stamp(started);
         assert_eq!(freshness.age(epoch), Some(Duration::from_secs(60)));
     }
 }

@@ -1,4 +1,4 @@
-//! Generation: a snapshot with its live hooks. Immutable; the last drop means drained.
+//! Generation: a snapshot with its live hooks. Immutable; the last drop ends its drain.
 
 use std::{
     collections::HashMap,
@@ -14,9 +14,9 @@ use crate::{
 use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision, SideEffects};
 use gatepost_config::Snapshot;
 
-/// Terms of calling a hook: one entry's endpoint (TLS included), path, form and version, side effects and timeout, and
-/// the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and failure
-/// policy, which say whether it is called and what a failure means, are [`LiveHook::hook`](super::LiveHook)'s.
+/// Target of a hook's calls: endpoint (with TLS), path, protocol and version, side effects and timeout of one entry,
+/// and the channel. While a hook moves, all of these are its former entry's. Rules, selectors and failure policy, which
+/// decide whether the hook is called and what a failure causes, are those of [`LiveHook::hook`](super::LiveHook).
 #[derive(Clone, Debug)]
 pub struct CallTarget {
     entry: Arc<Hook>,
@@ -25,7 +25,7 @@ pub struct CallTarget {
 }
 
 impl CallTarget {
-    /// The entry's own endpoint, by this channel to it.
+    /// Creates the target of the entry's own endpoint, with a channel to it.
     pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
         debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");
         let path = match &entry.protocol {
@@ -36,57 +36,57 @@ impl CallTarget {
         Self { entry, channel, patch_rates }
     }
 
-    /// The entry by which the hook is called.
+    /// Returns the entry by which the hook is called.
     pub fn entry(&self) -> &Arc<Hook> {
         &self.entry
     }
 
-    /// The connections that calls take.
+    /// Returns the channel that calls use.
     pub fn channel(&self) -> &Arc<Channel> {
         &self.channel
     }
 
-    /// Endpoint of the calls.
+    /// Returns the endpoint of the calls.
     pub fn endpoint(&self) -> &Endpoint {
         self.channel.endpoint()
     }
 
-    /// Protocol of the calls, with the path.
+    /// Returns the protocol of the calls, with the path.
     pub fn protocol(&self) -> &Protocol {
         &self.entry.protocol
     }
 
-    /// Patch rates of the hook at that endpoint, where it is a mutating one.
+    /// Returns the patch rates of a mutating hook at its endpoint; `None` for other hooks.
     pub fn patch_rates(&self) -> Option<&PatchRates> {
         self.patch_rates.as_deref()
     }
 
-    /// The longest one call may take.
+    /// Returns the timeout of one call.
     pub fn timeout(&self) -> Duration {
         self.entry.timeout
     }
 
-    /// Side effects of the hook at that endpoint.
+    /// Returns the side effects of the hook at its endpoint.
     pub fn side_effects(&self) -> SideEffects {
         self.entry.side_effects
     }
 }
 
-/// The new endpoint of a hook that has moved, while the old one is still asked.
+/// New endpoint of a hook that has moved, while the old one is still called.
 #[derive(Clone, Debug)]
 pub struct Replacement {
     /// Channel to the new endpoint.
     pub channel: Arc<Channel>,
-    /// Since when it is probed.
+    /// Time since which it is probed.
     pub since: SystemTime,
     /// Failure of the last probe; `None` before the first has ended.
     pub last_failure: Option<ProbeFailure>,
 }
 
-/// A hook whose endpoint has passed no probe within `rollout.probeWithin`.
+/// Hook whose endpoint has passed no probe within `rollout.probeWithin`.
 #[derive(Clone, Debug)]
 pub struct Overdue {
-    /// Since when it has waited.
+    /// Time since which it waits.
     pub since: SystemTime,
     /// Longest wait.
     pub within: Duration,
@@ -94,36 +94,36 @@ pub struct Overdue {
     pub last_failure: Option<ProbeFailure>,
 }
 
-/// A hook with its connections and counters.
+/// Hook with its connections and metrics.
 #[derive(Clone, Debug)]
 pub struct LiveHook {
-    /// Entry as configured: decides whether it is asked, and the effect of a failed call.
+    /// Entry as configured: decides whether the hook is called, and the effect of a failed call.
     pub hook: Arc<Hook>,
-    /// Endpoint, protocol and channel that calls use. While it moves, all as before.
+    /// Endpoint, protocol and channel of the calls; unchanged while the hook moves.
     pub target: CallTarget,
-    /// State of rotation: Probing, or Active.
+    /// State of rotation: Probing or Active.
     pub rotation: Rotation,
-    /// New endpoint, until it has been seen to answer.
+    /// New endpoint, until a probe of it has passed.
     pub replacing: Option<Replacement>,
-    /// It has waited too long for its endpoint, or for the one that it moves to, to answer.
+    /// Set if its endpoint, or its new endpoint, has passed no probe in time.
     pub overdue: Option<Overdue>,
-    /// Its counters.
+    /// Metrics of the hook.
     pub metrics: Arc<HookMetrics>,
 }
 
 impl LiveHook {
-    /// Is it asked at an endpoint that has passed a probe, or that the first configuration named?
+    /// Returns true if the hook is called at an endpoint that has passed a probe or is in the first configuration.
     pub fn is_proven(&self) -> bool {
         self.rotation.asks() && (self.replacing.is_some() || self.overdue.is_none())
     }
 
-    /// Is it proven, and where the configuration says?
+    /// Returns true if the hook is proven at its configured endpoint.
     pub fn is_in_place(&self) -> bool {
         self.is_proven() && self.replacing.is_none()
     }
 
-    /// Effect of being overdue, where it is.
-    pub fn overdue_means(&self) -> Option<&'static str> {
+    /// Returns the effect of being overdue; `None` if the hook is not.
+    pub fn overdue_effect(&self) -> Option<&'static str> {
         self.overdue.as_ref()?;
         Some(match (&self.replacing, self.rotation.asks()) {
             (Some(_), _) => "it is still called at its former endpoint",
@@ -132,31 +132,31 @@ impl LiveHook {
         })
     }
 
-    /// Failure policy in effect: as configured while it is Active. Before that it is not asked, so it fails open,
-    /// whatever its entry says; a hook that was created fail-open and is declared fail-closed while it is still Probing
-    /// does not close before it has answered.
+    /// Returns the failure policy in effect: as configured while the hook is Active. Before, the hook is not called, so
+    /// it fails open, whatever its entry says. A hook created with `Ignore` and changed to `Fail` while still Probing
+    /// rejects nothing before it has answered.
     pub fn effective_policy(&self) -> FailurePolicy {
         if self.rotation.asks() { self.hook.failure_policy } else { FailurePolicy::Ignore }
     }
 }
 
-/// State of a hook in one word, as metrics count it.
+/// State of a hook as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookState {
-    /// Asked where it is configured.
+    /// Called where it is configured.
     Active,
-    /// Asked, although its endpoint has passed no probe in time.
+    /// Called, although its endpoint has passed no probe in time.
     Unproven,
-    /// Asked at its former endpoint, until the new one has passed a probe.
+    /// Called at its former endpoint until the new one has passed a probe.
     Moving,
-    /// Not asked before a probe has passed.
+    /// Not called before a probe has passed.
     Probing,
-    /// No longer in force; asked by reviews under way only.
+    /// No longer in force; called only by reviews under way.
     Draining,
 }
 
 impl HookState {
-    /// Of a hook in force.
+    /// Returns the state of a hook in force.
     pub fn of(live: &LiveHook) -> Self {
         match &live.rotation {
             Rotation::Probing { .. } => Self::Probing,
@@ -167,29 +167,29 @@ impl HookState {
     }
 }
 
-/// A snapshot with its live hooks, numbered. Every request holds one `Arc` of it from beginning to end.
+/// Snapshot with its live hooks, numbered. Every request has an `Arc` of it from beginning to end.
 #[derive(Debug)]
 pub struct Generation {
-    /// Counts every swap, from 1.
+    /// Number of the swap, from 1.
     pub number: u64,
-    /// Digest of the source it came from (hex), or "" when there was none.
+    /// Digest of the source's contents (hex), or "" if there were none.
     pub digest: String,
     /// Revision by the source's count; see [`Revision`] for the part that replicas share.
     pub revision: Revision,
     /// Time at which it was put in force.
     pub published: SystemTime,
-    /// The compiled configuration.
+    /// Compiled configuration.
     pub snapshot: Arc<Snapshot>,
-    /// One for each of `snapshot.hooks`, in the same order.
+    /// Live hook of each of `snapshot.hooks`, in the same order.
     pub hooks: Vec<LiveHook>,
-    /// The counters of each of `snapshot.bypasses()`, in the same order.
+    /// Metrics of each of `snapshot.bypasses()`, in the same order.
     pub bypassed: Vec<Arc<BypassMetrics>>,
-    /// The counters of each of `snapshot.initializers()`, by name.
+    /// Metrics of each of `snapshot.initializers()`, by name.
     pub initializers: HashMap<Arc<str>, Arc<InitializerMetrics>>,
 }
 
 impl Generation {
-    /// Generation before the first configuration: no hooks.
+    /// Returns the generation before the first configuration: no hooks.
     pub(super) fn nothing() -> Self {
         Self {
             number: 0,

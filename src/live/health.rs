@@ -1,7 +1,7 @@
-//! ReplicaHealth: what this replica reports about itself. Each part belongs to the feature that changes it.
+//! Health of this replica, as it reports it. Each part is written by the feature that it describes.
 //!
-//! Faults are what keeps this replica from being called, its hooks and initializers from being asked, or the initializers
-//! from acting. Hooks have their own: they are called, and their calls fail.
+//! A fault keeps this replica from being called, its hooks and initializers from being called, or the initializers from
+//! acting. Failed calls of hooks are no faults; they are reported with the hooks.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    break_glass::BreakGlasses,
+    break_glass::BreakGlassDocuments,
     configuration_status::{ConfigurationStatus, Latest},
     current::Current,
     generation::Generation,
@@ -26,30 +26,30 @@ use gatepost_api::{
 use gatepost_initializers::desk::NameState;
 use gatepost_tls::ServerTls;
 
-/// What this replica reports about itself.
+/// Health of this replica.
 #[derive(Debug)]
 pub struct ReplicaHealth {
-    /// Generation in force, and how fresh it is.
+    /// Generation in force, and its freshness.
     pub current: Arc<Current>,
-    /// What was read and is not in force.
+    /// Configuration that was read and is not in force.
     pub status: Arc<ConfigurationStatus>,
-    /// Open break-glass, whatever is in force.
-    pub break_glass: Arc<BreakGlasses>,
-    /// The last comparison of the registration with what is in force; `None` where it is not followed.
+    /// Break-glass documents, whatever configuration is in force.
+    pub break_glass: Arc<BreakGlassDocuments>,
+    /// Last comparison of the registration with the configuration in force; empty if the registration is not watched.
     pub registration: Arc<Latest<RegistrationState>>,
-    /// TLS of callers, and whether all of them need it; empty where they come without.
+    /// TLS configuration for callers, and whether all callers need it; empty without TLS.
     pub tls: OnceLock<(Arc<ServerTls>, bool)>,
     stopping: AtomicBool,
 }
 
 impl ReplicaHealth {
-    /// Of a replica that has this in force, and nothing else to report.
+    /// Creates the health of a replica with `current` and nothing else to report.
     pub fn new(current: Arc<Current>) -> Self {
         Self::of(current, Arc::default(), Arc::default())
     }
 
-    /// Of a replica that has this in force, with these parts.
-    pub fn of(current: Arc<Current>, status: Arc<ConfigurationStatus>, break_glass: Arc<BreakGlasses>) -> Self {
+    /// Creates the health of a replica with these parts.
+    pub fn of(current: Arc<Current>, status: Arc<ConfigurationStatus>, break_glass: Arc<BreakGlassDocuments>) -> Self {
         Self {
             current,
             status,
@@ -60,22 +60,22 @@ impl ReplicaHealth {
         }
     }
 
-    /// The process is about to end: not ready any longer, requests are still answered.
+    /// Marks the process as about to end: it is no longer ready, but still answers requests.
     pub fn begin_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// True from [`ReplicaHealth::drain`] on.
+    /// Returns true after [`ReplicaHealth::begin_stopping`].
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// True where no caller gets in, as the certificate in force is not valid.
+    /// Returns true if no caller can connect, because the certificate in force is not valid.
     pub fn is_unreachable(&self, clock: SystemTime) -> bool {
         self.tls.get().is_some_and(|(tls, all)| *all && tls.certificate_fault(clock).is_some())
     }
 
-    /// The faults at this time, the worst kind first.
+    /// Returns the present faults, the worst kind first.
     pub fn faults(&self, (now, clock): (Instant, SystemTime)) -> Vec<ReplicaFault> {
         let generation = self.current.load();
         let fault = |kind, what| ReplicaFault { kind, what };
@@ -95,30 +95,30 @@ impl ReplicaHealth {
     }
 }
 
-/// Age above which a comparison says nothing any more.
+/// Age above which a comparison is ignored.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// The last comparison, and the failure to make another.
+/// Last comparison, and the error of a later attempt.
 #[derive(Clone, Debug)]
 pub struct RegistrationState {
     /// Name of the registration.
     pub name: Arc<str>,
-    /// A line for each hook, and each resource with initializers, of which something is not sent, and its time; `None`
-    /// before the first comparison.
+    /// Lines for hooks, and for resources with initializers, whose requests are not all sent, and the time of the
+    /// comparison; `None` before the first one.
     pub compared: Option<(Arc<BTreeSet<String>>, Instant)>,
-    /// Reason why the registration cannot be read at present.
+    /// Error of the last read of the registration; `None` if it was read.
     pub failure: Option<String>,
 }
 
 impl RegistrationState {
-    /// Lines of the last comparison; `None` where there was none lately.
+    /// Returns the lines of the last comparison; `None` if there was no recent one.
     pub fn uncovered(&self, now: Instant) -> Option<&BTreeSet<String>> {
         let (lines, at) = self.compared.as_ref()?;
         (now.saturating_duration_since(*at) < TOO_OLD_AFTER).then_some(lines)
     }
 }
 
-/// Hooks that one line names.
+/// Most hooks that one line names.
 const MAX_NAMED_HOOKS: usize = 5;
 
 fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
@@ -138,9 +138,9 @@ fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
     ))
 }
 
-/// Fault of an initializer: no instance, or instances that do not act.
+/// Returns the fault of an initializer: it has no instance, or its instances fail.
 fn initializer(one: &Attendance, generation: &Generation, (now, clock): (Instant, SystemTime)) -> Option<String> {
-    // A new name is not in rotation before its first instance.
+    // A new name is not in rotation before its first instance attaches.
     let refuses = one.failure_policy != FailurePolicy::Ignore && one.proven;
     let means = if refuses { "new objects are refused" } else { "new objects are created without it" };
     let name = &one.name;
@@ -167,7 +167,7 @@ fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// The attendance of each configured initializer with `attach`, by name.
+/// Returns the attendance of each configured initializer with `attach`, by name.
 pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
     let generation = current.load();
     let mut configured = BTreeMap::<&Arc<str>, FailurePolicy>::new();

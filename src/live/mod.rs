@@ -1,4 +1,4 @@
-//! State in force: a snapshot with its live hooks, and its age.
+//! State in force: hooks, rotation, age, break-glass, namespaces, discovery, authorizer, stored objects, health.
 
 pub mod authorizer;
 pub mod break_glass;
@@ -14,7 +14,7 @@ pub mod rotation;
 pub mod segment_moves;
 
 pub use authorizer::Authorizer;
-pub use break_glass::BreakGlasses;
+pub use break_glass::BreakGlassDocuments;
 pub use configuration_status::{
     ConfigurationStatus, FailedRead, LastGoodState, PendingConfirmation, QuarantinedDocument, Rejection,
 };

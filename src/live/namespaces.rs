@@ -1,8 +1,8 @@
-//! Namespaces: the labels of the cluster's namespaces, as a source follows them.
+//! Labels of the cluster's namespaces, kept current by a watch.
 //!
-//! Read on every request whose hooks select by namespace, so reading takes no lock. One follower writes. The names are
-//! spread over shards by hash, each a small map behind an arc-swap: a change copies one shard (some forty names where
-//! a cluster has ten thousand), and readers never wait for it.
+//! Every request whose hooks select by namespace reads them, so reads take no lock. Only one task writes. The names are
+//! distributed to shards by hash, each a small map behind an arc-swap: a change copies one shard (some forty names in a
+//! cluster with ten thousand), and readers never wait for it.
 
 use std::{
     collections::HashMap,
@@ -17,94 +17,94 @@ use tokio::sync::{mpsc, oneshot};
 use gatepost_api::Labels;
 use gatepost_base::clock::{Age, Moment, Slept, slept};
 
-/// Without a sign of life from the apiserver for so long, what is known is too old to decide on. It sends one at least
-/// every minute (a bookmark), and the follower asks anew before that.
+/// Time without a message of the apiserver after which the labels are too old. The apiserver sends a message at least
+/// every minute (a bookmark), and the watcher reads anew before this time.
 pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
 
 const SHARDS: usize = 256;
-/// Questions about unknown namespaces that may wait at once; each is one request that waits for its answer.
-const QUESTIONS: usize = 1024;
+/// Lookups of unknown namespaces that may wait at once; each belongs to one waiting request.
+const MAX_QUEUED_LOOKUPS: usize = 1024;
 
 type Shard = HashMap<Box<str>, Arc<Labels>>;
 
-/// The labels of the cluster's namespaces.
+/// Labels of the cluster's namespaces.
 #[derive(Debug)]
 pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
-    /// Keyed, as tenants choose the names.
+    /// Randomly keyed, since tenants choose the names.
     hasher: RandomState,
-    /// Since the last sign of life; unknown before the first whole list.
+    /// Age of the last message; unknown before the first complete list.
     alive: Age,
     questions: mpsc::Sender<NamespaceQuestion>,
 }
 
-/// A namespace and its neighbours as one look found them, whatever changes meanwhile. To be held for a moment only: it
-/// is lent, not counted, so that threads that look at the same namespace do not write one place in memory.
+/// Immutable view of a shard with one namespace. To be held only briefly: it borrows and counts no reference, so that
+/// threads which read the same namespace do not write to the same cache line.
 pub struct NamespaceView(Guard<Arc<Shard>>);
 
 impl NamespaceView {
-    /// The labels of the namespace that was looked at, where it was known then.
+    /// Returns the labels of the namespace that was looked up; `None` if it was unknown.
     pub fn labels(&self, namespace: &str) -> Option<&Labels> {
         self.0.get(namespace).map(AsRef::as_ref)
     }
 }
 
-/// Asks the apiserver itself about one namespace: what a request does that met an unknown one.
+/// Lookup of one namespace at the apiserver, sent by a request for an unknown namespace.
 #[derive(Debug)]
 pub struct NamespaceQuestion {
-    /// The namespace.
+    /// Name of the namespace.
     pub namespace: Box<str>,
-    /// `Ok(None)`: there is no such namespace. `Err`: the apiserver could not be asked, and why.
+    /// Sender of the result: `Ok(None)` if the namespace does not exist, `Err` if the lookup failed.
     pub answer: oneshot::Sender<Result<Option<Labels>, String>>,
 }
 
 impl Namespaces {
-    /// None known yet, and the questions that the follower has to answer.
+    /// Creates an empty table, and the receiver of the lookups for the watcher.
     pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
         Self::by(slept, now)
     }
 
-    /// The same, with another clock for the time that the machine has slept.
+    /// Like [`Namespaces::new`], with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
-        let (questions, asked) = mpsc::channel(QUESTIONS);
+        let (questions, asked) = mpsc::channel(MAX_QUEUED_LOOKUPS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
         (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, slept), questions }), asked)
     }
 
-    /// One look at a namespace.
+    /// Returns a view for one namespace.
     pub fn seen(&self, namespace: &str) -> NamespaceView {
         NamespaceView(self.shard(namespace).load())
     }
 
-    /// The labels of a namespace, where it is known, for whoever keeps them.
+    /// Returns the labels of a namespace for longer use; `None` if it is unknown.
     pub fn get(&self, namespace: &str) -> Option<Arc<Labels>> {
         self.shard(namespace).load().get(namespace).cloned()
     }
 
-    /// Number of namespaces known.
+    /// Returns the number of known namespaces.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.load().len()).sum()
     }
 
-    /// True while none is known.
+    /// Returns true if no namespace is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Time since the last sign of life, time slept included; `None` before the first whole list.
+    /// Returns the time since the last message, including time slept; `None` before the first complete list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.alive.at(now)
     }
 
-    /// May a request be decided on it?
+    /// Returns true if requests may be decided by these labels.
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < TOO_OLD_AFTER)
     }
 
-    /// Asks the apiserver itself; the follower answers. The caller bounds the wait.
+    /// Looks up a namespace at the apiserver, through the watcher. The caller bounds the wait.
     ///
     /// # Errors
-    /// Message: too many lookups wait, or the apiserver cannot be asked.
+    /// Returns a message if too many lookups wait, or if the lookup failed.
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
         let question = NamespaceQuestion { namespace: namespace.into(), answer };
@@ -112,27 +112,27 @@ impl Namespaces {
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 
-    /// The apiserver has spoken at `now`, and the machine has not slept since: what is known was current then.
+    /// Records a message of the apiserver at `now`, since when the machine has not slept: the labels were current then.
     pub fn stamp(&self, now: Instant) {
         self.alive.renew_awake(now);
     }
 
-    /// Confirms that the known labels were current at that moment.
+    /// Confirms that the known labels were current at `moment`.
     pub fn stamp_at(&self, moment: Moment) {
         self.alive.renew(moment);
     }
 
-    /// Takes up one namespace, new or changed.
+    /// Adds or replaces one namespace.
     pub fn set(&self, namespace: &str, labels: Labels) {
         self.change(namespace, |shard| _ = shard.insert(namespace.into(), Arc::new(labels)));
     }
 
-    /// Forgets one.
+    /// Removes one namespace.
     pub fn remove(&self, namespace: &str) {
         self.change(namespace, |shard| _ = shard.remove(namespace));
     }
 
-    /// Takes up a whole list in place of what was known.
+    /// Replaces all namespaces.
     pub fn replace(&self, all: impl IntoIterator<Item = (Box<str>, Labels)>) {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (namespace, labels) in all {
@@ -143,7 +143,7 @@ impl Namespaces {
         }
     }
 
-    /// Only one follower writes, so nothing is lost between the load and the store.
+    /// Changes one shard. Only one task writes, so nothing is lost between the load and the store.
     fn change(&self, namespace: &str, change: impl FnOnce(&mut Shard)) {
         let shard = self.shard(namespace);
         let mut copy = Shard::clone(&shard.load());

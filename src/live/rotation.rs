@@ -1,4 +1,4 @@
-//! Rotation: states of a hook, from its first probe until the last request that asked it.
+//! Rotation: states of a hook, from its first probe to the end of the last request that can call it.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -12,63 +12,63 @@ use gatepost_api::Endpoint;
 ///              │                          that answers other hooks already
 ///              v         probe passed        v
 ///   ┌──────> Probing ─────────────────────> Active
-///   └─failed─┘ │                              │ removed, or asked elsewhere from now on
+///   └─failed─┘ │                              │ removed, or called elsewhere from now on
 ///              │ removed                      v
 ///              │                           Draining
 ///              │                              │ last request done, or the bound is over
 ///              v                              v
-///             Gone: never asked              Gone: drained, or given up
+///             Gone: never called             Gone: drained, or given up
 /// ```
 ///
-/// Only an Active hook is asked. Hooks of the generation in force are Probing or Active; the others stand in
-/// [`ConfigurationStatus::retired`](super::ConfigurationStatus::retired). A hook that comes back begins anew, unless its endpoint was proven a
-/// moment ago. One that is to be enforced although no probe has passed in time is Active too, and overdue.
+/// Only an Active hook is called. Hooks in force are Probing or Active, others are in
+/// [`retired`](super::ConfigurationStatus::retired). A hook that is added again starts anew, unless its endpoint was
+/// proven recently. A hook that is enforced although no probe has passed in time is Active and overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// Not yet seen to answer: not asked, so that whatever its failure policy is, it refuses nothing.
+    /// No probe has passed yet: the hook is not called, so it rejects nothing, whatever its failure policy is.
     Probing {
-        /// Since when.
+        /// Time since which it is in this state.
         since: SystemTime,
         /// Failure of the last probe; `None` before the first has ended.
         last_failure: Option<ProbeFailure>,
     },
-    /// Asked.
+    /// The hook is called.
     Active {
-        /// Since when.
+        /// Time since which it is in this state.
         since: SystemTime,
     },
-    /// Asked no more; requests that began before may still ask it.
+    /// Not called by new requests; older requests may still call it.
     Draining {
-        /// Since when.
+        /// Time since which it is in this state.
         since: SystemTime,
     },
-    /// No request of ours will ask it again.
+    /// No request will call it again.
     Gone {
-        /// Since when.
+        /// Time since which it is in this state.
         since: SystemTime,
-        /// In what way it went.
+        /// Reason why it is Gone.
         how: RetireReason,
     },
 }
 
-/// In what way a hook went.
+/// Reason why a hook is Gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetireReason {
-    /// Every request that could ask it has ended.
+    /// Every request that could call it has ended.
     Drained,
-    /// A request outlived the bound on draining. It was past its own deadline by then, so it waits for no hook.
+    /// A request exceeded the bound of the drain. It was past its own deadline by then, so it waits for no hook.
     GivenUp,
-    /// It never passed a probe, so it never was asked.
-    NeverAsked,
+    /// It never passed a probe, so it was never called.
+    NeverCalled,
 }
 
 impl RetireReason {
-    /// As operators read it.
+    /// Returns the text for operators.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drained => "drained",
             Self::GivenUp => "given up after the bound",
-            Self::NeverAsked => "never asked",
+            Self::NeverCalled => "never asked",
         }
     }
 }
@@ -82,21 +82,21 @@ pub enum RotationEvent {
     ProbePassed,
     /// It is no longer in force, or no longer at this endpoint.
     Removed,
-    /// The last request that could ask it has ended.
+    /// The last request that could call it has ended.
     Drained,
-    /// Its requests are not waited for any longer.
+    /// The drain no longer waits for its requests.
     GivenUp,
 }
 
 impl Rotation {
-    /// State after the event; `None` where such an event cannot happen in this one.
+    /// Returns the state after `event`; `None` if that event cannot happen in this state.
     pub fn after(&self, event: RotationEvent, at: SystemTime) -> Option<Self> {
         Some(match (self, event) {
             (Self::Probing { since, .. }, RotationEvent::ProbeFailed(failure)) => {
                 Self::Probing { since: *since, last_failure: Some(failure) }
             }
             (Self::Probing { .. }, RotationEvent::ProbePassed) => Self::Active { since: at },
-            (Self::Probing { .. }, RotationEvent::Removed) => Self::Gone { since: at, how: RetireReason::NeverAsked },
+            (Self::Probing { .. }, RotationEvent::Removed) => Self::Gone { since: at, how: RetireReason::NeverCalled },
             (Self::Active { .. }, RotationEvent::Removed) => Self::Draining { since: at },
             (Self::Draining { .. }, RotationEvent::Drained) => Self::Gone { since: at, how: RetireReason::Drained },
             (Self::Draining { .. }, RotationEvent::GivenUp) => Self::Gone { since: at, how: RetireReason::GivenUp },
@@ -104,12 +104,12 @@ impl Rotation {
         })
     }
 
-    /// Is it asked about new requests?
+    /// Returns true if new requests call it.
     pub fn asks(&self) -> bool {
         matches!(self, Self::Active { .. })
     }
 
-    /// Since when it stands there.
+    /// Returns the time since which it is in this state.
     pub fn since(&self) -> SystemTime {
         match self {
             Self::Probing { since, .. }
@@ -119,7 +119,7 @@ impl Rotation {
         }
     }
 
-    /// The state's name.
+    /// Returns the name of the state.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Probing { .. } => "Probing",
@@ -129,7 +129,7 @@ impl Rotation {
         }
     }
 
-    /// Reason for the state, where that is not plain: the last failed probe, or the course of the drain.
+    /// Returns the reason for the state: the last failed probe, or how the hook left. `None` if there is none.
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Probing { last_failure, .. } => last_failure.as_ref().map(ToString::to_string),
@@ -139,29 +139,29 @@ impl Rotation {
     }
 }
 
-/// A hook that is no longer in force, or no longer at that endpoint; or the name of an initializer that no process may
-/// claim any more. Draining or Gone.
+/// Hook that is no longer in force or no longer at its endpoint, or name of an initializer that no process may claim
+/// any more. Draining or Gone.
 #[derive(Clone, Debug)]
 pub struct RetiredEntry {
     /// Name as configured.
     pub name: Arc<str>,
-    /// Identity of the hook; an initializer's is its name.
+    /// Identity of the hook; the name for an initializer.
     pub id: Arc<str>,
-    /// The name of the configuration that held the hook; empty for an initializer, which several may hold.
+    /// Name of the configuration that contained the hook; empty for an initializer, which several may contain.
     pub configuration: Arc<str>,
-    /// Endpoint at which the hook was asked; `None` for an initializer, whose process comes to us.
+    /// Endpoint at which the hook was called; `None` for an initializer, whose process connects to us.
     pub endpoint: Option<Endpoint>,
-    /// Draining or Gone.
+    /// State: Draining or Gone.
     pub rotation: Rotation,
 }
 
 impl RetiredEntry {
-    /// True while requests that began before may still ask it.
+    /// Returns true while older requests may still call it.
     pub fn drains(&self) -> bool {
         matches!(self.rotation, Rotation::Draining { .. })
     }
 
-    /// Is it a hook?
+    /// Returns true for a hook, false for an initializer.
     pub fn is_hook(&self) -> bool {
         self.endpoint.is_some()
     }
@@ -198,8 +198,8 @@ mod tests {
         ];
         let now_active = || Some(Rotation::Active { since: at(2) });
         let table = [
-            (&probing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverAsked)), None, None]),
-            (&failing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverAsked)), None, None]),
+            (&probing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverCalled)), None, None]),
+            (&failing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverCalled)), None, None]),
             (&active, [None, None, Some(Rotation::Draining { since: at(2) }), None, None]),
             (&draining, [None, None, None, Some(gone(RetireReason::Drained)), Some(gone(RetireReason::GivenUp))]),
             (&gone(RetireReason::Drained), [None, None, None, None, None]),

@@ -1,7 +1,7 @@
-//! SegmentMoves: when mutating hooks were last put into other segments of their chain.
+//! Segment moves: when mutating hooks last changed their segment of the chain.
 //!
-//! An apiserver asks about one request segment by segment, and each segment is decided in the generation that is in force
-//! then. A hook that changes its segment between two of these calls would be called twice, or not at all.
+//! An apiserver sends a request to one segment after another, and each call is decided by the generation then in force.
+//! A hook that changes its segment between two calls would be called twice, or not at all.
 
 use std::{
     collections::HashMap,
@@ -16,29 +16,29 @@ use super::freshness::STALE_AFTER;
 use gatepost_api::registration::Segment;
 use gatepost_config::Snapshot;
 
-/// For so long after a move a later segment may belong to a request of which an earlier one was decided before the move:
-/// as long as an apiserver lets a whole write take, and by as much as replicas may differ.
+/// Time after a move in which a later segment may belong to a request whose earlier segment was decided before the
+/// move: the longest time of a write at an apiserver, plus the longest lag between replicas.
 // source: kubernetes/apiserver pkg/endpoints/handlers/rest.go, requestTimeoutUpperBound.
 pub const UNSETTLED_FOR: Duration = Duration::from_secs(34).saturating_add(STALE_AFTER);
 
-/// For so long after a move another replica may not know of it. It would ask fewer hooks in the later segments of a request
-/// than are left to them here.
+/// Time after a move in which another replica may not know the move. That replica would call fewer hooks in the later
+/// segments of a request than this one leaves to it.
 pub const UNKNOWN_FOR: Duration = STALE_AFTER;
 
-/// The segments of the mutating hooks of one configuration, by their ids.
+/// Segments of the mutating hooks of one configuration, by hook id.
 type Segments<'a> = HashMap<&'a str, Segment>;
 
-/// Segments of hooks that were removed, each with the time at which it was.
-type Removed = HashMap<Box<str>, (Segment, Instant)>;
+/// Segments of removed hooks, each with the time of its removal.
+type RemovedHooks = HashMap<Box<str>, (Segment, Instant)>;
 
-/// The last move of a mutating hook.
+/// Last move of a mutating hook.
 #[derive(Debug)]
 pub(super) struct SegmentMoves {
     epoch: Instant,
     /// Nanoseconds from `epoch` to the last move, plus one; 0 before the first.
     last: AtomicU64,
-    /// Hooks that were removed since then, and not before a request that may be under way.
-    removed: Mutex<Removed>,
+    /// Hooks that were removed after the last move and within [`UNSETTLED_FOR`].
+    removed: Mutex<RemovedHooks>,
 }
 
 impl SegmentMoves {
@@ -46,7 +46,7 @@ impl SegmentMoves {
         Self { epoch, last: AtomicU64::new(0), removed: Mutex::default() }
     }
 
-    /// One snapshot is about to take another's place. Called before it does: who enters the new one finds the move.
+    /// Compares two snapshots before the new one is in force, so that whoever enters the new one sees the move.
     pub(super) fn replaced(&self, former: &Snapshot, new: &Snapshot, now: Instant) {
         let [before, after] = [former, new]
             .map(|snapshot| snapshot.segments().map(|(hook, segment)| (&*hook.id, segment)).collect::<Segments<'_>>());
@@ -57,16 +57,16 @@ impl SegmentMoves {
         if have_moved(&before, &after, &removed) {
             let nanos = now.saturating_duration_since(self.epoch).as_nanos() as u64;
             self.last.fetch_max(nanos + 1, Ordering::Release);
-            // The move unsettles for longer than they would.
+            // The move has a longer effect than the removals.
             removed.clear();
         }
         removed.retain(|id, _| !after.contains_key(&**id));
     }
 
-    /// May another part of a request of which this segment is one be decided as before the last move?
+    /// Returns true if another segment of the same request may be decided by the configuration before the last move.
     pub(super) fn are_unsettled(&self, segment: Segment, now: Instant) -> bool {
         let unsettled_for = match segment {
-            // The whole request.
+            // The only segment is the whole request.
             Segment { of: 1, .. } => return false,
             Segment { number: 1, .. } => UNKNOWN_FOR,
             _ => UNSETTLED_FOR,
@@ -76,10 +76,10 @@ impl SegmentMoves {
     }
 }
 
-/// Is a mutating hook in another segment, or is there another number of them? One that only comes or goes is in no segment
-/// that a request under way could miss. One that comes to a segment before that of a hook that went may be the same by
-/// another name: such a request would ask neither.
-fn have_moved(before: &Segments<'_>, after: &Segments<'_>, removed: &Removed) -> bool {
+/// Returns true if a mutating hook has changed its segment, or if the number of segments has changed. A hook that is
+/// only added or removed makes no request under way skip a hook. A hook added to a segment before that of a removed
+/// hook may be the same hook with another name: a request under way would then call neither.
+fn have_moved(before: &Segments<'_>, after: &Segments<'_>, removed: &RemovedHooks) -> bool {
     let of = |segments: &Segments<'_>| segments.values().next().map(|segment| segment.of);
     let renumbered = of(before).zip(of(after)).is_some_and(|(before, after)| before != after);
     let last = removed.values().map(|(segment, _)| segment.number).max();

@@ -1,4 +1,4 @@
-//! Reports of this replica: made from what is in force, and published.
+//! Reports of this replica: created from the state in force, and published.
 
 mod publishing;
 mod report;

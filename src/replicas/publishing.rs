@@ -1,4 +1,4 @@
-//! Publishes reports of this replica, where the flags say, whenever something has changed and at a regular interval.
+//! Publishes the reports of this replica to the configured place, at every change and at a regular interval.
 
 use std::{
     sync::Arc,
@@ -16,14 +16,14 @@ use crate::{
 use gatepost_etcd_client::{EtcdAccess, EtcdClient};
 use gatepost_kube_support::ReloadingClient;
 
-/// Interval at which changes are looked for.
+/// Interval at which changes are detected.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval at which the report is kept alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of withdrawing the report when the process ends.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reports of this replica, to wherever its publisher puts them.
+/// Publisher of this replica's reports.
 #[derive(Debug)]
 pub struct Publishing {
     health: Arc<ReplicaHealth>,
@@ -32,7 +32,7 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Publishes nothing yet.
+    /// Creates the loop. Publishes nothing yet.
     pub fn new(health: Arc<ReplicaHealth>, replica: Arc<Replica>, publisher: Publisher) -> Self {
         if let Some(place) = publisher.place() {
             replica.set_place(&place);
@@ -40,7 +40,7 @@ impl Publishing {
         Self { health, replica, publisher }
     }
 
-    /// Publishes for as long as this is polled.
+    /// Publishes until dropped.
     pub async fn run(&mut self) {
         if matches!(self.publisher, Publisher::Nowhere) {
             return std::future::pending().await;
@@ -101,7 +101,7 @@ impl Publishing {
     }
 }
 
-/// State of a report, to see whether the next differs. Holds no generation: that would keep it from draining.
+/// State of a report, to detect changes. Contains no generation, as that would keep it from draining.
 #[derive(Debug)]
 struct Mark {
     generation: u64,
@@ -110,7 +110,7 @@ struct Mark {
     retired: Arc<Vec<RetiredEntry>>,
     stale: bool,
     stopping: bool,
-    /// Documents that are open.
+    /// Names of the open break-glass documents.
     open: Vec<Arc<str>>,
 }
 
@@ -148,24 +148,24 @@ fn same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     }
 }
 
-/// Place of replicas' reports, beside their admin addresses.
+/// Place of the replicas' reports, besides their admin addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StatusPlace {
     /// Nowhere.
     #[default]
     Nowhere,
-    /// In etcd: a key for each, `<prefix><name>`, gone when the replica is.
+    /// In etcd: one key per replica, `<prefix><name>`, removed when the replica ends.
     Etcd {
-        /// The cluster, and as whom it is asked.
+        /// The etcd cluster and the credentials.
         access: EtcdAccess,
         /// Prefix of the keys.
         prefix: String,
     },
-    /// In a cluster: the status of each configuration object.
+    /// In a Kubernetes cluster: the status of each configuration object.
     Kubernetes {
-        /// The apiserver, and as whom it is asked.
+        /// The apiserver and the credentials.
         access: gatepost_kube_support::KubeAccess,
-        /// Are objects that hold hooks kept, when they are deleted, until the hooks have drained?
+        /// True to keep deleted objects with hooks until the hooks have drained.
         finalizer: bool,
     },
 }
@@ -174,16 +174,16 @@ impl StatusPlace {
     /// Default prefix of the keys.
     pub const ETCD_PREFIX: &str = "/gatepost/replicas/";
 
-    /// In the etcd that holds the configuration, beside it.
+    /// Returns the place in the etcd that stores the configuration, next to it.
     ///
     /// # Errors
-    /// The prefix cannot be used: one of the two lies inside the other.
+    /// Returns a message if one of the two prefixes contains the other.
     pub fn beside(configuration: EtcdLocation, prefix: &str) -> Result<Self, String> {
         let configured = &configuration.prefix;
         if !prefix.ends_with('/') {
             return Err(format!("--etcd-status-prefix {prefix} has to end in a slash: names of replicas follow it"));
         }
-        // Below the configuration, every report would be a document of it; around it, every document a report.
+        // Below the configuration every report would be a document of it; above it every document would be a report.
         if prefix.starts_with(&**configured) || configured.starts_with(prefix) {
             return Err(format!(
                 "--etcd-status-prefix {prefix} and --etcd-prefix {configured} must not contain each other: reports \
@@ -193,10 +193,10 @@ impl StatusPlace {
         Ok(Self::Etcd { access: configuration.access, prefix: prefix.to_owned() })
     }
 
-    /// Publisher of this replica's reports there. Sends nothing yet.
+    /// Creates the publisher of this replica's reports. Sends nothing yet.
     ///
     /// # Errors
-    /// Files or settings that cannot be used.
+    /// Returns an error if files or settings cannot be used.
     pub async fn open(&self, replica: &Replica) -> Result<Publisher, ReadError> {
         Ok(match self {
             Self::Nowhere => Publisher::Nowhere,

@@ -1,4 +1,4 @@
-//! Report of this replica, made from what is in force.
+//! Report of this replica, created from the state in force.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,12 +8,12 @@ use gatepost_replicas::{
 };
 
 use crate::{
-    live::{BreakGlasses, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
+    live::{BreakGlassDocuments, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
     telemetry::{Attendance, RecentCallFailures, RecentInVain},
 };
 use gatepost_api::{
     Bypass, FailurePolicy,
-    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
+    schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenGlass, ReplicaFault},
 };
 use gatepost_config::Snapshot;
 
@@ -27,7 +27,7 @@ const MAX_BYPASSES: usize = 20;
 /// Maximum number of hooks named by one document or rule.
 const MAX_NAMES: usize = 50;
 
-/// Report at this time, of at most `max_hooks` hooks.
+/// Returns the present report, with at most `max_hooks` hooks.
 pub fn replica_report(
     health: &ReplicaHealth,
     replica: &Replica,
@@ -35,7 +35,7 @@ pub fn replica_report(
     max_hooks: usize,
 ) -> ReplicaReport {
     let current = &health.current;
-    // The order matters: a state loaded later is at least as new as those before it, and a hook that has left the
+    // The order matters: a state loaded later is at least as new as the earlier ones, and a hook that has left the
     // generation is already among the retired ones.
     let (observed, age, stale) =
         (health.status.observed(), current.freshness().age(now), !current.freshness().is_fresh(now));
@@ -88,7 +88,7 @@ pub fn replica_report(
     }
 }
 
-/// The first faults, each shortened; the last one says how many more there are.
+/// Returns the first faults, each shortened; the last one contains the number of the others.
 fn faults(health: &ReplicaHealth, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
     let all = health.faults(at);
     let more = all.len().saturating_sub(MAX_FAULTS);
@@ -116,10 +116,10 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
         state: standing(&live.rotation),
         since: time(live.rotation.since()),
         reason: failed.or_else(unproven).or_else(|| live.rotation.reason()).map(|reason| short(&reason)),
-        overdue: live.overdue_means().map(str::to_owned),
+        overdue: live.overdue_effect().map(str::to_owned),
         unproven_since: (!live.is_in_place()).then(|| time(since)),
         failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
-        in_vain: live.metrics.recently_in_vain(now).map(|RecentInVain { in_vain, calls, over }| CallsInVain {
+        in_vain: live.metrics.recently_discarded(now).map(|RecentInVain { in_vain, calls, over }| DiscardedCalls {
             in_vain,
             calls,
             seconds: over.as_secs(),
@@ -208,12 +208,12 @@ fn retired_initializer(retired: &RetiredEntry) -> InitializerReport {
     }
 }
 
-/// Break-glass documents that are open at this time.
-fn open_glasses(glasses: &BreakGlasses, (now, clock): (Instant, SystemTime)) -> Vec<OpenGlass> {
+/// Returns the break-glass documents that are open now.
+fn open_glasses(glasses: &BreakGlassDocuments, (now, clock): (Instant, SystemTime)) -> Vec<OpenGlass> {
     let open = glasses.open(now);
     let entries = open.iter().map(|open| {
         let (document, closes) = (&open.document, clock + open.deadline.saturating_duration_since(now));
-        // By our own clock it may close sooner than it says. Both are the same but for what it took to read them.
+        // It may close earlier by our monotonic clock. A difference below 2 s comes from reading the two clocks.
         let until = document.until();
         let early = until.duration_since(closes).is_ok_and(|early| early >= Duration::from_secs(2));
         OpenGlass {
@@ -227,7 +227,7 @@ fn open_glasses(glasses: &BreakGlasses, (now, clock): (Instant, SystemTime)) -> 
     entries.collect()
 }
 
-/// The first bypass rules, and how many more there are.
+/// Returns the first bypass rules, and the number of the others.
 fn bypasses(snapshot: &Snapshot) -> (Vec<BypassInForce>, usize) {
     let all = snapshot.bypasses();
     let entries = all.iter().take(MAX_BYPASSES).map(|bypass| BypassInForce {
@@ -244,7 +244,7 @@ fn names(names: &[Box<str>]) -> Vec<String> {
     names.iter().take(MAX_NAMES).map(|name| short(name)).collect()
 }
 
-/// The requests that it applies to: those that meet every part.
+/// Describes the requests to which the rule applies: those that match every part.
 fn scope(bypass: &Bypass) -> String {
     let resources: Vec<Box<str>> = bypass.resources.iter().flat_map(|rule| rule.resources.iter().cloned()).collect();
     let users = [("users", &bypass.who.users), ("groups", &bypass.who.groups)];

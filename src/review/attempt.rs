@@ -1,21 +1,23 @@
-//! Attempt: one hook's call in a round, from the first question to its end.
+//! Attempt: one hook's call in a round, from the first send to its end.
 //!
-//! The only owner of asking again: the transport sends every call once and reports what came of it. [`RetryState::next`]
-//! decides in this order:
+//! Decides whether a call is sent again; the transport sends every call once and reports its result.
+//! [`RetryState::next`] decides in this order:
 //!
-//! 1. A call that the hook has not processed is sent again, at most twice.
-//! 2. A hook that asks for time (`Retry-After`) is asked again after it, at most ten times.
-//! 3. A call without a usable answer is retried once, over another connection, where the failure policy is Retry.
-//! 4. Otherwise it is settled with what came.
+//! 1. A call that the hook has not processed is resent, at most twice ([`ProcessingEvidence::resend`]).
+//! 2. A hook that answers with `Retry-After` is called again after that pause, at most ten times.
+//! 3. A call without a usable answer is retried once, over another connection, if the failure policy is Retry
+//!    and the call has no side effects.
+//! 4. Otherwise the result stands.
 //!
-//! The deadline stands above all four: [`Attempt::is_late`] settles a call as timed out, whatever it waits for, and the
-//! transport sends none after it.
+//! The deadline outranks all four: a call for which [`Attempt::is_late`] returns true is settled as timed out, and the
+//! transport sends no late call. The timer for pauses and deadlines is in `round`. Reinvocation of a hook (`IfNeeded`)
+//! is a new attempt, which `mutate` decides.
 //!
 //! ```text
 //!                       answer, failure, time is up
 //!  Open ───────────────────────────────────────────────> settled
 //!   │ ^                                                     ^
-//!   │ └── "come back later" is over: asked again            │ time is up
+//!   │ └── pause is over: called again                      │ time is up
 //!   └──── 429 or 5xx with Retry-After ──> Resting ──────────┘
 //! ```
 
@@ -30,87 +32,87 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Protocol, Review};
 
-/// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
+/// Maximum number of pauses that a hook may request by Retry-After, as upstream (`client-go/rest/with_retry.go`).
 const MAX_RESTS: u8 = 10;
 
 /// One hook's call in a round.
 pub(super) struct Attempt<'a> {
     pub(super) live: &'a LiveHook,
-    /// A call about this review has no side effects.
+    /// True if a call with this review has no side effects.
     idempotent: bool,
-    /// A bypass passes it over where it cannot answer.
+    /// True if a bypass makes the hook fail open.
     pub(super) fail_open_override: bool,
-    /// Latest time for the hook's answer: its own timeout, or the rest of the request's.
+    /// Deadline of the hook's answer: its own timeout, or the end of the request's time.
     pub(super) deadline: Instant,
-    /// Latest time at which the answer has been read, once its first byte is there: as upstream's, the hook's own time
-    /// ends with the last byte.
+    /// Deadline for decoding an answer that has arrived; `None` before. As upstream, the hook's own timeout ends with
+    /// the last byte.
     read_by: Option<Instant>,
     /// Span of the call.
     pub(super) span: Span,
-    /// The hook may still be working on it, whether or not we still wait.
+    /// True while the hook may be working on it, whether or not anything waits for the answer.
     pub(super) open: bool,
-    /// Its record has its end.
+    /// True if its record is complete.
     pub(super) settled: bool,
-    /// Time of the next try, while the hook rests.
+    /// Time of the next send, during a pause.
     again_at: Option<Instant>,
     retry_state: RetryState,
 }
 
-/// Result of a call, before it is judged.
+/// Result of a call, from which the next step is decided.
 #[derive(Debug)]
 pub(super) enum CallResult<'r> {
-    /// A reply, not yet looked into.
+    /// A reply, not decoded yet.
     Reply(&'r Reply),
-    /// Nothing usable.
+    /// No usable answer, and the evidence on whether the hook has processed the call.
     Failure(&'r CallFailure, ProcessingEvidence),
 }
 
 /// Step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// The call is sent again at once, over such a reuse: the hook has not processed it.
+    /// The call is sent again at once over these connections: the hook has not processed it.
     Resend(Reuse),
-    /// The hook is asked again after this pause, as it wishes.
+    /// The call is sent again after this pause, which the hook has requested.
     Rest(Duration),
-    /// The hook is asked again at once, over a connection that is no worker's own, as its failure policy says.
+    /// The call is sent again at once over a connection that is not a worker's own, by the hook's failure policy.
     Retry,
-    /// The result stands: nothing is sent again.
+    /// The result stands, and nothing is sent again.
     Settle,
 }
 
-/// Terms of asking a hook again.
+/// Conditions for sending a call again.
 #[derive(Clone, Copy, Debug)]
 struct RetryTerms {
-    /// Its failure policy is Retry.
+    /// True if the failure policy is Retry.
     retry: bool,
-    /// Calls have no side effects.
+    /// True if the call has no side effects.
     idempotent: bool,
     deadline: Instant,
 }
 
-/// How often a hook was called, and how it is called next.
+/// Number of repeated sends so far, and how the next one is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RetryState {
     rests: u8,
     retried: bool,
-    /// Resends since it rested or was retried.
+    /// Number of resends since the last pause or retry.
     pub(super) resends: u8,
     pub(super) reuse: Reuse,
-    /// Not over the worker's own connections.
+    /// True if the next send avoids the workers' own connections.
     pub(super) elsewhere: bool,
 }
 
 impl RetryState {
-    /// The step after the last call.
+    /// Returns the step after the last call.
     ///
-    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline,
-    /// we say at once that there will be no answer.
+    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. If a pause would last until the deadline, the
+    /// answer that requests it stands at once; upstream would sleep until the deadline.
     fn next(&self, terms: RetryTerms, result: &CallResult<'_>, now: Instant) -> NextStep {
         let left = terms.deadline.saturating_duration_since(now);
         match result {
             CallResult::Reply(Reply::Http(reply)) => {
                 let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
-                // Compared as a pause: a hook may name one that no clock can show.
+                // Compared as a duration, as adding a long pause to a time could overflow.
                 let pause = asked.filter(|pause| *pause < left && self.rests < MAX_RESTS);
                 pause.map_or(NextStep::Settle, NextStep::Rest)
             }
@@ -126,7 +128,7 @@ impl RetryState {
         }
     }
 
-    /// The asks once that step is taken.
+    /// Returns the state after this step.
     fn after(self, next: NextStep) -> Self {
         let Self { rests, retried, resends, elsewhere, .. } = self;
         match next {
@@ -142,36 +144,36 @@ impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, review: &Review, fail_open_override: bool, deadline: Instant) -> Self {
         // While the debug level is off, a span costs one load of its callsite's state.
         let (span, retry_state) = (debug_span!("hook", name = %live.hook.name), RetryState::default());
-        // The side effects of the endpoint that is called count, not those that a new configuration declares: a hook that
-        // moves must not be called twice at its former endpoint where it has effects there.
+        // The side effects of the endpoint that is called count, not those of a new configuration: a hook that moves
+        // must not be called twice at its former endpoint if it has side effects there.
         let idempotent = live.target.side_effects().none_for(review.dry_run);
         let (read_by, again_at, open, settled) = (None, None, false, false);
         Self { live, idempotent, fail_open_override, deadline, read_by, span, open, settled, again_at, retry_state }
     }
 
-    /// How it is called now.
+    /// Returns how the next send is made.
     pub(super) fn retry_state(&self) -> RetryState {
         self.retry_state
     }
 
-    /// Time of the next step unless an answer comes first; `None` once it is settled.
+    /// Returns the time of the next step if no answer arrives before it; `None` once it is settled.
     pub(super) fn alarm(&self) -> Option<Instant> {
         let ends = self.read_by.unwrap_or(self.deadline);
         (!self.settled).then(|| self.again_at.map_or(ends, |again| again.min(ends)))
     }
 
-    /// Has it run out of time?
+    /// Returns true if its deadline has passed and it is not settled.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         !self.settled && self.read_by.unwrap_or(self.deadline) <= now
     }
 
-    /// The answer has arrived: reading it may take until `deadline`.
+    /// Extends the deadline for an answer that has arrived: its decoding may take until `deadline`.
     pub(super) fn allow_reading_until(&mut self, deadline: Instant) {
         self.read_by = Some(deadline);
     }
 
-    /// Is its rest over? Then it is no longer resting, and the caller asks again.
-    pub(super) fn wakes(&mut self, now: Instant) -> bool {
+    /// Ends its pause if that is over. Returns true if so; the caller then sends the call again.
+    pub(super) fn try_wake(&mut self, now: Instant) -> bool {
         let over = !self.settled && self.again_at.is_some_and(|again| again <= now);
         if over {
             self.again_at = None;
@@ -179,8 +181,8 @@ impl<'a> Attempt<'a> {
         over
     }
 
-    /// Decides the step after a call, and counts it. One that rests wakes by itself; the caller takes the other
-    /// steps.
+    /// Decides the step after a call, and records it. The caller carries out a resend or a retry at once, and ends a
+    /// pause by [`Attempt::try_wake`].
     pub(super) fn next(&mut self, result: &CallResult<'_>, now: Instant) -> NextStep {
         let terms = RetryTerms {
             retry: failure::retries(self.live.hook.failure_policy),
@@ -198,7 +200,7 @@ impl<'a> Attempt<'a> {
         next
     }
 
-    /// Request to the hook, the same each time, as upstream.
+    /// Returns the request to the hook, the same for each send, as upstream.
     pub(super) fn request(&self, caller: &Caller, began: Instant) -> HookRequest {
         match self.live.target.protocol() {
             Protocol::Grpc => {
@@ -214,7 +216,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The time the hook had, in whole milliseconds as messages have it.
+    /// Returns the time that the hook had, in whole milliseconds, rounded up, for messages.
     pub(super) fn allowed(&self, began: Instant) -> Duration {
         let allowed = self.deadline.duration_since(began);
         Duration::from_millis(allowed.as_micros().div_ceil(1000) as u64)

@@ -1,4 +1,4 @@
-//! The audit record of one review: one JSON object, no object contents.
+//! Audit: the record of one review, a JSON object without contents of objects.
 
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 use serde::{Serialize, Serializer};
 
 use super::{
-    bypass::Pass,
+    bypass::AppliedBypass,
     context::ReviewContext,
     draft::Draft,
     record::{CallRecord, Ending},
@@ -18,13 +18,13 @@ use crate::telemetry::HookOutcome;
 use gatepost_api::{BreakGlass, StatusInfo, Verdict};
 use gatepost_wire::answer::{shortened, shortened_to};
 
-/// The most bytes of what was said that a record holds.
-const MAX_MESSAGE: usize = 1024;
-/// The most bytes of why a call has failed.
-const MAX_ERROR: usize = 256;
-/// Stand-in for a reason that a hook made up.
+/// Maximum size of the rejection's message in a record, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024;
+/// Maximum size of a call's error in a record, in bytes.
+const MAX_ERROR_BYTES: usize = 256;
+/// Replacement for a reason that a hook made up.
 const OTHER: &str = "Other";
-/// The reasons that Kubernetes has, and ours.
+/// Reasons of Kubernetes, and of Gatepost.
 // source: k8s.io/apimachinery/pkg/apis/meta/v1/types.go, StatusReason.
 const REASONS: [&str; 20] = [
     "Unauthorized",
@@ -49,12 +49,12 @@ const REASONS: [&str; 20] = [
     "LoadingConfiguration",
 ];
 
-/// One line of the audit log; the field names are its schema (`docs/audit.md`).
+/// Line of the audit log. The field names are its schema (`docs/audit.md`).
 #[derive(Serialize)]
 struct Line<'a> {
-    /// For people: RFC 3339, to the millisecond, UTC.
+    /// Time in RFC 3339 with milliseconds, UTC, for people.
     time: String,
-    /// For programs: microseconds since 1970.
+    /// Microseconds since 1970, for programs.
     time_us: u64,
     uid: &'a str,
     /// Identifier of the client's request in the caller's audit log.
@@ -75,9 +75,9 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     generation: u64,
-    /// Revision that the source gives the configuration that decided.
+    /// Revision of the configuration that decided, from its source.
     revision: String,
-    /// Milliseconds since the start of the last good read, rounded up; nothing before the first.
+    /// Milliseconds since the start of the last good read, rounded up; `None` before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_age_ms: Option<u64>,
     allowed: bool,
@@ -85,23 +85,23 @@ struct Line<'a> {
     code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
-    /// Message of the rejection, but with `--audit-hook-messages=false`.
+    /// Message of the rejection; `None` with `--audit-hook-messages=false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     took_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    bypass: Vec<Pass<'a>>,
+    bypass: Vec<AppliedBypass<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     break_glass: Vec<BreakGlassLine<'a>>,
     hooks: Hooks<'a>,
-    /// Number of hooks that were not called in time, behind those that are named.
+    /// Number of hooks out of time that are not named.
     #[serde(skip_serializing_if = "Option::is_none")]
     hooks_left_out: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     initializers: Vec<InitializerLine<'a>>,
 }
 
-/// Break-glass that was open.
+/// Break-glass document that was open.
 #[derive(Serialize)]
 struct BreakGlassLine<'a> {
     name: &'a str,
@@ -113,10 +113,10 @@ struct BreakGlassLine<'a> {
     hooks: &'a [Box<str>],
 }
 
-/// Calls of hooks, as a list.
+/// Calls of hooks, serialized as a list.
 struct Hooks<'a>(&'a [CallRecord<'a>]);
 
-/// One initializer's turn at the object.
+/// Turn of one initializer.
 #[derive(Serialize)]
 struct InitializerLine<'a> {
     initializer: &'a str,
@@ -130,7 +130,7 @@ struct HookLine<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'static str>,
-    /// Failure of the call, in our words: nothing that a hook wrote.
+    /// Failure of the call in Gatepost's words, without text of a hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     took_us: u64,
@@ -143,7 +143,7 @@ impl Serialize for Hooks<'_> {
 }
 
 impl<'a> HookLine<'a> {
-    /// `None` of a hook that has not passed its probe.
+    /// Returns the line of a call; `None` if the hook has not passed its probe.
     fn of(call: &'a CallRecord<'a>) -> Option<Self> {
         let (outcome, failure) = match call.outcome()? {
             HookOutcome::Allowed => ("allowed", None),
@@ -154,7 +154,7 @@ impl<'a> HookLine<'a> {
         };
         let error = match &call.ending {
             Ending::OutOfTime(_) => Some(rejection::NOT_CALLED_IN_TIME.to_owned()),
-            _ => call.failure().map(|failure| shortened_to(MAX_ERROR, &failure.class().to_string())),
+            _ => call.failure().map(|failure| shortened_to(MAX_ERROR_BYTES, &failure.class().to_string())),
         };
         Some(Self { hook: call.decider.name(), outcome, failure, error, took_us: call.took.as_micros() as u64 })
     }
@@ -170,20 +170,21 @@ fn break_glass(glass: &BreakGlass) -> BreakGlassLine<'_> {
     }
 }
 
-/// The reason, which is a hook's text like any other unless it is one of Kubernetes' own.
-fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
+/// Returns the reason. One that is not a reason of Kubernetes is text of a hook, and is replaced unless
+/// `has_hook_messages`.
+fn reason(refusal: &StatusInfo, has_hook_messages: bool) -> Option<Cow<'_, str>> {
     match &*refusal.reason {
         "" => None,
         reason if REASONS.contains(&reason) => Some(reason.into()),
-        reason if said => Some(shortened(reason).into()),
+        reason if has_hook_messages => Some(shortened(reason).into()),
         _ => Some(OTHER.into()),
     }
 }
 
-/// The record of one review.
+/// Returns the audit line of one review.
 pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &Verdict, took: Duration) -> Vec<u8> {
     let ReviewContext { deps, review, caller, generation, bypass, .. } = ctx;
-    let said = deps.audit.has_hook_messages();
+    let has_hook_messages = deps.audit.has_hook_messages();
     let now = SystemTime::now();
     let refusal = verdict.refusal.as_ref();
     let line = Line {
@@ -205,10 +206,10 @@ pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &V
         config_age_ms: ctx.age.map(|age| age.as_nanos().div_ceil(1_000_000) as u64),
         allowed: verdict.allowed(),
         code: refusal.map(|refusal| refusal.code),
-        reason: refusal.and_then(|refusal| reason(refusal, said)),
-        message: refusal.filter(|_| said).map(|refusal| shortened_to(MAX_MESSAGE, &refusal.message)),
+        reason: refusal.and_then(|refusal| reason(refusal, has_hook_messages)),
+        message: refusal.filter(|_| has_hook_messages).map(|refusal| shortened_to(MAX_MESSAGE_BYTES, &refusal.message)),
         took_us: took.as_micros() as u64,
-        bypass: bypass.passes().collect(),
+        bypass: bypass.applied().collect(),
         break_glass: bypass.open_break_glass().iter().map(|open| break_glass(&open.document)).collect(),
         hooks: Hooks(&draft.calls),
         hooks_left_out: Some(draft.left_out_calls()).filter(|more| *more > 0),
@@ -223,7 +224,7 @@ pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &V
             .collect(),
     };
     let mut out = Vec::with_capacity(320 + 64 * draft.calls.len());
-    // Writing plain data to memory cannot fail; were it to, an empty line says that something was decided.
+    // Writing plain data to memory cannot fail. If it did, an empty line would show that something was decided.
     if serde_json::to_writer(&mut out, &line).is_err() {
         out.clear();
     }

@@ -1,8 +1,8 @@
-//! BypassDecision: bypass rules and break-glass that let one request past hooks, decided before the configuration's
-//! freshness.
+//! BypassDecision: the bypass rules and break-glass that apply to one request. They are decided before the
+//! configuration's freshness is checked.
 //!
-//! The rules are those of the snapshot in force, however old it is: a configuration that cannot be read must not close
-//! what its administrator has opened. Break-glass needs no snapshot at all.
+//! The rules are those of the snapshot in force, however old it is: if the configuration cannot be read, bypasses that
+//! its administrator has configured must still apply. Break-glass needs no snapshot.
 
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -17,36 +17,36 @@ use gatepost_wire::groups;
 
 /// Prefix of the annotations that name the bypass rules which applied.
 const BYPASSED: &str = "bypass.gatepost.dev";
-/// Prefix of the annotations that name what break-glass is open.
+/// Prefix of the annotations that name open break-glass documents.
 const BREAK_GLASS: &str = "break-glass.gatepost.dev";
-/// Name under which requests about our own configuration are counted.
+/// Name in annotations and the audit log for requests about Gatepost's own configuration.
 const OWN: &str = "own-configuration";
 const OWN_REASON: &str = "changes of Gatepost's own configuration skip all hooks, also while the configuration is \
                           stale";
-/// The longest warning, in characters: a longer one is cut by kube-apiserver once there are several.
+/// Maximum number of characters of a warning. kube-apiserver cuts longer ones if there are several.
 const MAX_WARNING: usize = 256;
 
-/// Bypass of one request: eligibility, matching rules, open break-glass.
+/// Bypass of one request: its eligibility, the rules that match, and open break-glass.
 #[derive(Debug)]
 pub(super) struct BypassDecision<'a> {
     eligibility: Eligibility,
     generation: &'a Generation,
-    /// The rules that apply, by their number in the snapshot. One that skips every hook stands alone.
+    /// Indexes in the snapshot of the rules that apply. A rule that skips every hook is the only one.
     rules: SmallVec<[usize; 2]>,
-    /// Break-glass that covers the request.
+    /// Break-glass documents that are open.
     break_glass: SmallVec<[Open; 1]>,
 }
 
-/// One reason for which a request was let past, as the audit log has it.
+/// Bypass that applied to a request, for annotations and the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Pass<'a> {
+pub(super) struct AppliedBypass<'a> {
     name: &'a str,
     effect: &'static str,
     reason: &'a str,
 }
 
 impl<'a> BypassDecision<'a> {
-    /// Decision for `review` by the bypass rules of `generation`, while `break_glass` is open.
+    /// Decides about `review` by the bypass rules of `generation` and the open `break_glass`.
     pub(super) fn of(generation: &'a Generation, break_glass: SmallVec<[Open; 1]>, review: &Review) -> Self {
         let eligibility = generation.snapshot.eligibility(review);
         let mut decision = Self { eligibility, generation, rules: SmallVec::new(), break_glass };
@@ -69,54 +69,57 @@ impl<'a> BypassDecision<'a> {
         decision
     }
 
-    /// Is no hook asked, whatever is configured for it?
+    /// Returns true if no hook is called, whatever is configured for it.
     pub(super) fn skips_all(&self) -> bool {
         let skips_all = |rule: &Bypass| rule.effect == BypassEffect::Skip && rule.is_about_all();
         self.eligibility != Eligibility::Eligible || self.break_glass_covers_all() || self.rules().any(skips_all)
     }
 
-    /// Is it let past by a rule, by break-glass or as our own configuration, and not as such requests always are?
+    /// Returns true if a rule applies, break-glass is open for all hooks, or the request is about Gatepost's own
+    /// configuration. Returns false for other requests that hooks never see.
     pub(super) fn is_bypass(&self) -> bool {
         self.eligibility == Eligibility::OwnConfig || self.break_glass_covers_all() || !self.rules.is_empty()
     }
 
-    /// Does only a hook's own "no" reject it? Then a stale configuration does not either: its hooks are called as they
-    /// were last known.
+    /// Returns true if a rule makes every hook fail open. Only a hook's denial then rejects the request. A stale
+    /// configuration does not: its hooks are called as they were last known.
     pub(super) fn opens_everything(&self) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about_all())
     }
 
-    /// Is this hook not asked, as a rule says so?
+    /// Returns true if a rule skips this hook.
     pub(super) fn skips(&self, hook: &str) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::Skip && rule.is_about(hook))
     }
 
-    /// Is this hook not asked, as break-glass is open for it?
+    /// Returns true if break-glass skips this hook.
     pub(super) fn break_glass_covers(&self, hook: &str) -> bool {
         self.break_glass.iter().any(|open| open.document.is_about(hook))
     }
 
-    /// Is this hook passed over where it cannot answer, whatever its failure policy?
+    /// Returns true if a rule makes this hook fail open, whatever its failure policy.
     pub(super) fn fails_open(&self, hook: &str) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about(hook))
     }
 
-    /// Every reason there is, in order; what is opened in an emergency apart.
-    pub(super) fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
-        let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip.as_str() };
-        let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect.as_str() };
+    /// Returns every bypass that applied, in order, without break-glass.
+    pub(super) fn applied(&self) -> impl Iterator<Item = AppliedBypass<'_>> {
+        let ours = AppliedBypass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip.as_str() };
+        let rule =
+            |rule: &'a Bypass| AppliedBypass { name: &rule.name, reason: &rule.reason, effect: rule.effect.as_str() };
         (self.eligibility == Eligibility::OwnConfig).then_some(ours).into_iter().chain(self.rules().map(rule))
     }
 
-    /// Break-glass that covers the request.
+    /// Returns the break-glass documents that are open.
     pub(super) fn open_break_glass(&self) -> &[Open] {
         &self.break_glass
     }
 
-    /// Counts what applies, and says it in the verdict: break-glass in every one, whatever was decided.
+    /// Counts the bypasses that applied, and adds them to the verdict. Break-glass is added to every verdict, whatever
+    /// was decided.
     pub(super) fn annotate(&self, metrics: &Metrics, verdict: &mut Verdict) {
         if self.eligibility == Eligibility::OwnConfig {
-            metrics.let_ourselves_past();
+            metrics.record_own_configuration();
         } else if self.eligibility == Eligibility::Eligible && self.break_glass_covers_all() {
             metrics.record_break_glass();
         }
@@ -126,11 +129,11 @@ impl<'a> BypassDecision<'a> {
                 counters.record(bypass.effect);
             }
         }
-        // A hook by our own name does not get to say it.
+        // Removes annotations of hooks under Gatepost's own prefixes.
         let ours =
             |key: &str| key.split_once('/').is_some_and(|(prefix, _)| prefix == BYPASSED || prefix == BREAK_GLASS);
         verdict.audit_annotations.retain(|(key, _)| !ours(key));
-        for Pass { name, reason, effect } in self.passes() {
+        for AppliedBypass { name, reason, effect } in self.applied() {
             verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), format!("{effect}: {reason}")));
         }
         for (at, open) in self.break_glass.iter().enumerate() {
@@ -140,7 +143,7 @@ impl<'a> BypassDecision<'a> {
         }
     }
 
-    /// Is everything open?
+    /// Returns true if break-glass skips every hook.
     fn break_glass_covers_all(&self) -> bool {
         self.break_glass.iter().any(|open| open.document.is_about_all())
     }
@@ -151,7 +154,7 @@ impl<'a> BypassDecision<'a> {
     }
 }
 
-/// Annotation and warning for an open break-glass.
+/// Returns the annotation and the warning for an open break-glass document.
 fn annotation_and_warning(open: &Open) -> (String, String) {
     let glass = &open.document;
     let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };

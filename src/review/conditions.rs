@@ -1,5 +1,7 @@
-//! Conditions: results of hooks' `matchConditions` for one review, and of the access checks that they make. Each hook
-//! is decided once, and each check asked for once.
+//! Conditions: results of hooks' `matchConditions`, and of the access checks that they make.
+//!
+//! A [`Conditions`] decides each hook once for one state of the object; after a patch, a new one decides the hooks that
+//! follow. [`Access`] has each check decided once for the whole review.
 
 use std::{
     borrow::Cow,
@@ -20,7 +22,7 @@ use crate::{
 use gatepost_api::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget};
 use gatepost_base::{
     clock::now,
-    offload::{self, LARGE},
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_cel::{
     AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
@@ -28,79 +30,79 @@ use gatepost_cel::{
 };
 use gatepost_wire::encodings;
 
-/// Steps that one request may take on its worker's thread: about two milliseconds.
+/// Maximum number of steps of one [`Conditions`] on its worker's thread: about two milliseconds.
 const MAX_STEPS: u64 = 50_000;
 
-/// Steps that the conditions of one hook may take beside the worker: about 200 ms of a core. Counted rather than timed,
-/// so that the same request ends in the same way on a busy machine.
+/// Maximum number of steps of one hook's conditions off the worker's thread: about 200 ms of a core. A count instead of
+/// a time, so that a request ends in the same way on a busy machine.
 const MAX_STEPS_BESIDE: u64 = 100 * MAX_STEPS;
 
-/// As upstream words a cost limit, with what to do.
+/// Error text: upstream's for an exceeded cost limit, with a fix.
 const TOO_LONG: &str = "the match conditions need more than 200 ms of processor time for this request: let them look at less of the object";
 
-/// Bytes of text that are looked at once, for whether they are UTF-8, in the time of a step.
+/// Number of bytes of text that can be checked for UTF-8 in the time of one step.
 const BYTES_CHECKED_PER_STEP: usize = 256;
 
-/// Decision of a hook's conditions.
+/// Result of a hook's conditions.
 #[derive(Clone, Debug)]
 pub(super) enum ConditionsResult {
-    /// It is asked.
-    Asked,
-    /// It is not asked.
+    /// They all match: the hook is called.
+    Matches,
+    /// One does not match: the hook is not called.
     Excluded,
-    /// Its failure policy decides; as upstream words it.
+    /// They failed, with upstream's error text: the hook's failure policy applies.
     Failed(String),
-    /// The request's time ended before that was known.
-    Refused(StatusError),
+    /// The request's deadline passed before they were decided: the request is rejected with this.
+    OutOfTime(StatusError),
 }
 
-/// Reasons why conditions are still undecided.
-pub(super) enum Pending {
-    /// They would take too long here.
+/// Reason why conditions are undecided.
+pub(super) enum UndecidedReason {
+    /// They take too many steps for the worker's thread.
     Slow,
-    /// They make an access check that has no decision.
+    /// They need the decision of this access check.
     Access(AccessCheck),
 }
 
 impl TryFrom<ConditionsDecision<'_>> for ConditionsResult {
-    type Error = Pending;
+    type Error = UndecidedReason;
 
-    fn try_from(decision: ConditionsDecision<'_>) -> Result<Self, Pending> {
+    fn try_from(decision: ConditionsDecision<'_>) -> Result<Self, UndecidedReason> {
         Ok(match decision {
-            ConditionsDecision::Matches => Self::Asked,
+            ConditionsDecision::Matches => Self::Matches,
             ConditionsDecision::Excluded(_) => Self::Excluded,
             ConditionsDecision::Failed(why) => Self::Failed(why),
-            ConditionsDecision::TooLong => return Err(Pending::Slow),
-            ConditionsDecision::Undecided(check) => return Err(Pending::Access(*check)),
+            ConditionsDecision::TooLong => return Err(UndecidedReason::Slow),
+            ConditionsDecision::Undecided(check) => return Err(UndecidedReason::Access(*check)),
         })
     }
 }
 
-/// Conditions of a hook that will be evaluated beside the worker.
+/// Conditions of a hook that are to be evaluated off the worker's thread.
 struct SlowConditions {
     hook: u32,
     conditions: Arc<[Condition]>,
     metrics: Arc<HookMetrics>,
 }
 
-/// Conditions of hooks about one review.
+/// Conditions of hooks for one state of a review's object.
 pub(super) struct Conditions<'a> {
     review: &'a Review,
     deadline: Deadline,
     worker: usize,
     access: &'a Access<'a>,
-    /// Steps that are left on the worker.
+    /// Number of steps left on the worker's thread.
     steps: Cell<u64>,
-    /// Results by hook, ascending.
+    /// Results by hook number, ascending.
     results: SmallVec<[(u32, ConditionsResult); 2]>,
-    /// Hooks whose conditions will be evaluated beside the worker.
+    /// Hooks whose conditions are to be evaluated off the worker's thread.
     slow: Vec<SlowConditions>,
-    /// Access checks that wait for a decision, each with the hook whose conditions make it.
+    /// Access checks to be decided, each with the hook whose conditions need it.
     undecided: Vec<(u32, AccessCheck)>,
 }
 
 impl<'a> Conditions<'a> {
-    /// Nothing is evaluated yet. A call with this deadline decides, on this worker.
+    /// Creates conditions without results, for a request with this deadline on this worker.
     pub(super) fn new(review: &'a Review, deadline: Deadline, worker: usize, access: &'a Access<'a>) -> Self {
         Self {
             review,
@@ -114,7 +116,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Result of the conditions of hook number `hook`, once they are decided.
+    /// Returns the result of hook number `hook`; `None` if it is undecided.
     pub(super) fn result(&self, hook: u32) -> Option<&ConditionsResult> {
         let place = self.results.binary_search_by_key(&hook, |(known, _)| *known).ok()?;
         self.results.get(place).map(|(_, result)| result)
@@ -127,36 +129,42 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Are there hooks that [`Conditions::evaluate`] is to decide?
+    /// Returns true if [`Conditions::evaluate`] has hooks to decide.
     pub(super) fn are_pending(&self) -> bool {
         !self.slow.is_empty() || !self.undecided.is_empty()
     }
 
-    /// Must these conditions be waited for, whatever they say?
+    /// Returns true if these conditions can never be decided without waiting.
     pub(super) fn must_wait(&self, conditions: &[Condition]) -> bool {
         let large = is_large(&self.review.object) || is_large(&self.review.old_object);
-        conditions.iter().any(|condition| condition.asks_authorizer() || large && condition.reads_objects())
+        conditions.iter().any(|condition| condition.uses_authorizer() || large && condition.reads_objects())
     }
 
-    /// Decides the conditions of hook number `hook`, or leaves that to [`Conditions::evaluate`].
-    pub(super) fn decide(&mut self, inputs: &Inputs<'a>, hook: u32, live: &LiveHook, conditions: &Arc<[Condition]>) {
+    /// Decides the conditions of hook number `hook`, or queues them for [`Conditions::evaluate`].
+    pub(super) fn try_decide(
+        &mut self,
+        inputs: &Inputs<'a>,
+        hook: u32,
+        live: &LiveHook,
+        conditions: &Arc<[Condition]>,
+    ) {
         if self.result(hook).is_some() {
             return;
         }
         let began = Instant::now();
-        match self.evaluate_here(inputs, conditions).map_or(Err(Pending::Slow), ConditionsResult::try_from) {
+        match self.evaluate_here(inputs, conditions).map_or(Err(UndecidedReason::Slow), ConditionsResult::try_from) {
             Ok(ConditionsResult::Failed(_)) if self.deadline.left(now()).is_zero() => self.insert(hook, out_of_time()),
             Ok(result) => {
                 live.metrics.conditions_evaluated(self.worker, began.elapsed());
                 self.insert(hook, result);
             }
-            Err(Pending::Slow) if self.slow.iter().any(|other| other.hook == hook) => {}
-            Err(Pending::Slow) => {
+            Err(UndecidedReason::Slow) if self.slow.iter().any(|other| other.hook == hook) => {}
+            Err(UndecidedReason::Slow) => {
                 let (conditions, metrics) = (Arc::clone(conditions), Arc::clone(&live.metrics));
                 self.slow.push(SlowConditions { hook, conditions, metrics });
             }
-            Err(Pending::Access(_)) if self.undecided.iter().any(|(other, _)| *other == hook) => {}
-            Err(Pending::Access(check)) => self.undecided.push((hook, check)),
+            Err(UndecidedReason::Access(_)) if self.undecided.iter().any(|(other, _)| *other == hook) => {}
+            Err(UndecidedReason::Access(check)) => self.undecided.push((hook, check)),
         }
     }
 
@@ -177,7 +185,7 @@ impl<'a> Conditions<'a> {
         Some(gatepost_cel::decide(conditions, input, &allowance))
     }
 
-    /// The input, for whose making steps are taken.
+    /// Makes the input, and takes steps for its size.
     fn input(&self, objects: bool) -> Input<'a> {
         let Self { review, steps, access, .. } = self;
         let len = |place: &Option<Range<usize>>| place.as_ref().map_or(0, Range::len);
@@ -187,9 +195,9 @@ impl<'a> Conditions<'a> {
         input(review, objects, access.decisions())
     }
 
-    /// Evaluates beside the worker what takes longer, and has access checks decided; within the request's time.
-    /// Conditions that wait for an access check must then be decided again. That ends: each round decides a check, of
-    /// which two fit into what an expression may cost.
+    /// Evaluates slow conditions off the worker's thread and has access checks decided, until the request's deadline.
+    /// Conditions that needed an access check must then be decided again. This ends: each round decides a check, and
+    /// the cost limit of an expression allows only two checks.
     pub(super) async fn evaluate(&mut self) {
         let until = self.deadline.instant();
         let slow = std::mem::take(&mut self.slow);
@@ -200,7 +208,7 @@ impl<'a> Conditions<'a> {
         if !checks.is_empty()
             && let Err(refusal) = self.access.decide(self.review, checks, until).await
         {
-            hooks.into_iter().for_each(|hook| self.insert(hook, ConditionsResult::Refused(refusal.clone())));
+            hooks.into_iter().for_each(|hook| self.insert(hook, ConditionsResult::OutOfTime(refusal.clone())));
         }
     }
 
@@ -226,34 +234,35 @@ impl<'a> Conditions<'a> {
             match result {
                 Ok(ConditionsResult::Failed(_)) if is_over => self.insert(hook, out_of_time()),
                 Ok(result) => self.insert(hook, result),
-                Err(Pending::Access(check)) => self.undecided.push((hook, check)),
-                Err(Pending::Slow) => self.insert(hook, ConditionsResult::Failed(TOO_LONG.to_owned())),
+                Err(UndecidedReason::Access(check)) => self.undecided.push((hook, check)),
+                Err(UndecidedReason::Slow) => self.insert(hook, ConditionsResult::Failed(TOO_LONG.to_owned())),
             }
         }
     }
 }
 
-/// Inputs of expressions, made once for all hooks that are decided together: with an access check that is decided
-/// meanwhile, they are others.
+/// Inputs of expressions, made once for all hooks that are decided together. They contain the decided access checks, so
+/// they must be made anew after a further decision.
 #[derive(Default)]
 pub(super) struct Inputs<'a> {
-    /// The request without its objects.
+    /// Input without the objects.
     without_objects: OnceCell<Input<'a>>,
     with_objects: OnceCell<Input<'a>>,
 }
 
-/// An evaluation that ends with the request's time is no failure of the hook's, which `Ignore` would pass over.
+/// Returns the result once the request's deadline has passed. It is no failure of the hook, so the policy `Ignore` does
+/// not apply.
 fn out_of_time() -> ConditionsResult {
-    ConditionsResult::Refused(Box::new(rejection::out_of_time()))
+    ConditionsResult::OutOfTime(Box::new(rejection::out_of_time()))
 }
 
-/// Is it too large to be read on a worker?
+/// Returns true if this range is too large to be read on a worker's thread.
 pub(super) fn is_large(place: &Option<Range<usize>>) -> bool {
-    place.as_ref().is_some_and(|place| place.len() >= LARGE)
+    place.as_ref().is_some_and(|place| place.len() >= OFFLOAD_THRESHOLD)
 }
 
-/// Input of an expression. As upstream, `resource` is what the client asked for, and `kind` that of the object
-/// as it is written.
+/// Makes the input of an expression. As upstream, `resource` is the one of the client's request, and `kind` that of the
+/// object in the review.
 fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_> {
     let made = RuleTarget::as_made(review);
     let mut request = Request::new(move || user_of(review));
@@ -283,7 +292,8 @@ fn resource_of(Gvr { group, version, resource }: &Gvr) -> [&str; 3] {
     [group, version, resource]
 }
 
-/// Shared where it lies in one piece. A review in JSON was checked when it was read, and so were patches of its object.
+/// Returns the JSON at `place`, borrowed if it is contiguous. JSON reviews were validated when they were read, and so
+/// were patches of their objects.
 fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -> JsonDocument<'_> {
     let bytes = match review.bytes.contiguous(place.clone()) {
         Some(bytes) => Cow::Borrowed(bytes),
@@ -298,10 +308,10 @@ fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -
     }
 }
 
-/// Access checks of one request, of all hooks together.
+/// Maximum number of access checks of one request, for all hooks together.
 const MAX_ACCESS_CHECKS: usize = 64;
 
-/// Access checks of one review, as the cluster's authorizer decides them.
+/// Access checks of one review, which the cluster's authorizer decides.
 #[derive(Debug)]
 pub(super) struct Access<'a> {
     authorizer: Option<&'a Authorizer>,
@@ -313,7 +323,7 @@ impl<'a> Access<'a> {
         Self { authorizer, decisions: Mutex::default() }
     }
 
-    /// All decisions so far.
+    /// Returns all decisions so far.
     pub(super) fn decisions(&self) -> AccessDecisions {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -321,7 +331,7 @@ impl<'a> Access<'a> {
     /// Has these checks decided, all at once.
     ///
     /// # Errors
-    /// The request's time ends before that.
+    /// The request's deadline passes first.
     pub(super) async fn decide(
         &self,
         review: &Review,
@@ -367,7 +377,7 @@ impl<'a> Access<'a> {
     }
 }
 
-/// The user who makes the request.
+/// Reads the user who makes the request.
 pub(super) fn user_of(review: &Review) -> Result<gatepost_cel::User, String> {
     let user = encodings::user_of(review).map_err(|failure| failure.to_string())?;
     Ok(gatepost_cel::User {

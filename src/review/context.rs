@@ -1,4 +1,5 @@
-//! ReviewContext: everything that the decision about one review may look at. No phase changes it.
+//! ReviewContext: the inputs of the decision about one review. Phases change only `access`, which collects decided
+//! access checks.
 
 use std::{
     sync::Arc,
@@ -12,121 +13,123 @@ use tracing::{Span, debug_span};
 use super::{
     bypass::BypassDecision,
     conditions::Access,
-    object::{PatchFailure, PatchedObject, patched, room_for, scanned},
+    object::{PatchFailure, PatchedObject, apply_patch, room_for, scanned},
     rejection::{self, StatusError},
 };
 use crate::{
     live::{
-        Authorizer, BreakGlasses, ConfigurationStatus, Current, Discovery, Generation, Namespaces,
+        Authorizer, BreakGlassDocuments, ConfigurationStatus, Current, Discovery, Generation, Namespaces,
         discovery::DiscoveryView,
     },
     telemetry::{Audit, Metrics},
 };
-use gatepost_api::{Deadline, Dispatch, Hops, Labels, Phase, ResourceInitializers, Review, registration::Segment};
+use gatepost_api::{Deadline, Dispatch, Forwarded, Labels, Phase, ResourceInitializers, Review, registration::Segment};
 use gatepost_base::{
     clock::now,
     memory::MemoryBudget,
-    offload::{self, LARGE},
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_json_patch::Patch;
 
-/// An apiserver that takes longer to list what it serves is not waited for: hooks that may mean the request in another
-/// version then fail their call.
+/// Maximum time to wait for the apiserver to list its resources. After this time, calls of hooks that may want the
+/// request in another version fail.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Reasons that a rejection gives.
+/// Reasons that a rejection reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reasons {
-    /// The first denial or closed failure answers at once and cancels the calls still running.
+    /// The first denial or closed failure. The request is rejected at once, and the calls still running are cancelled.
     #[default]
     First,
-    /// The first one, and those of the hooks that answer within so long after it, so that their warnings are kept.
+    /// The first one, and those of the hooks that answer within this time after it. Their warnings are kept too.
     Within(Duration),
-    /// Every hook is waited for and every reason reported.
+    /// All of them. Every hook is waited for.
     All,
 }
 
-/// Default mode of asking mutating hooks, for hooks that do not set their own.
+/// Default dispatch of mutating hooks, for hooks that do not set their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
-    /// One by one, or together.
+    /// Calls one by one, or together.
     pub dispatch: Dispatch,
-    /// No hook is asked behind others of which one patches with a greater chance than this, in percent.
-    pub most_chance: u8,
+    /// Maximum probability, in percent, that an earlier hook of a batch patches. Above it, no further hook joins the
+    /// batch.
+    pub max_chance: u8,
 }
 
 impl Default for Speculation {
-    /// Together, as long as a call is more likely to count than to be discarded.
+    /// Calls together, while a call is more likely to count than to be discarded.
     fn default() -> Self {
-        Self { dispatch: Dispatch::Speculative, most_chance: 50 }
+        Self { dispatch: Dispatch::Speculative, max_chance: 50 }
     }
 }
 
-/// Everything that decisions need and that outlives one review.
+/// Dependencies of decisions that outlive one review.
 #[derive(Debug)]
 pub struct AdmissionDeps {
     /// Generation in force.
     pub current: Arc<Current>,
-    /// What was read and is not in force, for messages.
+    /// State of the configuration besides the generation, for messages.
     pub status: Arc<ConfigurationStatus>,
-    /// Open break-glass.
-    pub break_glass: Arc<BreakGlasses>,
+    /// Break-glass documents.
+    pub break_glass: Arc<BreakGlassDocuments>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// The audit log.
+    /// Audit log.
     pub audit: Arc<Audit>,
-    /// Reasons that a rejection gives.
+    /// Reasons that a rejection reports.
     pub reasons: Reasons,
-    /// Are the patches of mutating hooks put into audit annotations, as kube-apiserver does at the level Request?
+    /// True if patches of mutating hooks are put into audit annotations, as kube-apiserver does at the level Request.
     pub patch_annotations: bool,
-    /// Default mode of asking mutating hooks.
+    /// Default dispatch of mutating hooks.
     pub speculation: Speculation,
-    /// Memory budget that patched objects are reserved in.
+    /// Memory budget for patched objects.
     pub memory: Arc<MemoryBudget>,
-    /// The cluster's namespaces, where they are followed.
+    /// Namespaces of the cluster; `None` if no cluster is watched.
     pub namespaces: Option<Arc<Namespaces>>,
-    /// Resources and versions that the cluster serves.
+    /// Resources and versions that the cluster serves; `None` if no cluster is watched.
     pub discovery: Option<Arc<Discovery>>,
-    /// The authorizer of the cluster, for conditions that ask it.
+    /// Authorizer of the cluster, for access checks; `None` if there is no cluster.
     pub authorizer: Option<Arc<Authorizer>>,
 }
 
-/// Treatment of hooks that want a review's object in a version other than the one it is in.
+/// Treatment of hooks that want the object in a version other than the review's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherVersions {
-    /// Their call fails: no other review asks them, and they must not be passed over in silence.
+    /// Their calls fail. No other review calls them, and they must not be skipped silently.
     #[default]
     Fail,
-    /// They are passed over: the caller asks about each version in a review of its own.
-    AskedApart,
+    /// They are skipped. The caller sends a review of its own for each version.
+    ReviewedSeparately,
 }
 
-/// Facts of one call that the front knows besides the review.
+/// Facts about one call of the caller that are not in its review.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Which of the service's calls was made.
+    /// Method of the service that was called.
     pub phase: Phase,
-    /// Latest time for the verdict.
+    /// Deadline of the verdict.
     pub deadline: Deadline,
-    /// The worker (0..n) on whose thread this runs; it picks the worker's client of each hook.
+    /// Index of the worker on whose thread the decision runs. It selects the worker's client of each hook.
     pub worker: usize,
-    /// Hooks that want the object in another version.
+    /// Treatment of hooks that want the object in another version.
     pub other_versions: OtherVersions,
-    /// The mutating hooks that are asked, where not all are.
+    /// Segment of the mutating hooks to call; `None` for all of them.
     pub segment: Option<Segment>,
-    /// The Gateposts that the review has passed through before.
-    pub hops: Hops,
-    /// The caller stores new objects before they are initialized, and hides them until they are.
+    /// Headers that go on to the hooks. Their `hops` count the Gateposts before this one.
+    pub forwarded: Forwarded,
+    /// True if the caller stores new objects before they are initialized, and hides them until they are.
     pub stores_unfinished: bool,
-    /// Labels of the request's namespace, where the caller sent them.
+    /// Labels of the request's namespace, if the caller sent them.
     pub namespace_labels: Option<Labels>,
-    /// The same labels as they came (base64), passed on to the hooks so that sidecars chain.
+    /// Those labels in base64 as they arrived. They are passed on to the hooks, so that sidecars can be chained.
     pub namespace_labels_text: Option<Bytes>,
-    /// Identifier of the client's request in the caller's audit log, short and of plain characters: for our own.
+    /// Identifier of the client's request in the caller's audit log, short and of plain characters, for Gatepost's own
+    /// log.
     pub audit_id: Option<Box<str>>,
 }
 
-/// One review that is being decided.
+/// Inputs of the decision about one review.
 #[derive(Debug)]
 pub(super) struct ReviewContext<'a> {
     pub(super) deps: &'a AdmissionDeps,
@@ -134,16 +137,16 @@ pub(super) struct ReviewContext<'a> {
     pub(super) review: &'a Review,
     pub(super) caller: &'a Caller,
     pub(super) began: Instant,
-    /// Age of the configuration when the decision began.
+    /// Age of the configuration when the decision began; `None` before the first good read.
     pub(super) age: Option<Duration>,
     pub(super) generation: &'a Generation,
     pub(super) bypass: BypassDecision<'a>,
-    /// Decided access checks: those of one phase hold in the next.
+    /// Access checks decided so far, in all phases.
     pub(super) access: Access<'a>,
 }
 
 impl<'a> ReviewContext<'a> {
-    /// Span of the review. While the debug level is off, it costs one load of its callsite's state.
+    /// Returns the span of the review. While the debug level is off, a span costs one load of its callsite's state.
     pub(super) fn span(&self) -> Span {
         let Self { review, generation, .. } = self;
         debug_span!(
@@ -156,42 +159,42 @@ impl<'a> ReviewContext<'a> {
         )
     }
 
-    /// Are mutating hooks and initializers asked for?
+    /// Returns true if mutating hooks and initializers are to be called.
     pub(super) fn mutates(&self) -> bool {
         matches!(self.caller.phase, Phase::Mutate | Phase::Review)
     }
 
-    /// Are validating hooks asked for?
+    /// Returns true if validating hooks are to be called.
     pub(super) fn validates(&self) -> bool {
         matches!(self.caller.phase, Phase::Validate | Phase::Review)
     }
 
-    /// Is the request's time over?
+    /// Returns true if the request's deadline has passed.
     pub(super) fn is_out_of_time(&self) -> bool {
         self.caller.deadline.left(now()).is_zero()
     }
 
-    /// The review about the object as something has left it, or as it arrived.
-    pub(super) fn about<'r>(&self, object: Option<&'r Arc<PatchedObject>>) -> &'r Review
+    /// Returns the review with this patched object, or the review as it arrived if there is none.
+    pub(super) fn current_review<'r>(&self, object: Option<&'r Arc<PatchedObject>>) -> &'r Review
     where
         'a: 'r,
     {
         object.map_or(self.review, |object| &object.review)
     }
 
-    /// Initializers that are configured for the review's resource.
+    /// Returns the initializers that are configured for the review's resource.
     pub(super) fn initializers(&self) -> Option<&'a ResourceInitializers> {
         let resource = &self.review.resource;
         self.generation.snapshot.initializers_of(&resource.group, &resource.resource)
     }
 
-    /// What the cluster serves, where it is followed.
+    /// Returns the resources that the cluster serves; `None` if no cluster is watched.
     pub(super) fn served(&self) -> Option<DiscoveryView> {
         self.deps.discovery.as_ref().map(|discovery| discovery.look(now()))
     }
 
-    /// Result of reading that many bytes of the review, beside the worker where they are many and within the request's
-    /// time.
+    /// Runs `reading` on `bytes` bytes of the review: off the worker's thread if there are many, and until the
+    /// request's deadline.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -201,8 +204,8 @@ impl<'a> ReviewContext<'a> {
         read.map_err(|why| Box::new(rejection::internal(&why)))
     }
 
-    /// Applies a patch, whose text has that many bytes, to the object of `review`, which is what `before` has made of it:
-    /// beside the worker where there is much to go through, and within the request's time.
+    /// Applies a patch of `text` bytes to the object of `review`; `before` is that object if something has changed it.
+    /// Runs off the worker's thread if there are many bytes to process, and until the request's deadline.
     pub(super) async fn apply(
         &self,
         patch: Patch,
@@ -210,27 +213,27 @@ impl<'a> ReviewContext<'a> {
         review: &Review,
         before: Option<&Arc<PatchedObject>>,
     ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
-        // All that the review holds, what patches have opened before, and the patch.
+        // Bytes of the review, of the parts that earlier patches have expanded, and of the patch.
         let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
         let size = review.bytes.len() + before_bytes + scanned(&patch, text);
         let Some(room) = room_for(&patch, text, review, before, &self.deps.memory) else {
             return Ok(Err(PatchFailure::NoRoom));
         };
-        if size < LARGE {
-            return Ok(patched(review, before, &patch, room, None));
+        if size < OFFLOAD_THRESHOLD {
+            return Ok(apply_patch(review, before, &patch, room, None));
         }
         let (review, before) = (review.clone(), before.cloned());
-        let applying = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
+        let applying = move |cancelled: &_| apply_patch(&review, before.as_ref(), &patch, room, Some(cancelled));
         self.in_time(offload::run_unless_dropped(size, applying)).await
     }
 
-    /// Result of this work, within the request's time.
+    /// Waits for `work` until the request's deadline.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, StatusError> {
         let ended = timeout_at(self.caller.deadline.instant().into(), work).await;
         ended.map_err(|_| Box::new(rejection::out_of_time()))
     }
 
-    /// Reads again what the cluster serves, within the request's time.
+    /// Refreshes the list of resources that the cluster serves, until the request's deadline.
     pub(super) async fn refresh_discovery(&self) {
         let Some(discovery) = &self.deps.discovery else { return };
         let until = self.caller.deadline.instant().min(now() + DISCOVERY_TIMEOUT);

@@ -1,4 +1,4 @@
-//! Draft: a verdict in the making. Each phase adds to it what it has found.
+//! Draft: the verdict while the phases add their results to it.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -14,67 +14,68 @@ use crate::{
 };
 use gatepost_initializers::Initializers;
 
-/// Most hooks whose turn did not come in time that are named one by one.
+/// Maximum number of hooks out of time that are named one by one.
 const MAX_NAMED_OUT_OF_TIME: usize = 64;
 
-/// Does the next phase follow? `Break` ends the review with what the draft holds.
+/// Result of a phase. `Continue` if the next phase follows; `Break` if the review ends with the contents of the draft:
+/// the request is rejected, or it is allowed and nothing is left to do.
 pub(super) type Flow = ControlFlow<()>;
 
-/// One initializer's turn at the object.
+/// Turn of one initializer.
 #[derive(Clone, Debug)]
 pub(super) struct InitializerTurn {
-    /// Its name.
+    /// Name of the initializer.
     pub(super) name: Arc<str>,
     /// Outcome of the turn.
     pub(super) outcome: InitializerOutcome,
     /// Duration of the turn.
     pub(super) took: Duration,
-    /// Warning to the client where it failed and the object goes on without it.
+    /// Warning to the client if the initializer failed and the object goes on without it.
     pub(super) warning: Option<String>,
 }
 
-/// `metadata.initializers` of an object, read.
+/// `metadata.initializers` of an object.
 #[derive(Debug)]
 pub(super) struct StoredList {
     pub(super) list: Result<Option<Initializers>, String>,
-    /// The creator beside the list, as it is written.
+    /// The creator beside the list, as JSON.
     pub(super) creator: Option<String>,
 }
 
 impl StoredList {
-    /// Is the object that has it unfinished? An empty list says nothing.
+    /// Returns true if the object is unfinished: its list has names or a result, or cannot be read.
     pub(super) fn is_unfinished(&self) -> bool {
         let says = |list: &Initializers| !list.pending.is_empty() || list.result.is_some();
         self.list.as_ref().map_or(true, |list| list.as_ref().is_some_and(says))
     }
 }
 
-/// A verdict in the making.
+/// The verdict while it is made.
 #[derive(Debug, Default)]
 pub(super) struct Draft<'a> {
-    /// Calls of hooks that count, in the order of the verdict and of the audit line.
+    /// Calls that take effect, in the order of the verdict and of the audit line.
     pub(super) calls: Vec<CallRecord<'a>>,
-    /// Mutating hooks whose turn did not come in time. The first of them are named in `calls`.
+    /// Number of mutating hooks that were not called before the request's deadline. The first of them are in `calls`.
     pub(super) out_of_time: usize,
     /// Turns of initializers, in order.
     pub(super) initializers: Vec<InitializerTurn>,
-    /// The object as it is now, where something has changed it. Its room in the memory budget is kept with it.
+    /// The current object if something has changed it, with its memory reservation.
     pub(super) object: Option<Arc<PatchedObject>>,
-    /// No hook is asked about this request.
+    /// True if no hook is called for this request.
     pub(super) skips_hooks: bool,
-    /// The list of the stored object that an update finds, as far as it could be read.
+    /// The list of the stored object that an update changes; an error if it could not be read.
     pub(super) stored_list: Option<Result<StoredList, StatusError>>,
-    /// Rejection, where no hook's answer gives one.
+    /// Rejection that is not from a hook's answer.
     pub(super) refusal: Option<StatusError>,
-    /// Something rejects the request.
+    /// True if something rejects the request.
     pub(super) is_rejected: bool,
-    /// The rejection is an initializer's own no, or the requester may not write the list so.
+    /// True if an initializer rejects the object, or the requester may not change the list in this way.
     pub(super) is_initializer_denial: bool,
-    /// A hook that a rule would have matched is left out, as break-glass is open for it.
+    /// True if a hook whose rules match is skipped, as break-glass is open for it.
     pub(super) break_glass_applied: bool,
     /// Warning that the object is stored and waits for initializers.
     pub(super) pending_warning: Option<String>,
-    /// How the request ended, where neither its calls nor its refusal say so.
+    /// Outcome of the request, if it does not follow from the calls and the refusal.
     pub(super) outcome: Option<RequestOutcome>,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Names a hook that is not asked, as it has not passed its probe yet; once.
+    /// Adds a hook that is not called because it has not passed its probe yet, unless it was added before.
     pub(super) fn add_unproven(&mut self, ctx: &'a ReviewContext<'a>, live: &'a LiveHook) {
         let is_same =
             |call: &CallRecord<'_>| matches!(call.ending, Ending::Unproven) && *call.decider.id() == *live.hook.id;
@@ -104,7 +105,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds a hook whose turn did not come in time; of many, only the first are named.
+    /// Adds a hook that was not called before the request's deadline. Of many, only the first are named.
     pub(super) fn add_out_of_time(&mut self, call: CallRecord<'a>) {
         if self.out_of_time < MAX_NAMED_OUT_OF_TIME {
             self.calls.push(call);
@@ -112,18 +113,18 @@ impl<'a> Draft<'a> {
         self.out_of_time += 1;
     }
 
-    /// Number of hooks whose turn did not come in time, behind those that are named.
+    /// Returns the number of hooks out of time that are not named.
     pub(super) fn left_out_calls(&self) -> usize {
         self.out_of_time.saturating_sub(MAX_NAMED_OUT_OF_TIME)
     }
 
-    /// Rejects the request with this, and ends the review.
+    /// Rejects the request with `refusal`, and ends the review.
     pub(super) fn refuse(&mut self, refusal: StatusError) -> Flow {
         (self.refusal, self.is_rejected) = (Some(refusal), true);
         Flow::Break(())
     }
 
-    /// The next phase follows, unless something rejects the request.
+    /// Returns `Break` if something rejects the request.
     pub(super) fn flow(&self) -> Flow {
         if self.is_rejected { Flow::Break(()) } else { Flow::Continue(()) }
     }

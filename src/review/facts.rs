@@ -1,7 +1,8 @@
-//! Facts: what the selection of hooks looks at: labels of the namespace and of the objects, and decided conditions.
+//! Facts: the inputs of the selection of hooks: labels of the namespace and of the objects, and results of conditions.
 //!
-//! What is not at hand is found out first, by [`resolve`](super::select::resolve): the apiserver is asked about a
-//! namespace, and large objects are read. Whether a selector matches is then said at once.
+//! Some labels must be fetched first: those of a namespace from the apiserver, and those of large objects off the
+//! worker's thread. [`resolve`](super::select::resolve), [`Facts::fetch_and_select`] and [`Facts::namespace_labels`]
+//! fetch them. [`Facts::selects`] then evaluates selectors without waiting.
 
 use std::{cell::OnceCell, ops::Range, sync::Arc, time::Duration};
 
@@ -14,20 +15,20 @@ use super::{
 };
 use crate::live::{Namespaces, namespaces::NamespaceView};
 use gatepost_api::{Labels, Operation, Review, RuleTarget, Selector};
-use gatepost_base::{clock::now, offload::LARGE};
+use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
 use gatepost_config::NAME_LABEL;
 use gatepost_wire::metadata;
 
-/// An apiserver that takes longer to answer about a namespace is not waited for, nor for more than half of the time that
-/// is left: failure policies decide, and other hooks need their time.
+/// Maximum time to wait for the apiserver's answer about a namespace. The wait is also limited to half of the time
+/// left, so that other hooks keep the rest. After it, failure policies apply.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reason why selectors cannot be evaluated.
 #[derive(Clone, Debug)]
 pub(super) enum SelectorError {
-    /// The fault of the request, which is rejected with this.
+    /// The request is at fault, and is rejected with this.
     Refused(StatusError),
-    /// The apiserver could not be asked about the namespace, for this reason.
+    /// The apiserver did not return the labels of the namespace, for this reason.
     Unavailable(String),
 }
 
@@ -40,20 +41,20 @@ impl From<SelectorError> for StatusError {
     }
 }
 
-/// Labels that are not at hand.
+/// Labels that must be fetched before selectors can be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Nothing is known of the request's namespace, or what is known is too old: the apiserver must be asked.
+    /// Labels of the request's namespace, which are unknown or too old.
     Namespace,
-    /// An object is too large to be read on a worker.
+    /// Labels of an object that is too large to be read on a worker's thread.
     Objects,
 }
 
-/// Reason why it is not known whether a selector matches.
+/// Reason why it is unknown whether a selector matches.
 enum LookupError {
-    /// It can be decided once this has been looked up.
+    /// These labels must be fetched first.
     Missing(Missing),
-    /// It cannot be decided.
+    /// The selector cannot be evaluated.
     Final(SelectorError),
 }
 
@@ -63,21 +64,21 @@ impl From<StatusError> for LookupError {
     }
 }
 
-/// Labels of a namespace as the apiserver gives them, or why it does not: [`SelectorError::Refused`] where there is no
-/// such namespace, else [`SelectorError::Unavailable`].
+/// Labels of a namespace from the apiserver. The error is [`SelectorError::Refused`] if the namespace does not exist,
+/// else [`SelectorError::Unavailable`].
 pub(super) type NamespaceAnswer = Result<Arc<Labels>, SelectorError>;
 
-/// Facts about one review.
+/// Facts about one state of a review's object.
 pub(super) struct Facts<'a: 'r, 'r> {
     pub(super) ctx: &'a ReviewContext<'a>,
-    /// The review about the object as it is now.
+    /// The review with the current object.
     pub(super) review: &'r Review,
-    /// The apiserver's answer about the request's namespace, where it was asked.
+    /// The apiserver's answer about the request's namespace, if it was requested.
     namespace_answer: Option<NamespaceAnswer>,
-    /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
+    /// View of the watched namespaces. It is taken once, so that all hooks see the same labels.
     followed: OnceCell<NamespaceView>,
     own_object: OnceCell<Result<Option<Labels>, StatusError>>,
-    /// The labels of a Namespace, with its name.
+    /// Labels of the request's own Namespace object, and its name label.
     own_namespace: OnceCell<Labels>,
     old_object: OnceCell<Result<Option<Labels>, StatusError>>,
     /// Decisions of hooks' `matchConditions`.
@@ -85,7 +86,8 @@ pub(super) struct Facts<'a: 'r, 'r> {
 }
 
 impl<'a: 'r, 'r> Facts<'a, 'r> {
-    /// Facts at hand about `review`. `namespace_answer`: what the apiserver has said of its namespace already.
+    /// Creates the facts about `review`. `namespace_answer` is the apiserver's answer to an earlier request for the
+    /// namespace.
     pub(super) fn new(
         ctx: &'a ReviewContext<'a>,
         review: &'r Review,
@@ -103,40 +105,40 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         }
     }
 
-    /// The apiserver's answer about the namespace, which counts for the whole request.
+    /// Returns the apiserver's answer about the namespace, which applies to the whole request.
     pub(super) fn into_namespace_answer(self) -> Option<NamespaceAnswer> {
         self.namespace_answer
     }
 
-    /// Labels that these selectors need and that are not at hand.
+    /// Returns labels that these selectors need and that must be fetched.
     pub(super) fn missing(&self, of_namespace: &Selector, of_object: &Selector) -> Option<Missing> {
         let is_unread = |place: &Option<Range<usize>>, cell: &OnceCell<_>| is_large(place) && cell.get().is_none();
         let lacks_objects =
             is_unread(&self.review.object, &self.own_object) || is_unread(&self.review.old_object, &self.old_object);
         let lacks_namespace = || matches!(self.namespace_labels_at_hand(), Err(LookupError::Missing(_)));
-        // Most labels are at hand; then nothing is compared.
+        // Usually nothing must be fetched, and then no selector is evaluated.
         if !lacks_objects && (of_namespace.is_empty() || !lacks_namespace()) {
             return None;
         }
-        match self.look(of_namespace, of_object) {
+        match self.match_selectors(of_namespace, of_object) {
             Err(LookupError::Missing(missing)) => Some(missing),
             _ => None,
         }
     }
 
-    /// Finds out what is missing.
+    /// Fetches missing labels.
     pub(super) async fn fetch(&mut self, missing: Missing) {
         match missing {
-            Missing::Namespace => self.ask_about_namespace().await,
+            Missing::Namespace => self.fetch_namespace_labels().await,
             Missing::Objects => self.read_objects().await,
         }
     }
 
-    /// Asks the apiserver about a namespace that is not known, within the request's time; upstream does the same.
-    /// The answer, an error included, then counts for this request.
-    async fn ask_about_namespace(&mut self) {
+    /// Requests the labels of an unknown namespace from the apiserver, as upstream does. Waits for at most
+    /// [`LOOKUP_TIMEOUT`]. The answer, also an error, then applies to this request.
+    async fn fetch_namespace_labels(&mut self) {
         let Some(namespaces) = self.ctx.deps.namespaces.as_deref() else { return };
-        // Not held while we wait.
+        // The view is not kept during the wait.
         self.followed.take();
         let namespace = self.namespace().clone();
         let within = LOOKUP_TIMEOUT.min(self.ctx.caller.deadline.left(now()) / 2);
@@ -149,7 +151,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         });
     }
 
-    /// Reason why the apiserver, where it was asked, has not answered about the request's namespace.
+    /// Returns the reason why the apiserver did not return the labels of the request's namespace, if they were
+    /// requested.
     pub(super) fn unavailable(&self) -> Option<&str> {
         match &self.namespace_answer {
             Some(Err(SelectorError::Unavailable(why))) => Some(why),
@@ -157,19 +160,19 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         }
     }
 
-    /// Reads the labels of large objects beside the worker, within the request's time.
+    /// Reads the labels of large objects off the worker's thread, until the request's deadline.
     async fn read_objects(&mut self) {
         let Self { review, ctx, own_object, old_object, .. } = self;
         let cells = [(own_object, &review.object), (old_object, &review.old_object)];
         for (cell, place) in cells {
-            let Some(place) = place.clone().filter(|place| place.len() >= LARGE) else { continue };
+            let Some(place) = place.clone().filter(|place| place.len() >= OFFLOAD_THRESHOLD) else { continue };
             let bytes = review.bytes.clone();
             *cell = OnceCell::from(ctx.read(place.len(), move || metadata::labels(&bytes, place)).await);
         }
     }
 
-    /// Do both selectors match, once what they need is found out?
-    pub(super) async fn find_selected(
+    /// Fetches missing labels, and returns true if both selectors match.
+    pub(super) async fn fetch_and_select(
         &mut self,
         of_namespace: &Selector,
         of_object: &Selector,
@@ -180,19 +183,19 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         Ok(self.selects(of_namespace, of_object)?)
     }
 
-    /// Do both selectors match? A clean "no" of either wins over an error of the other, and an error of the namespace
-    /// selector over one of the object selector, as upstream.
+    /// Returns true if both selectors match. As upstream, a selector that does not match outweighs an error of the
+    /// other one, and an error of the namespace selector outweighs an error of the object selector.
     pub(super) fn selects(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, SelectorError> {
-        self.look(of_namespace, of_object).map_err(|error| match error {
+        self.match_selectors(of_namespace, of_object).map_err(|error| match error {
             LookupError::Final(error) => error,
-            // `resolve` comes first.
+            // Callers fetch missing labels first.
             LookupError::Missing(_) => {
                 SelectorError::Refused(Box::new(rejection::namespace_not_found(self.namespace())))
             }
         })
     }
 
-    fn look(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, LookupError> {
+    fn match_selectors(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, LookupError> {
         let namespace = self.namespace_matches(of_namespace);
         if matches!(namespace, Ok(false)) {
             return Ok(false);
@@ -201,7 +204,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         if matches!(object, Ok(false)) {
             return Ok(false);
         }
-        // Either unknown may turn out to be that "no".
+        // With the missing labels, a selector may turn out not to match, which outweighs the error of the other
+        // selector.
         let lacks_objects = |error: &LookupError| matches!(error, LookupError::Missing(Missing::Objects));
         if namespace.as_ref().is_err_and(lacks_objects) || object.as_ref().is_err_and(lacks_objects) {
             return Err(LookupError::Missing(Missing::Objects));
@@ -209,14 +213,15 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         Ok(namespace? && object?)
     }
 
-    /// The request's namespace. A Namespace's own request has its name as the namespace; where the caller left it out,
-    /// the name is the same.
+    /// Returns the request's namespace. For a Namespace object that is its own name, even if the caller left the
+    /// namespace empty.
     fn namespace(&self) -> &'r ByteString {
         let review = self.review;
         if review.namespace.is_empty() { &review.name } else { &review.namespace }
     }
 
-    /// Source: §4.3, upstream `W/predicates/namespace/matcher.go`.
+    /// Returns true if the namespace selector matches. Source: `docs/reference/webhook-semantics.md` §4.3, upstream
+    /// `W/predicates/namespace/matcher.go`.
     fn namespace_matches(&self, selector: &Selector) -> Result<bool, LookupError> {
         let review = self.review;
         let made = RuleTarget::as_made(review);
@@ -230,7 +235,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
                 return Err(Box::new(rejection::no_object("object", "namespaceSelector")).into());
             }
             let own = self.own_labels()?;
-            // The apiserver sets it by default, also where a hook before has taken it away.
+            // The apiserver sets the name label by default, even if an earlier hook has removed it.
             let named = [(NAME_LABEL, &*review.name)].into_iter().filter(|(_, name)| !name.is_empty());
             let of_namespace = || own.into_iter().flat_map(Labels::iter).chain(named).collect();
             return Ok(selector.matches(self.own_namespace.get_or_init(of_namespace)));
@@ -242,8 +247,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         by_documents.ok_or_else(|| Box::new(rejection::namespace_not_found(self.namespace())).into())
     }
 
-    /// Labels of the request's namespace. The caller knows best, then the cluster; `None` where no cluster is followed:
-    /// then the configuration's documents.
+    /// Returns the labels of the request's namespace: those that the caller sent, or else the cluster's. `None` if no
+    /// cluster is watched: the configuration's documents then decide.
     fn namespace_labels_at_hand(&self) -> Result<Option<&Labels>, LookupError> {
         if let Some(sent) = &self.ctx.caller.namespace_labels {
             return Ok(Some(sent));
@@ -256,21 +261,22 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         }
     }
 
-    /// Labels of the namespace as it is followed. Before the first list, and once the last news is too old, every one is
-    /// unknown.
+    /// Returns the labels of the namespace in the watched cluster. Every namespace is unknown before the first list,
+    /// and once the last event of the watch is too old.
     fn followed_labels(&self, namespaces: &Namespaces) -> Option<&Labels> {
         let namespace = self.namespace();
         let is_fresh = namespaces.is_fresh(self.ctx.began);
         is_fresh.then(|| self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace)).flatten()
     }
 
-    /// Labels of the request's namespace, which are found out first; none where it is in none.
+    /// Fetches the labels of the request's namespace if necessary, and returns them; none if the request has no
+    /// namespace.
     pub(super) async fn namespace_labels(&mut self) -> Result<Labels, StatusError> {
         if self.review.namespace.is_empty() {
             return Ok(Labels::default());
         }
         if matches!(self.namespace_labels_at_hand(), Err(LookupError::Missing(_))) {
-            self.ask_about_namespace().await;
+            self.fetch_namespace_labels().await;
         }
         let not_found = || Box::new(rejection::namespace_not_found(&self.review.namespace));
         match self.namespace_labels_at_hand() {
@@ -284,7 +290,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         }
     }
 
-    /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
+    /// Returns true if the object selector matches the new object or the old one. Source:
+    /// `docs/reference/webhook-semantics.md` §4.4, upstream `W/predicates/object/matcher.go`.
     fn object_matches(&self, selector: &Selector) -> Result<bool, LookupError> {
         if selector.is_empty() {
             return Ok(true);
@@ -297,8 +304,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         self.missing_object().map_or(Ok(false), |field| Err(missing(field)))
     }
 
-    /// Object that every apiserver sends of such an operation, and this caller did not: its labels might have matched.
-    /// Of a CONNECT some send nothing.
+    /// Returns the field of an object that every apiserver sends for this operation and this caller did not: its labels
+    /// might have matched. For CONNECT, some apiservers send no object.
     fn missing_object(&self) -> Option<&'static str> {
         let (new, old) = (self.review.object.is_some(), self.review.old_object.is_some());
         match self.review.operation {
@@ -324,7 +331,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         place: &Option<Range<usize>>,
     ) -> Result<Option<&'s Labels>, LookupError> {
         let Some(place) = place else { return Ok(None) };
-        if place.len() >= LARGE && cell.get().is_none() {
+        if place.len() >= OFFLOAD_THRESHOLD && cell.get().is_none() {
             return Err(LookupError::Missing(Missing::Objects));
         }
         let read = cell.get_or_init(|| {

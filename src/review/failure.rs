@@ -1,7 +1,8 @@
-//! Failure policies: what becomes of a request where a hook or an initializer cannot do its part.
+//! Failure policies: the outcome for a request if a hook or an initializer cannot do its part.
 //!
-//! Every such decision of a review is made here. Where the request's own time is over no policy is asked: the phase refuses
-//! the request with 504 itself.
+//! Some rejections ignore the policy and are decided elsewhere. `round` rejects a dry run that would reach a hook with
+//! side effects. `mutate` rejects an inapplicable patch. `mutate` and `validate` reject with 504 once the request's
+//! deadline has passed; `mutate` does so even if the last hook failed open.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,17 +14,18 @@ use super::{
 use crate::telemetry::{HookOutcome, InitializerOutcome};
 use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers, StatusInfo};
 
-/// Is a hook passed over where it cannot do its part? `fail_open_override`: a bypass says so, whatever its policy.
+/// Returns true if a hook that fails is skipped. `fail_open_override`: a bypass makes it fail open, whatever its
+/// policy.
 pub(super) fn fails_open(policy: FailurePolicy, fail_open_override: bool) -> bool {
     fail_open_override || policy.fails_open()
 }
 
-/// Is a hook called once more after a failure?
+/// Returns true if a failed call is retried.
 pub(super) fn retries(policy: FailurePolicy) -> bool {
     policy == FailurePolicy::Retry
 }
 
-/// What a hook counts as whose turn did not come in time.
+/// Returns the recorded outcome of a hook that was not called before the request's deadline.
 pub(super) fn out_of_time(policy: FailurePolicy, fail_open_override: bool) -> HookOutcome {
     match fails_open(policy, fail_open_override) {
         true => HookOutcome::FailedOpen(FailureKind::Timeout),
@@ -33,16 +35,16 @@ pub(super) fn out_of_time(policy: FailurePolicy, fail_open_override: bool) -> Ho
 
 /// Consequence of selectors that cannot be evaluated.
 pub(super) enum UnknownSelection {
-    /// The hook is passed over.
+    /// The hook is skipped.
     Skip,
-    /// The hook cannot be called, and its failure policy decides about that as about any failed call.
+    /// The call fails, and the hook's failure policy applies.
     Fail(Box<CallFailure>),
     /// The request is rejected, whatever the failure policy.
     Reject(StatusError),
 }
 
-/// Consequence of a hook's selectors that cannot be evaluated. Labels that the apiserver does not tell are a failure of
-/// the hook; a namespace that does not exist, or an object that is not JSON, is the fault of the request.
+/// Returns the consequence of a hook's selectors that cannot be evaluated. If the apiserver does not return the labels,
+/// the hook's call fails. If the namespace does not exist or the object is not JSON, the request is at fault.
 pub(super) fn unknown_selection(error: SelectorError, fail_open_override: bool) -> UnknownSelection {
     match error {
         _ if fail_open_override => UnknownSelection::Skip,
@@ -51,45 +53,45 @@ pub(super) fn unknown_selection(error: SelectorError, fail_open_override: bool) 
     }
 }
 
-/// Reason why an initializer's turn has not ended as it should.
+/// Reason why an initializer's turn failed.
 pub(super) enum InitializerFailure {
-    /// Its time, or the request's, is over.
+    /// It did not act within this time.
     Late(Duration),
-    /// No process has claimed its name for long.
+    /// No process that has claimed its name is attached.
     Vacant,
     /// No process has claimed its name since it was configured.
     Unproven,
-    /// It cannot act on this object.
+    /// It cannot act on this object, for this reason.
     Unable(String),
-    /// A dry run must not reach it.
+    /// It has side effects, and the request is a dry run.
     DryRun,
-    /// Too many objects are held already.
+    /// Too many objects wait for initializers already.
     Full,
-    /// There is no memory for the object, or for what is made of it.
+    /// There is no memory for the object or its result.
     NoRoom,
-    /// It refuses the object.
+    /// It rejects the object with this status.
     Rejected(Box<StatusInfo>),
 }
 
-/// Does a bypass, or break-glass, let objects go on without the initializer of this name?
+/// Returns true if a bypass or break-glass lets objects go on without the initializer of this name.
 fn is_overridden(ctx: &ReviewContext<'_>, name: &str) -> bool {
     ctx.bypass.fails_open(name) || ctx.bypass.break_glass_covers(name)
 }
 
-/// Does the object go on without the initializer where it does not act?
-pub(super) fn is_passed_over(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
+/// Returns true if the object goes on without the initializer when its turn fails.
+pub(super) fn is_skipped_on_failure(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
     fails_open(one.failure_policy, is_overridden(ctx, &one.name)) || is_unproven(ctx, one)
 }
 
-/// Has no process claimed the initializer's name since it was configured?
+/// Returns true if no process has claimed the initializer's name since it was configured.
 pub(super) fn is_unproven(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
     let waits = one.built_in.is_none() && one.attach.is_some();
     waits && ctx.deps.current.hub().is_unproven(&one.name)
 }
 
-/// Outcome of an initializer's turn that failed so. `passes`: it was to be passed over when its turn began
-/// ([`is_passed_over`]).
-pub(super) fn of_turn(
+/// Returns the outcome of an initializer's failed turn. `passes` is the result of [`is_skipped_on_failure`] when the
+/// turn began.
+pub(super) fn turn_outcome(
     ctx: &ReviewContext<'_>,
     name: &str,
     passes: bool,
@@ -97,10 +99,11 @@ pub(super) fn of_turn(
 ) -> InitializerOutcome {
     match failure {
         InitializerFailure::Rejected(_) => InitializerOutcome::Rejected,
-        // Its first instance may have attached since it was asked.
+        // Even if its first instance has attached since.
         InitializerFailure::Unproven => InitializerOutcome::FailedOpen,
         _ if is_overridden(ctx, name) => InitializerOutcome::FailedOpen,
-        // Our own want of room opens nothing: clients that send much would then create objects without the initializer.
+        // Gatepost's own lack of room does not fail open: clients that send much could then create objects without the
+        // initializer.
         InitializerFailure::Full => InitializerOutcome::Shed,
         InitializerFailure::NoRoom => InitializerOutcome::FailedClosed,
         _ if passes => InitializerOutcome::FailedOpen,
@@ -108,37 +111,39 @@ pub(super) fn of_turn(
     }
 }
 
-/// Does the object go on without any of these where the request's time ends before it is known which of them act?
-pub(super) fn all_pass_unselected(ctx: &ReviewContext<'_>, entry: &ResourceInitializers) -> bool {
+/// Returns true if the object goes on without all of these initializers when the request's deadline passes before they
+/// are selected.
+pub(super) fn skips_all_unselected(ctx: &ReviewContext<'_>, entry: &ResourceInitializers) -> bool {
     let passes =
         |one: &Initializer| fails_open(one.failure_policy, ctx.bypass.fails_open(&one.name)) || is_unproven(ctx, one);
     entry.initializers.iter().all(passes)
 }
 
-/// Does the object go on without an initializer whose selectors cannot be evaluated?
-pub(super) fn passes_unknown_selection(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
+/// Returns true if the object goes on without an initializer whose selectors cannot be evaluated.
+pub(super) fn skips_unknown_selection(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
     ctx.bypass.fails_open(&one.name) || is_unproven(ctx, one)
 }
 
-/// Does the object go on without an initializer that selects by labels which the apiserver does not tell?
-pub(super) fn passes_without_labels(one: &Initializer) -> bool {
+/// Returns true if the object goes on without an initializer that needs the namespace's labels when the apiserver does
+/// not return them.
+pub(super) fn skips_without_labels(one: &Initializer) -> bool {
     one.failure_policy.fails_open() && !one.namespace_selector.is_empty()
 }
 
-/// Names of a resource's initializers without which none of its objects is finished.
+/// Returns the names of a resource's initializers that do not fail open: no object is finished without them.
 pub(super) fn must_act(entry: Option<&ResourceInitializers>) -> Vec<Arc<str>> {
     let all = entry.into_iter().flat_map(|entry| &entry.initializers);
     all.filter(|one| !one.failure_policy.fails_open()).map(|one| Arc::clone(&one.name)).collect()
 }
 
 impl InitializerFailure {
-    /// Is it our own want of room, whatever its answer's code? Of an object that exists it says nothing: the update is
-    /// tried again.
+    /// Returns true if Gatepost itself lacks room, whatever the status code. The failure is then no property of a
+    /// stored object: its update is rejected, and can be retried.
     pub(super) fn is_no_room(&self) -> bool {
         matches!(self, Self::Full | Self::NoRoom)
     }
 
-    /// Rejection of the request.
+    /// Returns the rejection of the request.
     pub(super) fn refusal(self, name: &str) -> StatusError {
         Box::new(match self {
             Self::Late(after) => rejection::initializer_late(name, after, None),
@@ -151,7 +156,7 @@ impl InitializerFailure {
         })
     }
 
-    /// Warning to whoever creates the object that it goes on without the initializer.
+    /// Returns the warning to the creator that the object goes on without the initializer.
     pub(super) fn warning(&self, name: &str) -> String {
         let why = match self {
             Self::Late(after) => format!("did not act within {} ms", after.as_millis()),

@@ -1,13 +1,14 @@
-//! Initialization in flight: new objects are initialized before anything is stored, while the call is held.
+//! Initialization in flight: new objects are initialized before they are stored, while the caller waits.
 //!
-//! It stands between the mutating and the validating hooks, so that these see what is stored. The pending list of the new
-//! object is worked off in order ([`Initialization`] says whose turn it is); each initializer sees what those before it
-//! have made of the object. Nothing exists before the last of them is done: an object that one of them refuses, or that
-//! one that must act does not act on in time, is not created, and the caller gets an error.
+//! The phase runs between the mutating and the validating hooks, so that validating hooks see the object that is
+//! stored. The initializers in the new object's pending list act in order ([`Initialization`] tracks whose turn it is),
+//! each on the object as those before it have changed it. Nothing is stored before the last one is done. If an
+//! initializer rejects the object, or one that must act does not act in time, the object is not created and the caller
+//! gets an error.
 //!
-//! For a caller that stores unfinished objects (`stored`), the list goes into the object where it comes to a name whose
-//! owner updates the stored object, and goes on with the update that removes that name. For a resource that a stock
-//! apiserver stores unfinished, objects are marked, and initialized afterwards (`label`).
+//! A caller that stores unfinished objects (`stored`) gets the object with the rest of the list once the next
+//! initializer acts on the stored object; the update that removes its name continues the list. For a resource that a
+//! stock apiserver stores unfinished (`by_label`), objects are marked, and are initialized after they are stored.
 
 mod stored;
 mod turn;
@@ -23,7 +24,7 @@ use super::{
     context::ReviewContext,
     draft::{Draft, Flow, InitializerTurn},
     facts::Facts,
-    failure::{self, InitializerFailure, is_passed_over, is_unproven},
+    failure::{self, InitializerFailure, is_skipped_on_failure, is_unproven},
     rejection::{self, StatusError},
     verdict::MAX_WARNINGS,
 };
@@ -33,21 +34,21 @@ use gatepost_api::{
 };
 use gatepost_base::clock::now;
 use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
-use gatepost_initializers::{Initialization, Initializers, RefusedList, check_known, create, needs_permission};
+use gatepost_initializers::{Initialization, Initializers, ListError, check_known, create, needs_permission};
 use gatepost_wire::{groups, metadata};
 
-/// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
-/// for none. An apiserver drops `metadata.initializers`, which had this purpose.
+/// Annotation with which a permitted client chooses the initializers of a new object: names joined by commas, or "" for
+/// none. It replaces `metadata.initializers`, which an apiserver drops.
 const OWN_LIST: &str = "gatepost.dev/initializers";
 /// Prefix of the audit annotations that name the initializers which acted.
 const INITIALIZED: &str = "initialize.gatepost.dev";
-/// Annotation that a kubelet puts onto the Pods that it runs from files: they run already.
+/// Annotation that a kubelet adds to Pods that it runs from files. Such Pods run already.
 // source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The group of all kubelets.
+/// Group of all kubelets.
 const NODES: &str = "system:nodes";
 
-/// Reads the list of the stored object that an update finds, where its apiserver stores unfinished objects.
+/// Reads the list of the stored object that an update changes, if the caller stores unfinished objects.
 pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     let ReviewContext { review, caller, .. } = ctx;
     if !caller.stores_unfinished || review.operation != Operation::Update || review.old_object.is_none() {
@@ -57,15 +58,15 @@ pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<
         Err(refusal) if !ctx.bypass.skips_all() => return draft.refuse(refusal),
         list => list.transpose(),
     };
-    // A change of an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
+    // A change of an unfinished object is part of its CREATE. The hooks of the CREATE see its result.
     draft.skips_hooks |= matches!(&draft.stored_list, Some(Ok(list)) if list.is_unfinished());
     Flow::Continue(())
 }
 
-/// Initializes a new object, or goes on with one that is updated. Hooks of a CREATE are asked with its review once it is
-/// initialized, and so see the object that becomes visible.
+/// Initializes a new object, or continues the initialization of one that is updated. Validating hooks of a CREATE are
+/// called only once the object is initialized, and so see the object that becomes visible.
 pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
-    if ctx.mutates() && concerns(ctx) {
+    if ctx.mutates() && may_need_initializers(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).run()).await
     } else if !ctx.mutates() && stored::is_guarded(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).guard()).await
@@ -74,29 +75,29 @@ pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft
     }
 }
 
-/// Is there anything to be initialized in such requests? Asked first, of every request.
-fn concerns(ctx: &ReviewContext<'_>) -> bool {
+/// Returns true if such a request may need initializers. Called first, for every request.
+fn may_need_initializers(ctx: &ReviewContext<'_>) -> bool {
     let ReviewContext { review, caller, .. } = ctx;
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
     let updates = review.operation == Operation::Update;
     let is_concerned = if caller.stores_unfinished {
-        // Its objects say for themselves what must still be done.
+        // The lists in its objects decide what is left to do.
         creates || updates
     } else {
         (creates || updates) && ctx.initializers().is_some_and(|entry| creates || entry.by_label)
     };
-    // Behind the last of the mutating hooks, where these are registered apart.
+    // Only in the last segment, if the mutating hooks are registered in segments.
     is_concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
 }
 
 struct InitializingPhase<'a, 'd> {
     ctx: &'a ReviewContext<'a>,
     draft: &'d mut Draft<'a>,
-    /// The creator's name, where the request is another's: an update of an object that is stored unfinished.
+    /// Name of the creator, if another user makes the request: an update of an object that is stored unfinished.
     creator: Option<Arc<str>>,
-    /// It has ended for want of room, which says nothing of the object.
+    /// True if it ended because Gatepost has no memory, which is no fault of the object.
     no_room: bool,
-    /// The object is stored, and others must still act.
+    /// True if the object is stored and others must still act.
     is_unfinished: bool,
 }
 
@@ -125,14 +126,14 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             return self.run_labelled(entry).await;
         }
         let object = self.draft.object.clone();
-        let review = ctx.about(object.as_ref());
+        let review = ctx.current_review(object.as_ref());
         let mut facts = Facts::new(ctx, review, None);
         let Some(list) = self.pending(entry, review, None, &mut facts).await? else { return Ok(()) };
-        self.work_off(entry, &mut Initialization::new(list), &mut facts).await
+        self.run_list(entry, &mut Initialization::new(list), &mut facts).await
     }
 
-    /// Runs each initializer in its turn, up to the end of the list or to one that acts on the stored object.
-    async fn work_off(
+    /// Runs each initializer in its turn, until the list ends or an initializer acts on the stored object.
+    async fn run_list(
         &mut self,
         entry: &ResourceInitializers,
         initialization: &mut Initialization,
@@ -149,34 +150,39 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             }
             let object = self.draft.object.clone();
             if parallel.is_empty() {
-                parallel.ask(ctx, entry, initialization, object.as_ref(), facts).await;
+                parallel.start(ctx, entry, initialization, object.as_ref(), facts).await;
             }
             let answer = match parallel.take(&name, object.as_ref()).await {
                 Ok(answer) => answer,
                 Err((name, failure)) => {
                     let took = parallel.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
                     let refusal = failure.refusal(&name);
-                    self.ended(InitializerTurn { name, outcome: InitializerOutcome::Rejected, took, warning: None });
+                    self.record_turn(InitializerTurn {
+                        name,
+                        outcome: InitializerOutcome::Rejected,
+                        took,
+                        warning: None,
+                    });
                     return Err(refusal);
                 }
             };
             let was_parallel = answer.is_some();
             let began = parallel.began.filter(|_| was_parallel).unwrap_or_else(now);
             let creator = self.creator.clone();
-            let passes = configured.is_none_or(|one| is_passed_over(ctx, one));
+            let passes = configured.is_none_or(|one| is_skipped_on_failure(ctx, one));
             let turn = |one| {
                 let until = until(ctx, entry, one, initialization, 1, began);
                 Turn { ctx, one, before: object, began, until, creator }
             };
             let ended = match (configured, answer) {
-                (Some(one), Some(Ok(answer))) => turn(one).acted(answer).await,
+                (Some(one), Some(Ok(answer))) => turn(one).apply_answer(answer).await,
                 (Some(_), Some(Err(failure))) => Err(failure),
                 (Some(one), None) if is_unproven(ctx, one) => Err(InitializerFailure::Unproven),
                 (Some(one), None) => turn(one).act(facts).await,
-                // The list of an object that is stored may name anybody.
+                // The list of a stored object may contain any name.
                 (None, _) => Ok(TurnEffect::default()),
             };
-            // It is its turn, so every step is taken but that of a wrong addition.
+            // It is this initializer's turn, so only an invalid addition is an error.
             let ended = ended.and_then(|TurnEffect { changed, adds }| {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
                 match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
@@ -194,7 +200,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                     InitializerOutcome::Changed
                 }
                 Err(failure) => {
-                    let outcome = failure::of_turn(ctx, &name, passes, &failure);
+                    let outcome = failure::turn_outcome(ctx, &name, passes, &failure);
                     if outcome == InitializerOutcome::FailedOpen {
                         let _ = initialization.time_out(&name, FailurePolicy::Ignore);
                         warning = Some(failure.warning(&name));
@@ -206,9 +212,9 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 }
             };
             if was_parallel {
-                parallel.is_now(self.draft.object.as_ref());
+                parallel.set_object(self.draft.object.as_ref());
             }
-            self.ended(InitializerTurn { name, outcome, took: now().saturating_duration_since(began), warning });
+            self.record_turn(InitializerTurn { name, outcome, took: now().saturating_duration_since(began), warning });
             if let Some(refusal) = refusal {
                 return Err(refusal);
             }
@@ -216,8 +222,8 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         Ok(())
     }
 
-    /// Rejection for an initializer that must act and has failed so. One that came too late because another has used up
-    /// the request's time names that.
+    /// Returns the rejection for an initializer that must act and has failed. If it timed out because another one used
+    /// up the request's time, the rejection names that one.
     fn refusal(&self, failure: InitializerFailure, name: &str, one: Option<&Initializer>) -> StatusError {
         let InitializerFailure::Late(after) = failure else { return failure.refusal(name) };
         let had_less = one.is_some_and(|one| after < one.timeout);
@@ -226,7 +232,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         Box::new(rejection::initializer_late(name, after, slower))
     }
 
-    fn ended(&mut self, turn: InitializerTurn) {
+    fn record_turn(&mut self, turn: InitializerTurn) {
         self.draft.is_initializer_denial |= turn.outcome == InitializerOutcome::Rejected;
         if let Some(metrics) = self.ctx.generation.initializers.get(&turn.name) {
             metrics.record(self.ctx.caller.worker, turn.outcome, turn.took);
@@ -234,22 +240,22 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         self.draft.initializers.push(turn);
     }
 
-    /// An initializer is passed over before its turn, as it is not known whether it acts.
-    fn pass_over(&mut self, name: &Arc<str>, failure: &InitializerFailure) {
+    /// Records that an initializer is skipped before its turn, as it is unknown whether it acts.
+    fn skip(&mut self, name: &Arc<str>, failure: &InitializerFailure) {
         let took = now().saturating_duration_since(self.ctx.began);
         let warning = Some(failure.warning(name));
         let (name, outcome) = (Arc::clone(name), InitializerOutcome::FailedOpen);
-        self.ended(InitializerTurn { name, outcome, took, warning });
+        self.record_turn(InitializerTurn { name, outcome, took, warning });
     }
 
-    /// Rejection of a list that the requester may not write so.
-    fn denied(&mut self, refused: RefusedList) -> StatusError {
+    /// Returns the rejection of a list that the requester may not write, and records it as a denial.
+    fn denied(&mut self, refused: ListError) -> StatusError {
         self.draft.is_initializer_denial = true;
         Box::new(refused.into_status())
     }
 
-    /// The object's pending list. Where the request's time was over before it was known which initializers act, and none of
-    /// them must, the object goes on without them.
+    /// Returns the object's pending list. If the request's deadline passed before it was known which initializers act,
+    /// and none of them must act, the object goes on without them.
     async fn pending(
         &mut self,
         entry: &ResourceInitializers,
@@ -261,16 +267,16 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             Err(refusal) => refusal,
             pending => return pending,
         };
-        if *refusal != rejection::out_of_time() || !failure::all_pass_unselected(self.ctx, entry) {
+        if *refusal != rejection::out_of_time() || !failure::skips_all_unselected(self.ctx, entry) {
             return Err(refusal);
         }
         let late = InitializerFailure::Late(now().saturating_duration_since(self.ctx.began));
-        entry.initializers.iter().for_each(|one| self.pass_over(&one.name, &late));
+        entry.initializers.iter().for_each(|one| self.skip(&one.name, &late));
         Ok(None)
     }
 
-    /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
-    /// selected for.
+    /// Returns the object's pending list: the client's own, from `field` or the annotation, or the configured names
+    /// whose selectors match the object.
     async fn find_pending(
         &mut self,
         entry: &ResourceInitializers,
@@ -280,7 +286,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
     ) -> Result<Option<Initializers>, StatusError> {
         let [written, mirror] = self.annotations(review).await?;
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
-        // Anybody may write that annotation; a kubelet alone means it.
+        // Any client may write this annotation, so it is ignored unless a kubelet sends it.
         let is_pod = &*entry.resource == "pods" && entry.api_group.is_empty();
         if is_pod && mirror.is_some() && in_group(&[NODES.into()]) {
             return Ok(None);
@@ -288,7 +294,8 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
         let skips_all = self.ctx.bypass.skips_all();
         let written = written.filter(|_| field.is_none() && !skips_all);
-        // Clients may act for any name in the field, by updating the stored object, but for none in the annotation.
+        // A client can act for any name in the field by updating the stored object, but not for a name in the
+        // annotation.
         let is_annotated = written.is_some();
         let written = field.or_else(|| written.as_deref().map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
@@ -300,12 +307,12 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             for one in &entry.initializers {
                 let later = entry.by_label || self.ctx.caller.stores_unfinished;
                 let selected = timeout_at(until.into(), self.is_selected(one, later, facts)).await;
-                // Labels that are not to be had are a failure of each initializer that selects by them.
+                // If the labels are unavailable, each initializer that selects by them has failed.
                 if let Some(why) = facts.unavailable()
-                    && failure::passes_without_labels(one)
+                    && failure::skips_without_labels(one)
                     && matches!(selected, Ok(Err(_)))
                 {
-                    self.pass_over(&one.name, &InitializerFailure::Unable(why.to_owned()));
+                    self.skip(&one.name, &InitializerFailure::Unable(why.to_owned()));
                     continue;
                 }
                 if selected.unwrap_or_else(|_| Err(Box::new(rejection::out_of_time())))? {
@@ -325,7 +332,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         Ok(list.and_then(|list| self.without_left_out(list)))
     }
 
-    /// The list without names that a bypass or break-glass leaves out.
+    /// Returns the list without names that a bypass or break-glass skips.
     fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
         let bypass = &self.ctx.bypass;
         let all = bypass.skips_all();
@@ -333,8 +340,8 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         list.normalized()
     }
 
-    /// May the user `initialize` the resource, by the answer of the cluster's apiserver? Without a cluster, no user
-    /// may.
+    /// Returns true if the cluster's authorizer allows the user to `initialize` the resource. Without a cluster, no
+    /// user may.
     async fn may_initialize(&self, review: &Review) -> Result<bool, StatusError> {
         let ReviewContext { deps, access, .. } = self.ctx;
         if deps.authorizer.is_none() {
@@ -355,12 +362,12 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], StatusError> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        // No margin: nothing may have to act.
+        // Without the margin of `end_of`, as the object may need no initializer.
         self.ctx.read(size, move || metadata::annotations(&bytes, place, [OWN_LIST, MIRROR])).await
     }
 
-    /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not. `later`: others may
-    /// act on the stored object.
+    /// Returns true if the initializer acts on this object. Returns false if a bypass or break-glass skips it. `later`:
+    /// others may act on the stored object.
     async fn is_selected(
         &self,
         one: &Initializer,
@@ -372,21 +379,21 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
             return Ok(false);
         }
-        match facts.find_selected(&one.namespace_selector, &one.object_selector).await {
-            Err(_) if failure::passes_unknown_selection(self.ctx, one) => Ok(false),
+        match facts.fetch_and_select(&one.namespace_selector, &one.object_selector).await {
+            Err(_) if failure::skips_unknown_selection(self.ctx, one) => Ok(false),
             selected => selected,
         }
     }
 }
 
-/// May the requester `initialize` what the review creates?
+/// Returns the check of whether the requester may `initialize` the object that the review creates.
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, canInitialize.
 fn check(review: &Review) -> AccessCheck {
     let Gvr { group, resource, .. } = &review.resource;
     permission(group, resource, &review.namespace, &review.name)
 }
 
-/// The requester's permission to `initialize` a resource, or one object of it.
+/// Returns the check of whether the requester may `initialize` a resource, or one object of it.
 pub(super) fn permission(group: &str, resource: &str, namespace: &str, name: &str) -> AccessCheck {
     let target = AccessTarget::Resource(ResourceAccess {
         group: group.into(),
@@ -398,8 +405,8 @@ pub(super) fn permission(group: &str, resource: &str, namespace: &str, name: &st
     AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }
 }
 
-/// Says in the verdict which initializers acted, and warns of those that were passed over. The warning that the object
-/// waits comes before all others: no limit cuts it.
+/// Adds to the verdict which initializers acted, and warnings about those that were skipped. The warning that the
+/// object waits comes first, so that no limit cuts it.
 pub(super) fn report(draft: &Draft<'_>, verdict: &mut Verdict) {
     if let Some(pending) = &draft.pending_warning {
         verdict.warnings.insert(0, pending.clone());

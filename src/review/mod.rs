@@ -1,8 +1,9 @@
-//! The story of one review, from its arrival to its verdict.
+//! Review: the decision about one request, from its arrival to its verdict.
 //!
-//! [`decide`] makes a [`ReviewContext`], which nothing changes any more, and a [`Draft`], to which the phases of
-//! [`run`] add what they find. A phase is an `async fn(&ReviewContext, &mut Draft) -> Flow` in a file of its own: a new
-//! one is that file, its `mod` and its line in [`run`].
+//! [`decide`] makes a [`ReviewContext`] and a [`Draft`], and calls the phases in the order of [`run`]. A phase reads
+//! the context and adds its results to the draft; it returns a [`Flow`]. The context changes only in `access`, where
+//! access checks are added as they are decided. To add a phase, write its function in a file and call it in [`run`].
+//! Two phases that never wait are in this file.
 
 mod attempt;
 mod audit;
@@ -40,15 +41,16 @@ use crate::telemetry::RequestOutcome;
 use gatepost_api::{Review, Verdict, verdict::REVISION};
 use gatepost_base::clock::now;
 
-/// Decides one review, in one generation from beginning to end.
+/// Decides one review by one generation of the configuration.
 ///
-/// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of
-/// them can be mistaken for "could not ask" by the caller's failure policy.
+/// Every outcome is a verdict. Denials, closed failures and Gatepost's own refusals have different statuses, and the
+/// caller's failure policy applies to none of them: the call itself succeeds.
 pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
-    // Asked before the generation is taken, which is then at least as new as what was asked about.
+    // Read before the generation is entered, which is then at least as new as the age says.
     let age = deps.current.freshness().age(began);
-    let generation = &*deps.current.enter();
+    let guard = deps.current.enter();
+    let generation = &*guard;
     let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
     let access = Access::new(deps.authorizer.as_deref());
     let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access };
@@ -60,9 +62,9 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     deciding.instrument(ctx.span()).await
 }
 
-/// The phases of a review, in order.
+/// Runs the phases of a review, in order.
 async fn run<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
-    bypass(ctx, draft)?;
+    end_if_all_skipped(ctx, draft)?;
     check_freshness(ctx, draft)?;
     initialize::find_stored_list(ctx, draft).await?;
     mutate::mutate(ctx, draft).await?;
@@ -70,13 +72,14 @@ async fn run<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     validate::validate(ctx, draft).await
 }
 
-/// Ends a review that skips all hooks, unless its object may be initialized all the same.
-fn bypass(ctx: &ReviewContext<'_>, draft: &Draft<'_>) -> Flow {
+/// Ends a review that skips all hooks, unless the caller stores unfinished objects: the object may still be
+/// initialized.
+fn end_if_all_skipped(ctx: &ReviewContext<'_>, draft: &Draft<'_>) -> Flow {
     if draft.skips_hooks && !ctx.caller.stores_unfinished { Flow::Break(()) } else { Flow::Continue(()) }
 }
 
-/// Rejects the request where the configuration is too old, or is another than the one by which another segment of the
-/// request may be decided. Neither counts where a bypass opens every hook.
+/// Rejects the request if the configuration is too old, or if another segment of the request may be decided by an older
+/// configuration. A request whose hooks are all skipped or all fail open by a bypass is not rejected.
 fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     let ReviewContext { deps, caller, age, bypass, .. } = ctx;
     if draft.skips_hooks || bypass.opens_everything() {
@@ -94,7 +97,7 @@ fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     Flow::Continue(())
 }
 
-/// The verdict that comes of the draft; one metrics record and one audit record. Neither waits.
+/// Makes the verdict from the draft, and records it in the metrics and the audit log. Does not wait.
 fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
     let ReviewContext { deps, caller, began, generation, bypass, .. } = ctx;
     if draft.break_glass_applied {
@@ -113,7 +116,7 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
     let outcome = outcome(ctx, &draft, &verdict);
     bypass.annotate(&deps.metrics, &mut verdict);
     if generation.number > 0 {
-        // A hook by our own name does not get to say it.
+        // Removes annotations of hooks under Gatepost's own key.
         verdict.audit_annotations.retain(|(key, _)| key != REVISION);
         verdict.audit_annotations.push((REVISION.to_owned(), generation.revision.to_string()));
     }
@@ -135,7 +138,7 @@ fn outcome(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &Verdict) -> Req
     }
 }
 
-/// Every annotation that is left out is counted, and one line a second is logged for each hook.
+/// Counts every dropped annotation, and logs at most one line a second for each hook.
 fn report_dropped(calls: &[CallRecord<'_>], dropped: &[Dropped]) {
     for Dropped { call, cause, count } in dropped {
         let Some(decider) = calls.get(*call).map(|call| call.decider) else { continue };

@@ -1,20 +1,20 @@
 //! Mutation: the phase of the hooks that may change the object.
 //!
-//! Each counts in configuration order, about what those before it have made of the object
-//! (`docs/reference/webhook-semantics.md` §12). Most of them change nothing, and then it makes no difference whether
-//! they are asked one by one. So those without side effects are asked together, in a round. Answers are taken in order;
-//! the first that changes the object ends the round, and the hooks behind it are asked about the new object. N hooks of
-//! which P change something take about 1 + P rounds.
+//! Hooks take effect in configuration order, each on the object as the hooks before it have changed it
+//! (`docs/reference/webhook-semantics.md` §12). Most hooks change nothing, and then calling them together gives the
+//! same result as calling them one by one. So hooks without side effects are called together, in a round. Answers are
+//! accepted in order; the first that changes the object ends the round, and the hooks behind it are called with the new
+//! object. N hooks of which P change something take about 1 + P rounds.
 //!
 //! ```text
-//!            ┌──────── the object changed: what follows is about the new one ────────┐
+//!            ┌──────── the object changed: later hooks get the new object ───────────┐
 //!            v                                                                       │
-//!  next hooks ──> which of them are asked? ──> one round ──> answers, in order ──────┤
+//!  next hooks ──> select the hooks to call ──> one round ──> answers, in order ──────┤
 //!            ^                                                                       │
-//!            └──────── all taken, more hooks ────────────────────────────────────────┘
+//!            └──────── all accepted, more hooks ─────────────────────────────────────┘
 //! ```
 //!
-//! Behind the last hook those with `reinvocationPolicy: IfNeeded` that were asked before a change are asked once more
+//! After the last hook, hooks with `reinvocationPolicy: IfNeeded` that were called before a change are called once more
 //! (§12.1).
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -38,12 +38,12 @@ use gatepost_api::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation,
 use gatepost_base::clock::now;
 use gatepost_config::HookSet;
 
-/// Hooks that are asked together, and others between them.
+/// Hooks that are called together, and the hooks between them that are not called.
 struct Batch<'a> {
     selection: Selection<'a>,
-    /// The chance that none of the hooks patches.
+    /// Probability that none of the hooks patches.
     no_patch_probability: f32,
-    /// Calls that are discarded if the first hook patches.
+    /// Number of calls that are discarded if the first hook patches.
     discarded_if_first_patches: usize,
 }
 
@@ -57,7 +57,7 @@ impl Batch<'_> {
     }
 }
 
-/// Asks the mutating hooks that this request is for.
+/// Calls the mutating hooks that match this request.
 pub(super) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     if draft.skips_hooks || !ctx.mutates() {
         return Flow::Continue(());
@@ -74,37 +74,37 @@ pub(super) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>
         matching,
         next: 0,
         round: 0,
-        asked_before: BTreeSet::new(),
-        asked_again: BTreeSet::new(),
-        discovered: false,
+        reinvocation_candidates: BTreeSet::new(),
+        reinvoked: BTreeSet::new(),
+        discovery_refreshed: false,
         is_late: false,
     };
-    // In a box: most requests have no such phase, and need no room for it.
+    // Boxed, as most requests have no such phase and should not reserve memory for it.
     Box::pin(phase.run()).await;
     draft.flow()
 }
 
-/// The phase under way.
+/// State of the phase.
 struct MutatingPhase<'a, 'd> {
     ctx: &'a ReviewContext<'a>,
     draft: &'d mut Draft<'a>,
-    /// Kind of the request, by which it is known how often a hook patches.
+    /// Kind of the request, for the patch rates of the hooks.
     kind: RequestKind,
-    /// Calls ahead of their turn that may still be discarded: in one request no more than it has hooks.
+    /// Number of calls ahead of their turn that may still be discarded: at first, the number of hooks.
     spare_calls: usize,
-    /// The mutating hooks whose rules mean this request.
+    /// Mutating hooks whose rules match this request.
     matching: HookSet,
-    /// The first of these whose turn has not come.
+    /// Index of the first of these whose turn has not come.
     next: usize,
-    /// 0; 1 while hooks are asked once more.
+    /// 0, or 1 while hooks are called once more.
     round: u8,
-    /// Hooks that want to be asked once more if something changes the object after them.
-    asked_before: BTreeSet<u32>,
-    /// Hooks that are asked once more.
-    asked_again: BTreeSet<u32>,
-    /// Discovery was refreshed for this request.
-    discovered: bool,
-    /// The request's time ended while a hook was waited for that fails open.
+    /// Hooks to be called once more if a later hook changes the object.
+    reinvocation_candidates: BTreeSet<u32>,
+    /// Hooks that are called once more.
+    reinvoked: BTreeSet<u32>,
+    /// True if discovery was refreshed for this request.
+    discovery_refreshed: bool,
+    /// True if the request's deadline has passed: before a round, or during the call of a hook that fails open.
     is_late: bool,
 }
 
@@ -114,22 +114,22 @@ impl<'a> MutatingPhase<'a, '_> {
         let (mut namespace_answer, began) = (None, now());
         while !self.draft.is_rejected {
             let object = self.draft.object.clone();
-            let review = ctx.about(object.as_ref());
+            let review = ctx.current_review(object.as_ref());
             let mut facts = Facts::new(ctx, review, namespace_answer.take());
-            let changed = self.about(&mut facts, object.as_ref()).await;
+            let changed = self.run_on_object(&mut facts, object.as_ref()).await;
             namespace_answer = facts.into_namespace_answer();
             match changed {
                 Some(changed) => self.draft.object = Some(changed),
-                None if self.begins_again() => {}
+                None if self.start_reinvocation() => {}
                 None => break,
             }
         }
         ctx.deps.metrics.mutation(ctx.caller.worker, now().saturating_duration_since(began));
     }
 
-    /// Asks the next hooks about this object, round by round, until all have been asked, the request is rejected, or
-    /// one changes the object: then that.
-    async fn about(
+    /// Calls the next hooks with the current object, round by round. Returns the new object once a hook changes it;
+    /// `None` once no hook is left or the request is rejected.
+    async fn run_on_object(
         &mut self,
         facts: &mut Facts<'a, '_>,
         before: Option<&Arc<PatchedObject>>,
@@ -140,8 +140,8 @@ impl<'a> MutatingPhase<'a, '_> {
                 self.out_of_time(batch, facts).await;
                 return None;
             }
-            let records = round::ask(self.ctx, &batch.selection.hooks, facts.review, Until::Changed).await;
-            let changed = self.take(&batch.selection.hooks, records, facts.review, before).await;
+            let records = round::call_hooks(self.ctx, &batch.selection.hooks, facts.review, Until::Changed).await;
+            let changed = self.accept_answers(&batch.selection.hooks, records, facts.review, before).await;
             batch.selection.conclude(self.ctx, self.draft, self.next);
             if self.is_late {
                 self.out_of_time(Batch::new(), facts).await;
@@ -152,20 +152,20 @@ impl<'a> MutatingPhase<'a, '_> {
         }
     }
 
-    /// The hooks that are asked together next; `None` where no hook is left, or one cannot be decided, which rejects
-    /// the request when it is that hook's turn.
+    /// Returns the hooks to call together next; `None` if no hook is left, or if the role of the next one cannot be
+    /// decided, which rejects the request.
     async fn batch(&mut self, facts: &mut Facts<'a, '_>) -> Option<Batch<'a>> {
         let mut batch = Batch::new();
         let mut at = self.next;
         while let Some(matched) = self.matching.get(at).copied() {
-            if self.round > 0 && !self.asked_again.contains(&matched.hook) {
+            if self.round > 0 && !self.reinvoked.contains(&matched.hook) {
                 at += 1;
                 continue;
             }
             if batch.is_empty() {
                 select::resolve(facts, &[matched], &self.matching[at + 1..]).await;
             } else if !select::is_resolved(facts, matched) {
-                // No hook waits for what is to be found out for one behind it.
+                // No hook waits for the labels or conditions of a hook behind it.
                 break;
             }
             let role = {
@@ -173,7 +173,7 @@ impl<'a> MutatingPhase<'a, '_> {
                 select::role(facts, matched, served.as_ref().map(DiscoveryView::served))
             };
             match role {
-                Ok(Role::Asked(hook)) if hook.is_undiscovered && !self.discovered => {
+                Ok(Role::Selected(hook)) if hook.is_undiscovered && !self.discovery_refreshed => {
                     if !batch.is_empty() {
                         break;
                     }
@@ -181,7 +181,7 @@ impl<'a> MutatingPhase<'a, '_> {
                     (at, batch) = (self.next, Batch::new());
                     continue;
                 }
-                Ok(Role::Asked(hook)) => {
+                Ok(Role::Selected(hook)) => {
                     let is_shared = self.is_shared(hook.live);
                     if !(batch.is_empty() || is_shared && self.may_grow(&batch)) {
                         break;
@@ -208,40 +208,41 @@ impl<'a> MutatingPhase<'a, '_> {
         Some(batch)
     }
 
-    /// May the hook share a batch with others? Only where a call has no side effects, and the
-    /// configuration does not want it called alone.
+    /// Returns true if the hook may share a batch with others: the call has no side effects, and the configuration does
+    /// not want the hook called alone.
     fn is_shared(&self, live: &LiveHook) -> bool {
         let ReviewContext { deps, review, .. } = self.ctx;
         live.hook.dispatch.unwrap_or(deps.speculation.dispatch) == Dispatch::Speculative
             && live.target.side_effects().none_for(review.dry_run)
     }
 
-    /// May one more hook be asked behind this batch? Not where it is likely that the call is discarded, by what is known
-    /// of the hooks before ([`PatchRates`](crate::hooks::PatchRates)).
+    /// Returns true if one more hook may be called behind this batch. Returns false if the call would probably be
+    /// discarded, by the patch rates of the hooks before it ([`PatchRates`](crate::hooks::PatchRates)).
     fn may_grow(&self, batch: &Batch<'_>) -> bool {
         let patches = 100.0 * (1.0 - batch.no_patch_probability);
-        patches <= f32::from(self.ctx.deps.speculation.most_chance)
+        patches <= f32::from(self.ctx.deps.speculation.max_chance)
             && batch.discarded_if_first_patches < self.spare_calls
     }
 
     fn join(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
         batch.no_patch_probability *= 1.0 - hook.live.target.patch_rates().map_or(0.0, |rates| rates.chance(self.kind));
         batch.discarded_if_first_patches += usize::from(!batch.is_empty());
-        batch.selection.add(at, Role::Asked(hook));
+        batch.selection.add(at, Role::Selected(hook));
     }
 
-    /// Reads again what the cluster serves, and matches the hooks once more: one is newer than what was known.
+    /// Refreshes discovery, which does not know the resource yet, and matches the hooks once more. `hook` is the hook
+    /// that needs it.
     async fn discover(&mut self, hook: u32) {
-        self.discovered = true;
+        self.discovery_refreshed = true;
         let turn = self.matching.get(self.next).map_or(hook, |matched| matched.hook);
         self.ctx.refresh_discovery().await;
         self.matching = select::matching(self.ctx, HookType::Mutating);
         self.next = self.matching.partition_point(|matched| matched.hook < turn);
     }
 
-    /// Takes the answers in order, up to the first that changes the object or rejects the request. Later hooks were
-    /// asked about an object that is no more, and are asked again.
-    async fn take(
+    /// Accepts the answers in order, up to the first that changes the object or rejects the request. Later calls are
+    /// discarded: they had an outdated object, or the request is decided.
+    async fn accept_answers(
         &mut self,
         hooks: &[SelectedHook<'a>],
         records: Vec<CallRecord<'a>>,
@@ -255,7 +256,7 @@ impl<'a> MutatingPhase<'a, '_> {
         for (hook, mut record) in hooks.iter().zip(records) {
             let SelectedHook { live, unable, fail_open_override, at, .. } = hook;
             is_over |= record.is_cancelled();
-            // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
+            // If a bypass makes every hook fail open, a denial still ends a request that is out of time.
             let is_no = self.is_late && record.is_denial() && ctx.bypass.opens_everything();
             if is_over && (!is_no || self.draft.is_rejected) {
                 discarded += usize::from(unable.is_none());
@@ -280,17 +281,17 @@ impl<'a> MutatingPhase<'a, '_> {
                 is_over = true;
                 continue;
             }
-            // Upstream ends the chain here, whichever other hooks have answered.
+            // Upstream ends the phase here, even if later hooks have answered.
             if failed_open && ctx.is_out_of_time() {
                 self.is_late = true;
                 is_over = true;
                 continue;
             }
             if changed.is_some() {
-                self.asked_again.append(&mut self.asked_before);
+                self.reinvoked.append(&mut self.reinvocation_candidates);
             }
             if live.hook.reinvocation == Reinvocation::IfNeeded {
-                self.asked_before.insert(hook);
+                self.reinvocation_candidates.insert(hook);
             }
             is_over |= changed.is_some();
         }
@@ -298,18 +299,18 @@ impl<'a> MutatingPhase<'a, '_> {
         changed
     }
 
-    /// Behind the last hook: are some asked once more?
-    fn begins_again(&mut self) -> bool {
-        let again = self.round == 0 && !self.asked_again.is_empty() && !self.is_late && !self.draft.is_rejected;
+    /// Starts the second round after the last hook if hooks are to be called once more. Returns true if so.
+    fn start_reinvocation(&mut self) -> bool {
+        let again = self.round == 0 && !self.reinvoked.is_empty() && !self.is_late && !self.draft.is_rejected;
         if again {
             (self.round, self.next) = (1, 0);
         }
         again
     }
 
-    /// The request's time is over. Upstream then ends the request, whatever the failure policies are; each hook whose
-    /// turn does not come any more counts as one that has run out of time, and is named. Where a bypass opens every
-    /// hook, only a "no" rejects.
+    /// Ends the phase after the request's deadline. As upstream, the request is rejected whatever the failure policies
+    /// are. Each hook that is not called any more is recorded as timed out, and named. If a bypass makes every hook
+    /// fail open, only a denial rejects.
     async fn out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);
@@ -328,7 +329,7 @@ impl<'a> MutatingPhase<'a, '_> {
         }
     }
 
-    /// Causes of the rejection: each hook whose turn did not come, and how many more there are.
+    /// Returns the causes of the rejection: each hook that was not called, and the number of those that are not named.
     fn out_of_time_causes(&self) -> Vec<StatusCause> {
         let cause = |field: &str, message| StatusCause { reason: "Timeout".into(), message, field: field.to_owned() };
         let is_late = |call: &&CallRecord<'_>| matches!(call.ending, Ending::OutOfTime(_));
@@ -340,8 +341,8 @@ impl<'a> MutatingPhase<'a, '_> {
     }
 }
 
-/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it. A
-/// patch beyond a limit makes a failed call of the answer; `fail_open_override`: a bypass passes the hook over then.
+/// Applies the patch of an answer, until the request's deadline. Returns the object if the patch changed it. A patch
+/// beyond a limit turns the answer into a failed call; `fail_open_override`: a bypass then makes the hook fail open.
 async fn apply(
     ctx: &ReviewContext<'_>,
     record: &mut CallRecord<'_>,

@@ -1,4 +1,4 @@
-//! PatchedObject: an object, and all that the patches of hooks have made of it.
+//! PatchedObject: an object that patches have changed.
 
 use std::{
     ops::Range,
@@ -13,49 +13,50 @@ use gatepost_json_patch::{Changes, Document, IdentityField, Patch, PatchError, P
 use gatepost_wire::encodings;
 
 const MIB: usize = 1 << 20;
-/// Memory for opening parts of an object: enough for small ones, and the most for any.
+/// Memory for expanded parts of an object, in bytes: the amount of the first try, enough for small objects, and the
+/// maximum.
 const MIN_EXPANDED_BYTES: usize = 64 << 10;
 const MAX_EXPANDED_BYTES: usize = 64 << 20;
 
 /// Reason why a patch is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PatchFailure {
-    /// There is no memory to hold the patched object in.
+    /// There is no memory for the patched object.
     NoRoom,
-    /// It cannot be applied, and why.
+    /// The patch cannot be applied, for this reason.
     Inapplicable(String),
-    /// The hook adds more than is taken, and how much that is.
+    /// The patch adds more than a limit allows, as this text states.
     TooLarge(String),
 }
 
-/// An object, and all that patches have made of it.
+/// An object that patches have changed.
 #[derive(Debug)]
 pub(super) struct PatchedObject {
     pub(super) document: Document,
-    /// One patch that makes of the object as it arrived what it is now.
+    /// Patch from the object as it arrived to the current object.
     pub(super) difference: Option<Bytes>,
-    /// The review about the object as it is now.
+    /// The review with the current object.
     pub(super) review: Review,
-    /// Room in the memory budget for what is new of all that.
+    /// Reservation in the memory budget for the new parts of all that.
     room: Reservation,
-    /// Bytes of all patches, slices of which the object may be made of.
-    texts: usize,
-    /// Bytes of the object as it arrived.
+    /// Size of all patches in bytes; the object may contain slices of them.
+    patch_bytes: usize,
+    /// Size of the object as it arrived, in bytes.
     arrived: usize,
 }
 
-/// Bytes that a patch may copy besides its own.
+/// Returns the maximum number of bytes that a patch may copy besides its own.
 fn copies(patch: &Patch) -> usize {
     if patch.copies() { 3 * MIB } else { 0 }
 }
 
-/// Bytes to scan that come with a patch of that many bytes: its own, and those that it may copy.
+/// Returns the number of bytes to scan for a patch of `text` bytes: its own, and those that it may copy.
 pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
     text + copies(patch)
 }
 
-/// Room for what a patch of that many bytes makes of a review's object, which is what `before` has made of it; `None` where
-/// there is none.
+/// Reserves memory to apply a patch of `text` bytes to a review's object; `before` is that object if something has
+/// changed it. `None` if there is not enough.
 pub(super) fn room_for(
     patch: &Patch,
     text: usize,
@@ -63,19 +64,19 @@ pub(super) fn room_for(
     before: Option<&Arc<PatchedObject>>,
     memory: &Arc<MemoryBudget>,
 ) -> Option<Reservation> {
-    // The new parts of the object, and once more those of the difference; the parts that were there are shared.
+    // Memory for the new parts of the object, and as much for those of the difference. Old parts are shared.
     let object = review.object.as_ref().map_or(0, Range::len);
     let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
     let most = 2 * (text + copies(patch)) + patch.compared(object) + held;
     memory.reserve(Purpose::Answer, most)
 }
 
-/// Applies a patch to the object of a review, which is what `before` has made of it, if anything. `None`: nothing changes.
-/// It ends early where `cancelled` is set.
+/// Applies a patch to the object of a review; `before` is that object if something has changed it. Returns `None` if
+/// nothing changes. Ends early once `cancelled` is set.
 ///
 /// # Errors
-/// [`PatchFailure`]: the patch cannot be applied, is beyond a limit, or there is no room for its result.
-pub(super) fn patched(
+/// [`PatchFailure`]: the patch cannot be applied, it is beyond a limit, or there is no memory for its result.
+pub(super) fn apply_patch(
     review: &Review,
     before: Option<&Arc<PatchedObject>>,
     patch: &Patch,
@@ -89,30 +90,30 @@ pub(super) fn patched(
         return Err(PatchFailure::Inapplicable("it patches the object, and there is none".to_owned()));
     };
     let default = PatchLimits::default();
-    // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts. How much
-    // all hooks add together is limited.
+    // The client chooses the size of the object, and that must not decide whether a hook's patch applies. The limit is
+    // on what all hooks together add.
     let arrived = before.map_or(place.len(), |before| before.arrived);
     let limits = PatchLimits { object: arrived + default.object, ..default };
     let document = match before {
-        Some(before) => applied(&before.document, patch, limits, &mut room, cancelled)?,
+        Some(before) => try_apply(&before.document, patch, limits, &mut room, cancelled)?,
         None => {
             let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
             let joined = if object.chunks().len() > 1 { object.len() } else { 0 };
-            reach(&mut room, joined)?;
+            grow_to(&mut room, joined)?;
             let document = match review.encoding {
-                // All of such a review was checked when it was read.
+                // A JSON review was validated when it was read.
                 Encoding::Json(_) => Document::checked(object),
                 Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
             };
             let document = document.map_err(|error| PatchFailure::Inapplicable(error.to_string()))?;
-            applied(&document, patch, limits, &mut room, cancelled)?
+            try_apply(&document, patch, limits, &mut room, cancelled)?
         }
     };
     let known_by = |field: &IdentityField| match field {
         IdentityField::Root | IdentityField::ApiVersion | IdentityField::Kind | IdentityField::Uid => true,
-        // A hook may name what the apiserver would find a name for.
+        // A hook may set a name that the apiserver would generate.
         IdentityField::Name => !review.name.is_empty(),
-        // The apiserver refuses what does not fit the request.
+        // The apiserver rejects a namespace that does not fit the request.
         IdentityField::Namespace => false,
     };
     if let Some(field) = document.changed_identity().into_iter().find(known_by) {
@@ -125,35 +126,36 @@ pub(super) fn patched(
     if changes.is_none() && before.is_none() {
         return Ok(None);
     }
-    let texts = patch.size() + before.map_or(0, |before| before.texts);
-    // The difference is held twice for a moment: as it is written, and joined.
-    reach(&mut room, document.held() + texts + 2 * changes.as_ref().map_or(0, Changes::size))?;
+    let patch_bytes = patch.size() + before.map_or(0, |before| before.patch_bytes);
+    // The difference is in memory twice for a moment: in pieces, and joined.
+    grow_to(&mut room, document.held() + patch_bytes + 2 * changes.as_ref().map_or(0, Changes::size))?;
     let difference = changes.map(|changes| changes.to_patch());
-    let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
-    reach(&mut room, held)?;
+    let held = document.held() + difference.as_ref().map_or(0, Rope::len) + patch_bytes;
+    grow_to(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
     let review = encodings::with_object(review, document.rope())
         .map_err(|failure| PatchFailure::Inapplicable(failure.to_string()))?;
     room.shrink_to(held);
-    Ok(Some(PatchedObject { document, difference, review, room, texts, arrived }))
+    Ok(Some(PatchedObject { document, difference, review, room, patch_bytes, arrived }))
 }
 
-/// The document with the patch applied, which is tried with ever more memory, as far as there is room.
-fn applied(
+/// Returns the document with the patch applied. Tries again with more memory while there is room.
+fn try_apply(
     document: &Document,
     patch: &Patch,
     limits: PatchLimits,
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
 ) -> Result<Document, PatchFailure> {
-    // Most patches need no more; each further try starts again from the document.
+    // Enough for most patches. Each further try starts again from the document.
     let mut held = MIN_EXPANDED_BYTES + document.rope().len() + patch.size();
     loop {
-        reach(room, document.held() + patch.size() + held)?;
+        grow_to(room, document.held() + patch.size() + held)?;
         match document.patched_unless(patch, PatchLimits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MAX_EXPANDED_BYTES => held = (8 * held).min(MAX_EXPANDED_BYTES),
-            // Of this limit the hook's own words alone can be the cause; of the others also the client's object, which
-            // must not be able to keep a hook with Ignore from changing it.
+            // A patch that copies nothing exceeds this limit by its own bytes, and then the hook's call fails.
+            // Otherwise the client's object may be the cause, and a client must not be able to make a hook with Ignore
+            // fail open.
             Err(error) if error.is_too_large() && !patch.copies() => {
                 return Err(PatchFailure::TooLarge(error.to_string()));
             }
@@ -162,8 +164,8 @@ fn applied(
     }
 }
 
-/// Grows the reservation to that many bytes.
-fn reach(room: &mut Reservation, bytes: usize) -> Result<(), PatchFailure> {
+/// Grows the reservation to `bytes`.
+fn grow_to(room: &mut Reservation, bytes: usize) -> Result<(), PatchFailure> {
     let more = bytes.saturating_sub(room.bytes());
     if room.try_grow(more) { Ok(()) } else { Err(PatchFailure::NoRoom) }
 }

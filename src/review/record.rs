@@ -1,7 +1,10 @@
-//! CallRecord: one call of a hook in a review. The verdict, the metrics, the audit line and the log are made of it.
+//! CallRecord: one call of a hook in a review. The verdict, the metrics, the audit line and the log are made from it.
 //!
-//! A call counts once. [`CallRecord::count`] counts one that decides the request and [`CallRecord::discard`] one that
-//! was made before its turn for nothing. Dropping a record counts a call that neither has counted: its caller has left.
+//! Each call is counted once. [`CallRecord::count`] counts a call that takes effect: `round` calls it when the call is
+//! settled, unless the call may be ahead of its turn; `mutate` calls it in the call's turn; `conclude` calls it for
+//! hooks that were not called. [`CallRecord::discard`] counts a call ahead of its turn that is discarded. Dropping a
+//! record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep all their
+//! records.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -21,23 +24,24 @@ use gatepost_api::{Answer, CallFailure, FailureKind, FailurePolicy, HookType, Ht
 use gatepost_json_patch::{Patch, PatchError};
 use gatepost_wire::{answer, http_answer};
 
-/// A hook, or anything else that decides about requests.
+/// A hook, or another decider about requests.
 pub trait Decider: Debug + Sync {
-    /// Name in denials, metrics and annotations.
+    /// Returns the name in denials, metrics and annotations.
     fn name(&self) -> &str;
 
-    /// Identity, unlike every other: `<configuration>/<name>/<n>`.
+    /// Returns the unique identifier: `<configuration>/<name>/<n>`.
     fn id(&self) -> &str;
 
-    /// Failure policy: passed over, or the request is rejected.
+    /// Returns the failure policy.
     fn failure_policy(&self) -> FailurePolicy;
 
-    /// May it itself be a sidecar, whose audit annotations name hooks of its own (`<inner hook>/<key>`)?
+    /// Returns true if it may itself be a sidecar. Its audit annotations then name hooks of its own
+    /// (`<inner hook>/<key>`).
     fn is_chained(&self) -> bool {
         false
     }
 
-    /// Counters of its calls, where it has any.
+    /// Returns the counters of its calls, if it has any.
     fn metrics(&self) -> Option<&HookMetrics> {
         None
     }
@@ -65,74 +69,74 @@ impl Decider for LiveHook {
     }
 }
 
-/// The ways in which a call can end for the request.
+/// End of a call, for the request.
 #[derive(Debug)]
 pub enum Ending {
-    /// The hook said yes or no.
+    /// The hook allowed or denied the request.
     Answered(Answer),
-    /// No usable answer, passed over.
+    /// No usable answer; the hook is skipped.
     FailedOpen(CallFailure),
-    /// No usable answer, the request is rejected.
+    /// No usable answer; the request is rejected.
     FailedClosed(CallFailure),
-    /// The hook must not be asked on a dry run, and says so by its class: the request is rejected.
+    /// Not called: the hook declares side effects, and the request is a dry run. The request is rejected.
     DryRunRefused,
     /// The request was decided before this hook answered.
     Cancelled,
-    /// Not called: the request's time was over before its turn. This is what it counts as.
+    /// Not called: the request's deadline had passed. The call is recorded with this outcome.
     OutOfTime(HookOutcome),
-    /// Not called: it has not passed its probe yet.
+    /// Not called: the hook has not passed its probe yet.
     Unproven,
 }
 
-/// What comes of the patch of a call.
+/// Effect of the patch of a call.
 #[derive(Debug)]
 pub enum Change {
-    /// It is not applied yet. One that cannot be read is found out when its turn comes.
+    /// The patch, which is not applied yet. If it could not be parsed, that is reported in its turn.
     Proposed(Result<Patch, PatchError>),
     /// The patch, which was applied and changed nothing.
     Unchanged(Bytes),
     /// The patch, which changed the object.
     Patched(Bytes),
-    /// The patch does not apply: the request is rejected, whatever the hook's failure policy.
+    /// The patch is not applied, and the request is rejected with this, whatever the hook's failure policy.
     Refused(StatusError),
 }
 
-/// An answer that was read.
+/// A decoded answer.
 pub(super) struct Decoded {
     pub(super) answer: Answer,
-    /// Its patch as it was read. One that is read and lacks something is found out when its turn comes.
+    /// Its parsed patch. If it is incomplete, that is reported in its turn.
     pub(super) patch: Option<Box<Change>>,
-    /// Fault of the patch that makes the answer unusable: its warnings and annotations count all the same, as upstream.
+    /// Fault of the patch, if that makes the answer unusable. Its warnings and annotations are still used, as upstream.
     pub(super) failure: Option<CallFailure>,
 }
 
 /// One call of a decider.
 #[derive(Debug)]
 pub struct CallRecord<'a> {
-    /// The party that was asked.
+    /// Decider that was called.
     pub decider: &'a dyn Decider,
-    /// Phase of the call.
+    /// Type of the hook, and so phase of the call.
     pub hook_type: HookType,
-    /// 0; 1 where a mutating hook was asked once more.
+    /// 0, or 1 if a mutating hook was called once more.
     pub round: u8,
-    /// Place among the validating hooks that are asked, or among all mutating hooks of the configuration.
+    /// Index among the validating hooks that are called, or among all mutating hooks of the configuration.
     pub index: usize,
     /// End of the call.
     pub ending: Ending,
     /// Duration of the call.
     pub took: Duration,
-    /// Change that its patch asks for or, once it is applied, has made.
+    /// Change that its patch requests or, once the patch is applied, has made.
     pub change: Option<Box<Change>>,
-    /// Answer that is not usable for its patch. Its warnings and annotations are handed on all the same.
+    /// Answer with an unusable patch. Its warnings and annotations are still used.
     unusable: Option<Box<Answer>>,
-    /// Share of the memory budget that the answer holds, until the verdict is made of it.
+    /// Memory that the answer holds in the budget, until the verdict is made.
     _hold: AnswerHold,
-    /// Where it is to be counted; `None` once it is.
+    /// Review in whose metrics the call is to be counted; `None` once it is.
     uncounted: Option<&'a ReviewContext<'a>>,
 }
 
 impl<'a> CallRecord<'a> {
-    /// A call that ended so. It is counted nowhere.
+    /// Creates the record of a call with this end. Nothing counts it.
     pub fn new(decider: &'a dyn Decider, hook_type: HookType, ending: Ending, took: Duration) -> Self {
         Self {
             decider,
@@ -148,14 +152,14 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// A hook's part in this review, which is to be counted.
+    /// Creates the record of a hook in this review, to be counted.
     pub(super) fn of(ctx: &'a ReviewContext<'a>, live: &'a LiveHook, ending: Ending) -> Self {
         let mut record = Self::new(live, live.hook.hook_type, ending, Duration::ZERO);
         record.uncounted = Some(ctx);
         record
     }
 
-    /// The call has ended. `fail_open_override`: a bypass passes the hook over where it cannot answer.
+    /// Records the result of the call. `fail_open_override`: a bypass makes the hook fail open.
     pub(super) fn settle(
         &mut self,
         result: Result<Decoded, CallFailure>,
@@ -181,7 +185,7 @@ impl<'a> CallRecord<'a> {
         };
     }
 
-    /// Turns a yes into a call failure, as what it asks for cannot be done.
+    /// Turns an answer into a failed call, as its patch cannot be applied.
     pub(super) fn fail(&mut self, fail_open_override: bool, failure: CallFailure) {
         let ending = self.failed(fail_open_override, failure);
         if let Ending::Answered(answer) = std::mem::replace(&mut self.ending, ending) {
@@ -196,7 +200,7 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// The answer whose warnings and annotations are handed on.
+    /// Returns the answer whose warnings and annotations are used.
     pub(super) fn answer(&self) -> Option<&Answer> {
         match &self.ending {
             Ending::Answered(answer) => Some(answer),
@@ -204,7 +208,7 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// The change that a yes asks for.
+    /// Returns the patch that a usable answer requests.
     pub(super) fn patch(&self) -> Option<&ProposedPatch> {
         match &self.ending {
             Ending::Answered(answer) => answer.patch.as_deref(),
@@ -212,24 +216,24 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Did the hook say no?
+    /// Returns true if the hook denied the request.
     pub(super) fn is_denial(&self) -> bool {
         matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
     }
 
-    /// Was the request decided before the call ended?
+    /// Returns true if the request was decided before the call ended.
     pub(super) fn is_cancelled(&self) -> bool {
         matches!(self.ending, Ending::Cancelled)
     }
 
-    /// Does this alone reject the request?
+    /// Returns true if this call alone rejects the request.
     pub(super) fn rejects(&self) -> bool {
         self.is_denial()
             || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
             || matches!(self.change.as_deref(), Some(Change::Refused(_)))
     }
 
-    /// Failure where there is no usable answer.
+    /// Returns the failure if there is no usable answer.
     pub(super) fn failure(&self) -> Option<&CallFailure> {
         match &self.ending {
             Ending::FailedOpen(failure) | Ending::FailedClosed(failure) => Some(failure),
@@ -237,7 +241,7 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// The ending as metrics and the audit log name it; `None` where the hook has not passed its probe.
+    /// Returns the outcome for metrics and the audit log; `None` if the hook has not passed its probe.
     pub(super) fn outcome(&self) -> Option<HookOutcome> {
         Some(match &self.ending {
             Ending::Answered(answer) if answer.denial.is_some() => HookOutcome::Denied,
@@ -251,7 +255,7 @@ impl<'a> CallRecord<'a> {
         })
     }
 
-    /// Counts the call, and the rejection where it rejects the request.
+    /// Counts the call, and its rejection if it rejects the request.
     pub(super) fn count(&mut self) {
         let Some(ctx) = self.uncounted.take() else { return };
         self.count_call(ctx);
@@ -260,8 +264,8 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Discards a call that was made before its turn: a hook before has changed the object, or rejected the request.
-    /// `was_made`: it was not found out before that the hook cannot be called; then there is nothing to count.
+    /// Discards a call ahead of its turn: an earlier hook has changed the object or rejected the request. `was_made`:
+    /// false if the hook could not be called, and then nothing is counted.
     pub(super) fn discard(mut self, was_made: bool) {
         let uncounted = self.uncounted.take().filter(|_| was_made);
         if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
@@ -270,7 +274,7 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Says in the span of the call how it ended.
+    /// Logs the end of the call in its span.
     pub(super) fn trace(&self) {
         let Some(outcome) = self.outcome() else { return };
         let failure = self.failure().map(|failure| tracing::field::display(failure.class()));
@@ -281,24 +285,24 @@ impl<'a> CallRecord<'a> {
         let Some(metrics) = self.decider.metrics() else { return };
         match self.outcome() {
             Some(outcome) => metrics.record(ctx.caller.worker, outcome, self.took),
-            None => metrics.passed_unasked(),
+            None => metrics.skipped_unproven(),
         }
         let (failure, what) = match &self.ending {
             Ending::FailedOpen(failure) => (failure, "failed calling hook, failing open"),
             Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
             _ => return,
         };
-        // One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
+        // At most one line a second for each hook. Every failure is in the metrics, the annotations and the audit log.
         if let Some(held_back) = metrics.may_log_failure() {
             let failure = failure.class();
             tracing::warn!(hook = %self.decider.name(), uid = &*ctx.review.uid, %failure, held_back, "{what}");
         }
     }
 
-    /// Cause and code by which the call rejects its request, if it does.
+    /// Returns the cause and code with which the call rejects the request, if it does.
     fn rejection(&self) -> Option<(RejectionCause, i32)> {
         Some(match (&self.ending, self.change.as_deref()) {
-            // Without room (503) or time (504) to apply it, the patch is not at fault.
+            // The patch is not at fault if there is no memory (503) or time (504) to apply it.
             (_, Some(Change::Refused(refusal))) if refusal.code == 500 => (RejectionCause::PatchRefused, refusal.code),
             (Ending::Answered(answer), _) => (RejectionCause::Denied, rejection::denial_code(answer.denial.as_ref()?)),
             (Ending::FailedClosed(_), _) => (RejectionCause::FailedClosed, 500),
@@ -316,9 +320,9 @@ impl Drop for CallRecord<'_> {
     }
 }
 
-/// Reply of a hook, decoded. A patch that cannot be read is no usable answer; one that is read, and cannot be applied,
-/// is found out when it is. One without operations is none. Its type matters only where the review has an object, as
-/// upstream: without one, any operation is refused when its turn comes, whatever the failure policy.
+/// Decodes the reply of a hook. A patch that cannot be decoded makes the answer unusable; a decoded patch that cannot
+/// be applied is reported in its turn. A patch without operations is dropped. As upstream, its type matters only if the
+/// review has an object: without one, any operation is rejected in its turn, whatever the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,
@@ -342,18 +346,18 @@ pub(super) fn decode(
     Ok(Decoded { answer, patch, failure })
 }
 
-/// Answer of a hook, decoded by its type and `form`, which is `None` for gRPC.
+/// Decodes the answer of a hook by its type and `form`, which is `None` for gRPC.
 fn decode_answer(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
     match (reply, form) {
         (Reply::Http(reply), Some(form)) => {
-            // The legacy contract is three statuses; in Kubernetes' the type comes before all else.
+            // The legacy contract is only three statuses. In Kubernetes' contract, the content type is checked first.
             if !reply.readable_type && form != HttpForm::Legacy {
                 return Err(CallFailure::Undecodable("its Content-Type is not a media type".into()));
             }
             http_answer::decode(hook_type, form, uid, reply.status, reply.body()?)
         }
         (Reply::Grpc(message), _) => answer::decode(hook_type, uid, message),
-        // No channel answers in a language that was not spoken to it.
+        // Unreachable: a channel returns only replies of the protocol of its calls.
         (Reply::Http(reply), None) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
     }
 }

@@ -1,27 +1,27 @@
-//! What a rejected client reads: the `Status` of each rejection. What a failed call says of itself is
-//! `gatepost_api::CallFailure`. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
+//! Rejections: the `Status` that the client of a rejected request receives. `gatepost_api::CallFailure` has the texts
+//! of failed calls. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
 
 use std::time::Duration;
 
 use crate::live::Rejection;
 use gatepost_api::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo};
 
-/// A rejection on its way up; boxed because it is large and rare.
+/// Rejection as an error; boxed, as it is large and rare.
 pub(super) type StatusError = Box<StatusInfo>;
 
-/// What is said of each hook whose turn did not come.
+/// Text about a hook that was not called before the request's deadline.
 pub(super) const NOT_CALLED_IN_TIME: &str = "not called: the request's time was over";
 
 fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
 }
 
-/// The same failure, after which a client should try again in a second.
+/// Returns a failure after which the client should retry in a second.
 fn try_again(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { retry_after_seconds: 1, ..failure(code, reason, message) }
 }
 
-/// A hook's no. Upstream: `W/errors/statuserror.go` ToStatusErr.
+/// Denial by a hook. Upstream: `W/errors/statuserror.go` ToStatusErr.
 pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
     let said = &denial.0;
     let why = match (&*said.message, &*said.reason) {
@@ -40,12 +40,12 @@ pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
     }
 }
 
-/// Code of a hook's no.
+/// Returns the code of a denial by a hook.
 pub(super) fn denial_code(Denial(said): &Denial) -> i32 {
     if said.code < 400 { 400 } else { said.code }
 }
 
-/// No usable answer under Fail. Upstream: `apierrors.NewInternalError` around `ErrCallingWebhook`.
+/// No usable answer of a hook that fails closed. Upstream: `apierrors.NewInternalError` around `ErrCallingWebhook`.
 pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
     let step = match cause.step() {
         "" => String::new(),
@@ -54,23 +54,23 @@ pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
     internal(&format!("failed calling webhook \"{hook}\": {step}{cause}"))
 }
 
-/// A dry run met a hook that has side effects. Upstream: `webhookerrors.NewDryRunUnsupportedErr`.
+/// A dry run that would reach a hook with side effects. Upstream: `webhookerrors.NewDryRunUnsupportedErr`.
 pub(super) fn dry_run_refused(hook: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("admission webhook \"{hook}\" does not support dry run"))
 }
 
-/// A patch that is read and cannot be applied. Upstream: `apierrors.NewInternalError`, without the hook's name.
+/// A decoded patch that cannot be applied. Upstream: `apierrors.NewInternalError`, without the hook's name.
 pub(super) fn patch_refused(hook: &str, why: &str) -> StatusInfo {
     internal(&format!("admission webhook \"{hook}\" sent a patch that cannot be applied: {why}"))
 }
 
-/// There is no memory to hold the patched object in.
+/// No memory for the patched object.
 pub(super) fn no_room(hook: &str) -> StatusInfo {
     let why = format!("no memory free for the patched object; try again (patch of admission webhook \"{hook}\")");
     try_again(503, "ServiceUnavailable", format!("gatepost has {why}"))
 }
 
-/// Upstream: `apierrors.NewInternalError`.
+/// Internal error. Upstream: `apierrors.NewInternalError`.
 pub(super) fn internal(what: &str) -> StatusInfo {
     StatusInfo {
         causes: vec![StatusCause { message: what.to_owned(), ..StatusCause::default() }],
@@ -78,7 +78,7 @@ pub(super) fn internal(what: &str) -> StatusInfo {
     }
 }
 
-/// Upstream: `apierrors.NewNotFound` for a namespace.
+/// Missing namespace. Upstream: `apierrors.NewNotFound`.
 pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
     StatusInfo {
         details_name: namespace.into(),
@@ -87,12 +87,12 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
     }
 }
 
-/// The caller has left out the object whose labels a hook selects by.
+/// Review without the object whose labels a hook's selector needs.
 pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
 }
 
-/// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
+/// Conditions of a hook that fails closed cannot be evaluated. Upstream: `apierrors.NewForbidden` around the error.
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;
     let shown = if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") };
@@ -105,26 +105,26 @@ pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     }
 }
 
-/// The request's time is over. Upstream: `apierrors.NewTimeoutError`.
+/// The request's deadline has passed. Upstream: `apierrors.NewTimeoutError`.
 pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }
 
-/// The refusal with its cause, unless it is one of time: which initializer has not acted, and why.
+/// Adds to `refusal` as its cause that this initializer has not acted, and why.
 fn not_initialized(name: &str, why: &str, refusal: StatusInfo) -> StatusInfo {
     let cause = StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() };
     StatusInfo { causes: vec![cause], ..refusal }
 }
 
-/// An initializer that must act cannot: the object is not created.
+/// An initializer that must act cannot act: the object is not created.
 pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
     not_initialized(name, why, internal(&format!("initializer \"{name}\" failed: {why}")))
 }
 
-/// An initializer that must act did not in time. The outcome is definite: nothing was stored.
-/// `slower`: the initializer before it that has used up the request's time, and how long that took: it is at fault.
+/// An initializer that must act did not act in time. The outcome is definite: nothing was stored. `slower` is an
+/// earlier initializer that used up the request's time, and its duration; it is then named as the cause.
 ///
-/// It does not say when to try again: client-go would do so at once, eleven times, and each is a new task.
+/// There is no `retryAfterSeconds`: client-go would retry at once, eleven times, and each retry is a new task.
 pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str, Duration)>) -> StatusInfo {
     let (after, stored) = (after.as_millis(), "the object was not created");
     let late = format!("Timeout: initializer \"{name}\" did not act within {after} ms");
@@ -140,40 +140,39 @@ pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str
     StatusInfo { causes: vec![cause], ..failure(504, "Timeout", format!("{late}{left}; {stored}")) }
 }
 
-/// Rejection because no process has claimed the name of an initializer that must act. The outcome is definite: nothing
-/// was stored.
+/// No process has claimed the name of an initializer that must act. The outcome is definite: nothing was stored.
 pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
     let late = initializer_late(name, Duration::ZERO, None);
     let message = format!("Timeout: no instance of initializer \"{name}\" is attached; the object was not created");
     StatusInfo { message, ..late }
 }
 
-/// A dry run met an initializer that has side effects and must act.
+/// A dry run that would reach an initializer with side effects that must act.
 pub(super) fn initializer_on_dry_run(name: &str) -> StatusInfo {
     let why = "it does not support dry run";
     let message = format!("initializer \"{name}\" does not support dry run");
     not_initialized(name, why, failure(400, "BadRequest", message))
 }
 
-/// No more objects can be held for an initializer.
+/// Too many objects wait for an initializer.
 pub(super) fn too_many_holds(name: &str) -> StatusInfo {
     let waits = format!("too many new objects wait for initializer \"{name}\"; the object was not created, try again");
     not_initialized(name, "too many new objects wait for it", try_again(429, "TooManyRequests", waits))
 }
 
-/// There is no memory to initialize the object in.
+/// No memory to initialize the object.
 pub(super) fn no_room_to_initialize(name: &str) -> StatusInfo {
     let message =
         format!("gatepost has no memory free for initializer \"{name}\"; the object was not created, try again");
     not_initialized(name, "there is no memory free for it", try_again(503, "ServiceUnavailable", message))
 }
 
-/// There is no memory to write the list of an object in.
+/// No memory to write the list of an object.
 pub(super) fn no_room_for_object() -> StatusInfo {
     try_again(503, "ServiceUnavailable", "gatepost has no memory free for the object; try again".to_owned())
 }
 
-/// An initializer's own no, with its name as a cause.
+/// Rejection by an initializer, with its name as a cause.
 pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     let message = match &*said.message {
         "" => format!("initializer \"{name}\" refused the object"),
@@ -185,7 +184,7 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), message, causes, has_details: true, ..said }
 }
 
-/// The configuration is too old to be trusted, or there is none: it has never been read, or was rejected.
+/// The configuration is too old, or there is none: it was never read, or it was rejected.
 pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {
         (Some(age), _) => {
@@ -210,15 +209,15 @@ pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&
     try_again(503, "LoadingConfiguration", message)
 }
 
-/// Another segment of the request may be decided as if hooks were still in other segments.
+/// Hooks moved between segments, and another segment of the request may be decided by the former ones.
 pub(super) fn segments_moved() -> StatusInfo {
     let message = "hooks have just been put into other segments of the chain, and another part of the request may be decided as \
          before; try again";
     try_again(503, "ServiceUnavailable", format!("gatepost's {message}"))
 }
 
-/// Problem of a configuration without the values quoted in it, since any user with write access may read it: where and
-/// how, never what stands there. It may be a password in the wrong place.
+/// Returns a configuration's problem without the values quoted in it: any user with write access may read the
+/// rejection, and a value may be a password in the wrong place.
 fn without_quotes(problem: &str) -> String {
     const MAX_CHARACTERS: usize = 240;
     let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);

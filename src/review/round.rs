@@ -1,4 +1,4 @@
-//! Round: several hooks that are asked at once, from the same bytes.
+//! Round: concurrent calls of several hooks with the same bytes.
 
 use std::{
     collections::HashSet,
@@ -26,29 +26,28 @@ use crate::{
 use gatepost_api::{CallFailure, Protocol, Review, SideEffects};
 use gatepost_base::{
     clock::now,
-    offload::{self, LARGE},
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_wire::encodings::{Encodings, HookEncoding};
 
-/// A hook that ends the call itself so shortly before our deadline has run out of time.
+/// Maximum time before our deadline at which a deadline error of the hook itself counts as our timeout.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Reasons for a round to end before every hook has answered. The open calls are then cancelled.
+/// Condition that ends a round before every hook has answered. The open calls are then cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// One of them has rejected, and the time for the reasons of others is over.
+    /// A hook has rejected, and the wait for further reasons is over.
     Rejected(Reasons),
-    /// One of them rejects or sends a patch, and every one before it has answered.
+    /// A hook rejects or sends a patch, and every hook before it has answered.
     Changed,
 }
 
-/// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
-/// Returns one record for each hook, in the order given. They are counted, unless the calls are ahead of their turns
-/// ([`Until::Changed`]).
+/// Calls every hook at once and waits for the answers: until all have answered or timed out, or until the condition
+/// `until`. Returns one record for each hook, in the order of `hooks`. The records are counted, except with
+/// [`Until::Changed`]: those calls may be ahead of their turns.
 ///
-/// One timer serves all hooks; all answers arrive in one place. Leaving early, in whatever way, cancels the calls still
-/// running.
-pub(super) async fn ask<'a>(
+/// One timer serves all hooks; all answers arrive in one place. Dropping the future cancels the calls still running.
+pub(super) async fn call_hooks<'a>(
     ctx: &'a ReviewContext<'a>,
     hooks: &[SelectedHook<'a>],
     review: &Review,
@@ -71,7 +70,7 @@ pub(super) async fn ask<'a>(
                 Ok((tag, answer, hold)) => round.on_answer(tag, answer, hold, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
-            // It may ring for a hook that has answered meanwhile; then it is only reset.
+            // It may fire for a hook that has answered meanwhile. Then it is only reset.
             () = &mut alarm => {
                 round.on_alarm(now());
                 if let Some(next) = round.next_alarm() {
@@ -80,8 +79,8 @@ pub(super) async fn ask<'a>(
                 }
             }
         }
-        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that
-        // rings earlier than needed stays as it is, which saves a reset for every answer.
+        // A pause, or the wait for further reasons, may end before the alarm would fire. An alarm that fires too early
+        // stays as it is, which saves a reset for every answer.
         if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
             set_for = next;
             alarm.as_mut().reset(next.into());
@@ -93,26 +92,26 @@ pub(super) async fn ask<'a>(
 struct Round<'a, 'r> {
     ctx: &'a ReviewContext<'a>,
     review: &'r Review,
-    /// The review in every encoding that a hook has wanted so far.
+    /// The review in every encoding that was needed so far.
     encodings: Encodings<'r>,
     responses: Arc<Responses>,
     began: Instant,
     attempts: Vec<Attempt<'a>>,
-    /// Records of the attempts, cancelled until they are settled. They are apart so that neither list needs 4 KiB for
-    /// twenty hooks.
+    /// Records of the attempts, cancelled until they are settled. They are a list of their own, so that neither list
+    /// needs 4 KiB for twenty hooks.
     records: Vec<CallRecord<'a>>,
-    /// Attempts that are not settled.
+    /// Number of attempts that are not settled.
     running: usize,
-    /// Large answers that are being decoded beside the worker.
+    /// Large answers that are being decoded off the worker's thread.
     decoding: JoinSet<(usize, Result<Decoded, CallFailure>, AnswerHold)>,
-    /// The earliest of the rests and of the end that became known since this was taken.
+    /// Earliest time at which the alarm must fire, of those that became known since this was taken.
     sooner: Option<Instant>,
     until: Until,
-    /// End of the wait for further answers, once there is a rejection.
-    ends: Option<Instant>,
-    /// Attempts from the first on that are settled.
+    /// End of the wait for further reasons, once a hook has rejected.
+    wait_end: Option<Instant>,
+    /// Number of attempts, from the first on, that are settled.
     in_order: usize,
-    /// One of these rejects or sends a patch.
+    /// True if one of these rejects or sends a patch.
     changed: bool,
 }
 
@@ -141,26 +140,27 @@ impl<'a, 'r> Round<'a, 'r> {
             decoding: JoinSet::new(),
             sooner: None,
             until,
-            ends: None,
+            wait_end: None,
             in_order: 0,
             changed: false,
         };
         for (tag, hook) in hooks.iter().enumerate() {
-            round.first(tag, hook);
+            round.start(tag, hook);
         }
         round
     }
 
     fn is_over(&self) -> bool {
         let ended = |until: &Until| match until {
-            Until::Rejected(_) => self.ends.is_some_and(|end| end <= now()),
+            Until::Rejected(_) => self.wait_end.is_some_and(|end| end <= now()),
             Until::Changed => self.changed,
         };
         self.running == 0 || ended(&self.until)
     }
 
-    /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
-    fn first(&mut self, tag: usize, hook: &SelectedHook<'a>) {
+    /// Calls one hook, unless the request is a dry run and the hook has side effects, or the hook cannot be called for
+    /// this request.
+    fn start(&mut self, tag: usize, hook: &SelectedHook<'a>) {
         let side_effects = hook.live.target.side_effects();
         if self.review.dry_run && !side_effects.none_for(true) {
             if side_effects == SideEffects::Undeclared {
@@ -172,12 +172,12 @@ impl<'a, 'r> Round<'a, 'r> {
         } else if let Some(unable) = &hook.unable {
             self.settle_as_failed(tag, (**unable).clone(), Duration::ZERO);
         } else {
-            self.ask(tag);
+            self.send(tag);
         }
     }
 
-    /// Sends the review, in the encoding this hook wants, as its attempt says.
-    fn ask(&mut self, tag: usize) {
+    /// Sends the review in the encoding of this hook, over the connections that its attempt selects.
+    fn send(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
         let body = match self.encodings.get(target.protocol().into()) {
@@ -194,7 +194,7 @@ impl<'a, 'r> Round<'a, 'r> {
             tag: tag as u32,
             reuse: retry_state.reuse,
             resends: retry_state.resends,
-            hops: self.ctx.caller.hops.passed_on(),
+            forwarded: self.ctx.caller.forwarded.passed_on(),
         };
         if retry_state.elsewhere {
             target.channel().ask_elsewhere(call);
@@ -203,12 +203,12 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    /// Time of the next step that no answer triggers.
+    /// Returns the time of the next step that no answer triggers.
     fn next_alarm(&self) -> Option<Instant> {
-        self.attempts.iter().filter_map(Attempt::alarm).chain(self.ends).min()
+        self.attempts.iter().filter_map(Attempt::alarm).chain(self.wait_end).min()
     }
 
-    /// The call with this tag ended: with a reply, or without one.
+    /// Handles the result of the call with this tag: a reply, or a failure.
     fn on_arrival(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
         let tag = tag as usize;
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| !attempt.settled) else { return };
@@ -229,7 +229,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Protocol::Http { form, .. } => Some(*form),
             Protocol::Grpc => None,
         };
-        if reply.cost() >= LARGE {
+        if reply.cost() >= OFFLOAD_THRESHOLD {
             attempt.allow_reading_until(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
             let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
@@ -240,7 +240,7 @@ impl<'a, 'r> Round<'a, 'r> {
         self.on_answer(tag, answer, hold, now);
     }
 
-    /// The reply of the call with this tag is decoded: an answer, or a failure.
+    /// Handles the decoded reply of the call with this tag: an answer, or a failure.
     fn on_answer(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, hold: AnswerHold, now: Instant) {
         if self.attempts.get(tag).is_none_or(|attempt| attempt.settled) {
             return;
@@ -249,20 +249,20 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(decoded) => decoded.failure.as_ref(),
             Err(failure) => Some(failure),
         };
-        if failure.is_some_and(|failure| self.ask_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
+        if failure.is_some_and(|failure| self.try_send_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
             return;
         }
         self.settle(tag, answer, hold, now.duration_since(self.began));
     }
 
-    /// The call with this tag ended without a reply.
+    /// Handles a call that ended without a reply.
     fn on_failure(&mut self, tag: usize, FailedCall { failure, evidence }: FailedCall, now: Instant) {
-        if self.ask_again(tag, &failure, evidence, now) {
+        if self.try_send_again(tag, &failure, evidence, now) {
             return;
         }
         let Some(attempt) = self.attempts.get(tag) else { return };
         let failure = match failure {
-            // The hook got our deadline, and its clock may ring a moment before ours.
+            // The hook knows our deadline, and its timer may fire a moment before ours.
             CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
                 if now + CLOCK_TOLERANCE >= attempt.deadline =>
             {
@@ -273,33 +273,39 @@ impl<'a, 'r> Round<'a, 'r> {
         self.settle_as_failed(tag, failure, now.duration_since(self.began));
     }
 
-    /// Asks the hook again if its attempt allows that; returns true if so.
-    fn ask_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
+    /// Sends the call again if its attempt allows that at once. Returns true if so.
+    fn try_send_again(
+        &mut self,
+        tag: usize,
+        failure: &CallFailure,
+        evidence: ProcessingEvidence,
+        now: Instant,
+    ) -> bool {
         let Some(attempt) = self.attempts.get_mut(tag) else { return false };
         match attempt.next(&CallResult::Failure(failure, evidence), now) {
             NextStep::Resend(_) => {}
             NextStep::Retry => attempt.live.metrics.repeated(Repeat::Policy),
             NextStep::Rest(_) | NextStep::Settle => return false,
         }
-        self.ask(tag);
+        self.send(tag);
         true
     }
 
-    /// Settles hooks that have run out of time, and calls those again whose rest is over.
+    /// Settles calls that have timed out, and sends calls again whose pause is over.
     fn on_alarm(&mut self, now: Instant) {
         for tag in 0..self.attempts.len() {
             let attempt = &mut self.attempts[tag];
             if attempt.is_late(now) {
                 let allowed = attempt.allowed(self.began);
                 self.settle_as_failed(tag, CallFailure::Timeout(allowed), now.duration_since(self.began));
-            } else if attempt.wakes(now) {
+            } else if attempt.try_wake(now) {
                 attempt.live.metrics.repeated(Repeat::RetryAfter);
-                self.ask(tag);
+                self.send(tag);
             }
         }
     }
 
-    /// Settles the call with this tag without an answer: there is none, or the hook must not be called.
+    /// Settles the call with this tag as failed: it has no answer, or the hook must not be called.
     fn settle_as_failed(&mut self, tag: usize, failure: CallFailure, took: Duration) {
         self.settle(tag, Err(failure), AnswerHold::default(), took);
     }
@@ -310,19 +316,19 @@ impl<'a, 'r> Round<'a, 'r> {
         self.finish(tag);
     }
 
-    /// Counts a call whose record is complete, and ends the round if that decides it.
+    /// Marks a call with a complete record as settled, counts it, and updates whether the round is over.
     fn finish(&mut self, tag: usize) {
         let (Some(attempt), Some(record)) = (self.attempts.get_mut(tag), self.records.get_mut(tag)) else { return };
         attempt.settled = true;
         self.running -= 1;
         attempt.span.in_scope(|| {
             record.trace();
-            // Whether a call ahead of its turn counts is not known yet.
+            // A call ahead of its turn is counted by `mutate`, in its turn.
             if self.until != Until::Changed {
                 record.count();
             }
         });
-        if record.rejects() && self.ends.is_none() {
+        if record.rejects() && self.wait_end.is_none() {
             self.on_rejection();
         }
         while self.attempts.get(self.in_order).is_some_and(|attempt| attempt.settled) {
@@ -332,7 +338,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    /// There is a first reason to reject.
+    /// Sets the end of the round after the first rejection.
     fn on_rejection(&mut self) {
         let Until::Rejected(reasons) = self.until else { return };
         let grace = match reasons {
@@ -341,18 +347,18 @@ impl<'a, 'r> Round<'a, 'r> {
             Reasons::All => return,
         };
         let end = self.ctx.caller.deadline.within(now(), grace).instant();
-        self.ends = Some(end);
+        self.wait_end = Some(end);
         self.wake_by(end);
     }
 
-    /// Has the alarm ring by then.
+    /// Makes the alarm fire at `moment` at the latest.
     fn wake_by(&mut self, moment: Instant) {
         self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }
 
-    /// The records; calls still open are cancelled.
+    /// Returns the records, and cancels calls that are still open.
     fn end(mut self) -> Vec<CallRecord<'a>> {
-        self.leave();
+        self.cancel_open_calls();
         let mut records = std::mem::take(&mut self.records);
         if self.until != Until::Changed {
             records.iter_mut().for_each(CallRecord::count);
@@ -360,8 +366,8 @@ impl<'a, 'r> Round<'a, 'r> {
         records
     }
 
-    /// Cancels the calls that are still open when the round ends.
-    fn leave(&mut self) {
+    /// Cancels the calls that are still open.
+    fn cancel_open_calls(&mut self) {
         if self.attempts.iter().any(|attempt| attempt.open) {
             self.responses.close();
         }
@@ -370,7 +376,7 @@ impl<'a, 'r> Round<'a, 'r> {
             if std::mem::take(&mut attempt.open) {
                 attempt.live.target.channel().cancel_abandoned(self.ctx.caller.worker);
             }
-            // One that rests is not open, and cancelled all the same.
+            // An attempt in a pause is not open, but ends cancelled too.
             if !attempt.settled {
                 record.took = took;
             }
@@ -379,16 +385,16 @@ impl<'a, 'r> Round<'a, 'r> {
 }
 
 impl Drop for Round<'_, '_> {
-    /// Also when the request itself was given up, because its caller hung up.
+    /// Cancels the open calls even if the request's future is dropped because its caller has hung up.
     fn drop(&mut self) {
-        self.leave();
+        self.cancel_open_calls();
     }
 }
 
-/// Encodings of the review for these hooks. Where it is large, those that must be written are written beside the
-/// worker; one that is not written in time fails the calls that want it.
+/// Encodes the review for these hooks. A large review is encoded off the worker's thread; if that is not done by the
+/// deadline, the calls that need the encoding fail.
 async fn encodings<'r>(hooks: &[SelectedHook<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
-    if review.bytes.len() < LARGE {
+    if review.bytes.len() < OFFLOAD_THRESHOLD {
         return Encodings::of(review);
     }
     let forms = hooks.iter().map(|hook| HookEncoding::from(hook.live.target.protocol()));

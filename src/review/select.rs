@@ -1,8 +1,8 @@
-//! Selection: which hooks are asked: rules, then selectors, then conditions. Source: `docs/reference/webhook-semantics.md`
-//! §4.
+//! Selection: the hooks to call, by rules, then selectors, then conditions. Source:
+//! `docs/reference/webhook-semantics.md` §4.
 //!
-//! [`resolve`] finds out first what decides about the hooks; [`role`] then says of each what its part is, and waits for
-//! nothing.
+//! [`resolve`] fetches and evaluates what the decision needs. [`role`] then decides the role of one hook without
+//! waiting. `resolve` calls `role` too, to stop at the first hook that rejects the request.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registrati
 use gatepost_cel::Condition;
 use gatepost_config::{HookSet, How, Matched, WantedVersion};
 
-/// A hook that is to be asked.
+/// A hook to be called.
 #[derive(Debug)]
 pub(super) struct SelectedHook<'a> {
     pub(super) live: &'a LiveHook,
-    /// Reason why it cannot be asked about this request after all; its failure policy decides the outcome.
+    /// Reason why it cannot be called for this request; its failure policy then applies.
     pub(super) unable: Option<Box<CallFailure>>,
-    /// A bypass passes it over where it cannot answer, whatever its failure policy.
+    /// True if a bypass makes it fail open, whatever its failure policy.
     pub(super) fail_open_override: bool,
-    /// It may mean the request in another version, and the cluster's word about this resource is older than the hook.
+    /// True if it may want the request in another version, and discovery does not know the resource yet.
     pub(super) is_undiscovered: bool,
-    /// Its place among the hooks that match.
+    /// Its index among the hooks that match.
     pub(super) at: usize,
 }
 
-/// A hook that its conditions leave out of a request.
+/// A hook that is not called because of its conditions, and their result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnmetHook<'a>(&'a LiveHook, UnmetConditions);
 
@@ -48,28 +48,28 @@ impl UnmetHook<'_> {
     }
 }
 
-/// The part of one hook in a request.
+/// Role of one hook in a request.
 pub(super) enum Role<'a> {
-    /// It has none.
+    /// It is not called.
     None,
-    /// It has none, by its conditions.
+    /// It is not called, because of its conditions.
     Unmet(UnmetHook<'a>),
-    /// It has none, as break-glass is open for it.
+    /// It is not called, as break-glass is open for it.
     BreakGlass,
-    /// It has not passed its probe yet, and is only named.
+    /// It is not called, as it has not passed its probe yet. The verdict names it.
     Unproven(&'a LiveHook),
-    /// It is asked.
-    Asked(SelectedHook<'a>),
+    /// It is called.
+    Selected(SelectedHook<'a>),
 }
 
-/// Hooks of a phase, or of a part of it, by their roles; each with its place among those that match.
+/// Hooks of a phase, or of a batch of it, by role. Each has its index among the hooks that match.
 #[derive(Debug, Default)]
 pub(super) struct Selection<'a> {
-    /// To be asked.
+    /// Hooks to call.
     pub(super) hooks: SmallVec<[SelectedHook<'a>; 16]>,
     unproven: SmallVec<[(usize, &'a LiveHook); 2]>,
     unmet: SmallVec<[(usize, UnmetHook<'a>); 4]>,
-    /// The first place at which break-glass leaves a hook out.
+    /// First index at which break-glass skips a hook.
     break_glass_at: Option<usize>,
 }
 
@@ -80,16 +80,18 @@ impl<'a> Selection<'a> {
             Role::Unmet(unmet) => self.unmet.push((at, unmet)),
             Role::BreakGlass => self.break_glass_at = self.break_glass_at.or(Some(at)),
             Role::Unproven(live) => self.unproven.push((at, live)),
-            Role::Asked(hook) => self.hooks.push(SelectedHook { at, ..hook }),
+            Role::Selected(hook) => self.hooks.push(SelectedHook { at, ..hook }),
         }
     }
 
-    /// Counts hooks before this place that their conditions leave out, once nothing can change that any more.
+    /// Counts hooks before index `end` that are not called because of their conditions. Must be called once that is
+    /// final.
     pub(super) fn count_unmet(&self, end: usize) {
         self.unmet.iter().filter(|(at, _)| *at < end).for_each(|(_, unmet)| unmet.count());
     }
 
-    /// Names hooks before this place that are only named, and counts those that are only counted.
+    /// Records the hooks before index `end` that are not called: in the draft those that the verdict names, in the
+    /// metrics those that are only counted.
     pub(super) fn conclude(&self, ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, end: usize) {
         self.count_unmet(end);
         draft.break_glass_applied |= self.break_glass_at.is_some_and(|at| at < end);
@@ -97,15 +99,15 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Rejection of a request as it cannot be decided whether a hook is asked.
+/// Rejection of a request because it cannot be decided whether a hook is called.
 pub(super) struct SelectionError<'a> {
     refusal: StatusError,
-    /// The hook whose conditions have no value, where that rejects the request.
+    /// The hook whose conditions failed, if that is the reason.
     unmet: Option<UnmetHook<'a>>,
 }
 
 impl SelectionError<'_> {
-    /// The rejection, which counts now.
+    /// Counts the failed conditions, and returns the rejection.
     pub(super) fn count(self) -> StatusError {
         self.unmet.into_iter().for_each(UnmetHook::count);
         self.refusal
@@ -118,7 +120,7 @@ impl From<StatusError> for SelectionError<'_> {
     }
 }
 
-/// The hooks of that type whose rules mean this request, in configuration order.
+/// Returns the hooks of this type whose rules match the request, in configuration order.
 pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet {
     let ReviewContext { generation, review, caller, .. } = ctx;
     let (snapshot, mut matching) = (&generation.snapshot, HookSet::new());
@@ -137,40 +139,40 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet 
     matching
 }
 
-/// Finds out what decides about these hooks. What hooks `behind` them would have to wait for in any case is found out
-/// with it.
+/// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that can never be
+/// decided without waiting are evaluated together with theirs.
 pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Matched], behind: &[Matched]) {
     for matched in hooks {
         while let Some(missing) = missing_labels(facts, *matched) {
             facts.fetch(missing).await;
         }
     }
-    while !decide_conditions(facts, hooks) {
+    while !try_decide_conditions(facts, hooks) {
         prepare_conditions(facts, behind);
         facts.conditions.evaluate().await;
     }
 }
 
-/// Is all at hand that decides about this hook?
+/// Returns true if the role of this hook can be decided without waiting.
 pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: Matched) -> bool {
-    missing_labels(facts, matched).is_none() && decide_conditions(facts, &[matched])
+    missing_labels(facts, matched).is_none() && try_decide_conditions(facts, &[matched])
 }
 
-/// Labels that the hook's selectors need and that are not at hand.
+/// Returns labels that the hook's selectors need and that must be fetched.
 fn missing_labels(facts: &Facts<'_, '_>, matched: Matched) -> Option<Missing> {
     let live = candidate(facts, matched)?;
     let missing = facts.missing(&live.hook.namespace_selector, &live.hook.object_selector)?;
-    // The apiserver is not asked for a hook that is only named.
+    // The apiserver gets no request for a hook that is not called.
     (missing == Missing::Objects || live.rotation.asks()).then_some(missing)
 }
 
-/// Decides the conditions of these hooks, up to the first that rejects the request by them; false where some take longer,
-/// or need an access check.
-fn decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
+/// Decides the conditions of these hooks without waiting, up to the first hook that rejects the request. Returns false
+/// if some take too many steps or need an access check.
+fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
     let inputs = Inputs::default();
     for matched in hooks {
         let Some((live, conditions)) = conditions(facts, *matched) else { continue };
-        facts.conditions.decide(&inputs, matched.hook, live, conditions);
+        facts.conditions.try_decide(&inputs, matched.hook, live, conditions);
         if role(facts, *matched, None).is_err() {
             break;
         }
@@ -178,7 +180,7 @@ fn decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
     !facts.conditions.are_pending()
 }
 
-/// Has those conditions of hooks that come later evaluated now which must be waited for in any case.
+/// Queues conditions of later hooks that can never be decided without waiting.
 fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Matched]) {
     let inputs = Inputs::default();
     for matched in behind {
@@ -186,16 +188,16 @@ fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Matched]) {
             && live.rotation.asks()
             && facts.conditions.must_wait(conditions)
         {
-            facts.conditions.decide(&inputs, matched.hook, live, conditions);
+            facts.conditions.try_decide(&inputs, matched.hook, live, conditions);
         }
     }
 }
 
-/// Part of a hook whatever its selectors and conditions say.
+/// Role of a hook before its selectors and conditions are evaluated.
 enum Standing<'a> {
-    /// It has none.
+    /// It is not called.
     None,
-    /// It has none, as break-glass is open for it.
+    /// It is not called, as break-glass is open for it.
     BreakGlass,
     /// Its selectors and conditions decide.
     Candidate(&'a LiveHook),
@@ -204,8 +206,8 @@ enum Standing<'a> {
 fn standing<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Standing<'a> {
     let (ctx, review) = (facts.ctx, facts.review);
     let Some(live) = ctx.generation.hooks.get(matched.hook as usize) else { return Standing::None };
-    let apart = ctx.caller.other_versions == OtherVersions::AskedApart;
-    if apart && is_asked_elsewhere(live, matched.how, review) || ctx.bypass.skips(&live.hook.name) {
+    let apart = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
+    if apart && is_called_by_other_review(live, matched.how, review) || ctx.bypass.skips(&live.hook.name) {
         return Standing::None;
     }
     match live.rotation {
@@ -222,7 +224,7 @@ fn candidate<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<&'a LiveHook
     }
 }
 
-/// Conditions that decide about this hook, as its selectors do not.
+/// Returns the conditions that decide about this hook; `None` if something else decides.
 fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
     let conditions = &facts.ctx.generation.snapshot.origin(matched.hook)?.conditions;
     if conditions.is_empty() {
@@ -230,10 +232,10 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHo
     }
     let live = candidate(facts, matched)?;
     let is_decided = match live.rotation {
-        // A hook that cannot be asked in the version it wants has no object to hold against its conditions either.
+        // A hook that cannot be called in the version it wants has no object for its conditions either.
         Rotation::Active { .. } => matches!(matched.how, How::OtherVersion(_)),
-        // No access check is made for a hook that is only named.
-        _ => conditions.iter().any(Condition::asks_authorizer),
+        // No access check is made for a hook that is not called.
+        _ => conditions.iter().any(Condition::uses_authorizer),
     };
     if is_decided {
         return None;
@@ -249,11 +251,12 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHo
     }
 }
 
-/// The part of one hook whose rules mean this request, once [`resolve`] has found out what decides about it. Pure.
+/// Returns the role of one hook whose rules match this request, after [`resolve`]. Does not wait.
 ///
 /// # Errors
-/// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request, whatever
-/// the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
+/// The request is rejected if the hook's selectors cannot be evaluated by a fault of the request (a namespace that does
+/// not exist, an object that is not JSON), if its conditions fail and it does not fail open, or if the deadline has
+/// passed. There is no error for a hook that a bypass skips or makes fail open.
 pub(super) fn role<'a>(
     facts: &Facts<'a, '_>,
     matched: Matched,
@@ -267,9 +270,10 @@ pub(super) fn role<'a>(
     let selected = facts.selects(&live.hook.namespace_selector, &live.hook.object_selector);
     let conditions = facts.conditions.result(matched.hook);
     if !live.rotation.asks() {
-        // A hook that is not asked rejects nothing, not even by an error in deciding it.
-        let may_be_asked = matches!(selected, Ok(true)) && matches!(conditions, None | Some(ConditionsResult::Asked));
-        return Ok(if may_be_asked { Role::Unproven(live) } else { Role::None });
+        // A hook that is not called rejects nothing, even if its role cannot be decided.
+        let would_be_called =
+            matches!(selected, Ok(true)) && matches!(conditions, None | Some(ConditionsResult::Matches));
+        return Ok(if would_be_called { Role::Unproven(live) } else { Role::None });
     }
     let fail_open_override = facts.ctx.bypass.fails_open(&live.hook.name);
     let unavailable = match selected {
@@ -282,7 +286,7 @@ pub(super) fn role<'a>(
         },
     };
     match conditions {
-        None | Some(ConditionsResult::Asked) => {}
+        None | Some(ConditionsResult::Matches) => {}
         Some(ConditionsResult::Excluded) => return Ok(Role::Unmet(UnmetHook(live, UnmetConditions::False))),
         Some(ConditionsResult::Failed(why)) => {
             let unmet = UnmetHook(live, UnmetConditions::Error);
@@ -294,19 +298,19 @@ pub(super) fn role<'a>(
                 }
             };
         }
-        Some(ConditionsResult::Refused(_)) if fail_open_override => return Ok(Role::None),
-        Some(ConditionsResult::Refused(refusal)) => return Err(refusal.clone().into()),
+        Some(ConditionsResult::OutOfTime(_)) if fail_open_override => return Ok(Role::None),
+        Some(ConditionsResult::OutOfTime(refusal)) => return Err(refusal.clone().into()),
     }
     let made = RuleTarget::as_made(facts.review).resource;
     let is_undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_)))
-        && served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
+        && served.is_some_and(|served| served.is_known_to_lack(&made.group, &made.resource));
     let unable = unable(live, matched.how, facts.review, served).or(unavailable);
-    Ok(Role::Asked(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
+    Ok(Role::Selected(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
 }
 
-/// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as
-/// its client made it and this review is converted, the one that is not.
-fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
+/// Returns true if the caller calls this hook by another review of the request: the one in the version that the hook
+/// wants; or, if the hook's rules match the client's own request and this review is converted, the one that is not.
+fn is_called_by_other_review(live: &LiveHook, how: How, review: &Review) -> bool {
     match how {
         How::AsMade => false,
         How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
@@ -314,8 +318,8 @@ fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
     }
 }
 
-/// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook
-/// cannot be asked, and must not be passed over in silence either.
+/// Returns the failure of a hook that wants another version. Upstream converts the object; a review has it in one
+/// version only, so the hook cannot be called, and must not be skipped silently.
 fn unable(live: &LiveHook, how: How, review: &Review, served: Option<&Served>) -> Option<Box<CallFailure>> {
     let How::OtherVersion(wanted) = how else { return None };
     let wanted = wanted.resource(&live.hook, review, served).to_string();

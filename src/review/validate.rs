@@ -1,4 +1,4 @@
-//! Validation: the phase of the hooks that may only say no.
+//! Validation: the phase of the hooks that may only allow or deny.
 
 use super::{
     context::ReviewContext,
@@ -12,13 +12,13 @@ use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
 use gatepost_config::Matched;
 
-/// Asks the validating hooks that this request is for, all at once.
+/// Calls the validating hooks that match this request, all at once.
 pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     if draft.skips_hooks || !ctx.validates() {
         return Flow::Continue(());
     }
     let object = draft.object.clone();
-    let review = ctx.about(object.as_ref());
+    let review = ctx.current_review(object.as_ref());
     let selected = match selected(ctx, review).await {
         Ok(selected) => selected,
         Err(error) => return draft.refuse(error.count()),
@@ -30,14 +30,14 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     if ctx.is_out_of_time() && !ctx.bypass.opens_everything() {
         return draft.refuse(Box::new(rejection::out_of_time()));
     }
-    let mut calls = round::ask(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
+    let mut calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
     calls.iter_mut().enumerate().for_each(|(index, call)| call.index = index);
     draft.add_all(calls);
     draft.flow()
 }
 
-/// The validating hooks this request is for, in configuration order. Waits only for what [`select::resolve`] waits for,
-/// and for a resource that the cluster has just got.
+/// Returns the validating hooks to call, in configuration order. Waits only for [`select::resolve`], and for a refresh
+/// of discovery if it does not know the resource yet.
 async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Selection<'a>, SelectionError<'a>> {
     let mut facts = Facts::new(ctx, review, None);
     let matching = select::matching(ctx, HookType::Validating);
@@ -52,7 +52,7 @@ async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Sel
     select(&facts, &matching)
 }
 
-/// Every hook is decided before any is called.
+/// Decides every hook before any is called.
 fn select<'a>(facts: &Facts<'a, '_>, matching: &[Matched]) -> Result<Selection<'a>, SelectionError<'a>> {
     let served = facts.ctx.served();
     let mut selected = Selection::default();

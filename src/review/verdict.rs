@@ -1,4 +1,4 @@
-//! Verdict: calls to the one answer. Pure, and independent of the order in which the answers came.
+//! Verdict: combines calls into one verdict. Pure, and independent of the order in which the answers arrived.
 //!
 //! Warnings and audit annotations are merged within upstream's limits: `docs/reference/webhook-semantics.md` §10.2
 //! (`pkg/endpoints/filters/warning.go`) and §10.3 (`pkg/admission/attributes.go`).
@@ -17,64 +17,64 @@ use super::{
 };
 use crate::telemetry::DroppedAnnotation;
 use gatepost_api::{HookType, StatusCause, StatusInfo, Verdict};
-use gatepost_wire::answer::{JSON_PATCH, MOST_ANNOTATIONS};
+use gatepost_wire::answer::{JSON_PATCH, MAX_ANNOTATIONS};
 
-/// Prefix of the annotations that say of each call of a mutating hook whether it changed the object. Upstream:
+/// Prefix of the annotations that state for each call of a mutating hook whether it changed the object. Upstream:
 /// `W/mutating/dispatcher.go`.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 /// Prefix of the annotations with the patches that were applied.
 const PATCH: &str = "patch.webhook.admission.k8s.io";
-/// The most bytes of a patch that is put into an annotation.
+/// Maximum size of a patch in an annotation, in bytes.
 const MAX_ANNOTATED_PATCH: usize = 256 << 10;
-/// Characters of all warnings of a request together.
+/// Maximum number of characters of all warnings of a request together.
 pub(super) const MAX_WARNINGS: usize = 4096;
-/// Characters of one warning, once all together are more than that.
+/// Maximum number of characters of one warning, once all together exceed [`MAX_WARNINGS`].
 const MAX_CUT_WARNING: usize = 256;
-/// Bytes of one answer's annotations, keys and values.
+/// Maximum size of one answer's annotations, keys and values, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 
-/// Prefix of the annotations that name hooks of this type which failed open. Upstream: `W/validating/dispatcher.go`,
-/// `W/mutating/dispatcher.go`.
-fn failed_open(hook_type: HookType) -> &'static str {
+/// Returns the prefix of the annotations that name hooks of this type which failed open. Upstream:
+/// `W/validating/dispatcher.go`, `W/mutating/dispatcher.go`.
+fn failed_open_prefix(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "failed-open.validating.webhook.admission.k8s.io",
         HookType::Mutating => "failed-open.mutation.webhook.admission.k8s.io",
     }
 }
 
-/// Prefix of the annotations that name hooks of this type which have not passed their probe yet.
-fn probing(hook_type: HookType) -> &'static str {
+/// Returns the prefix of the annotations that name hooks of this type which have not passed their probe yet.
+fn probing_prefix(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "probing.validating.gatepost.dev",
         HookType::Mutating => "probing.mutation.gatepost.dev",
     }
 }
 
-/// The verdict, and what of the answers did not get into it.
+/// A verdict, and the annotations that were dropped from it.
 #[derive(Debug, Default)]
 pub struct Combined {
-    /// The one answer to the caller.
+    /// Answer to the caller.
     pub verdict: Verdict,
-    /// Audit annotations that are left out.
+    /// Audit annotations that were dropped.
     pub dropped: Vec<Dropped>,
 }
 
-/// Audit annotations of one answer that are left out.
+/// Dropped audit annotations of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Index of the call whose answer had them.
     pub call: usize,
-    /// Reason why they are left out.
+    /// Reason why they were dropped.
     pub cause: DroppedAnnotation,
-    /// Number of annotations left out.
+    /// Number of dropped annotations.
     pub count: usize,
 }
 
 /// Combines calls into the verdict: first those of mutating hooks, in order, then those of validating ones, in
-/// configuration order. `patches`: the patches are put into annotations.
+/// configuration order. With `patches`, patches are put into annotations.
 ///
-/// Any rejection rejects. Where there are several, every reason is given, ordered by name, with the code of the first;
-/// upstream would give whichever came first.
+/// Any rejection rejects. If there are several, the verdict gives every reason, ordered by hook name, with the code of
+/// the first. Upstream gives only the reason that arrived first.
 pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> Combined {
     let mut parts = Parts::default();
     for (index, call) in calls.iter().enumerate() {
@@ -87,13 +87,13 @@ pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> Combined {
             let name = call.decider.name();
             let warning = format!("admission hook \"{name}\" was not called: it has not yet passed its probe");
             parts.warnings.add(warning);
-            parts.annotations.add(probing(hook_type), &format!("round_0_index_{index}"), name);
+            parts.annotations.add(probing_prefix(hook_type), &format!("round_0_index_{index}"), name);
         }
     }
     parts.combined()
 }
 
-/// A verdict in the making.
+/// Parts of a verdict, which calls are added to.
 #[derive(Default)]
 struct Parts<'a> {
     warnings: Warnings<'a>,
@@ -109,7 +109,7 @@ impl<'a> Parts<'a> {
         if let Some(answer) = call.answer() {
             answer.warnings.iter().for_each(|text| warnings.add(&**text));
             let mut drop = |cause, count| dropped.push(Dropped { call: index, cause, count });
-            // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
+            // Only a hook that may itself be a sidecar can name its own hooks in keys. Upstream does not allow it.
             annotations.add_all(name, call.decider.is_chained(), &answer.audit_annotations, &mut drop);
             if answer.annotations_left_out > 0 {
                 drop(DroppedAnnotation::Limit, answer.annotations_left_out);
@@ -119,7 +119,7 @@ impl<'a> Parts<'a> {
             Ending::Answered(answer) => {
                 rejections.extend(answer.denial.as_ref().map(|denial| (name, rejection::denied(name, denial))));
             }
-            Ending::FailedOpen(_) => annotations.add(failed_open(call.hook_type), &key(call), name),
+            Ending::FailedOpen(_) => annotations.add(failed_open_prefix(call.hook_type), &key(call), name),
             Ending::FailedClosed(failure) => rejections.push((name, rejection::failed(name, failure))),
             Ending::DryRunRefused => rejections.push((name, rejection::dry_run_refused(name))),
             Ending::OutOfTime(_) | Ending::Unproven => return,
@@ -137,7 +137,7 @@ impl<'a> Parts<'a> {
         match change {
             Some(Change::Refused(refusal)) => self.rejections.push((webhook, (**refusal).clone())),
             Some(Change::Patched(text) | Change::Unchanged(text)) if patches && text.len() <= MAX_ANNOTATED_PATCH => {
-                // It has been read as JSON.
+                // It was parsed as JSON before, so it is valid.
                 if let Ok(patch) = serde_json::from_slice(text) {
                     let patch = PatchAnnotation { configuration, webhook, patch, patch_type: JSON_PATCH };
                     self.annotations.add(PATCH, &key(call), &json(&patch));
@@ -160,18 +160,18 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Key of the annotations about a call, behind the prefix.
+/// Returns the key of the annotations about a call, without the prefix.
 fn key(call: &CallRecord<'_>) -> String {
     format!("round_{}_index_{}", call.round, call.index)
 }
 
-/// Name of the configuration that the decider stands in.
+/// Returns the name of the configuration that contains the decider.
 fn configuration<'a>(call: &CallRecord<'a>) -> &'a str {
     let id = call.decider.id();
     id.strip_prefix("manifest/").unwrap_or(id).split('/').next().unwrap_or_default()
 }
 
-/// The text of an annotation about a call. Fields in upstream's order.
+/// Value of the annotation about a call, with its fields in upstream's order.
 #[derive(Serialize)]
 struct Mutated<'a> {
     configuration: &'a str,
@@ -179,7 +179,7 @@ struct Mutated<'a> {
     mutated: bool,
 }
 
-/// The text of an annotation about a patch. Fields in upstream's order.
+/// Value of the annotation about a patch, with its fields in upstream's order.
 #[derive(Serialize)]
 struct PatchAnnotation<'a> {
     configuration: &'a str,
@@ -211,20 +211,20 @@ fn all_reasons(mut rejections: Vec<(&str, StatusInfo)>) -> Option<StatusInfo> {
     Some(StatusInfo { message, causes, ..first })
 }
 
-/// The warnings of one request, within upstream's limits.
+/// Warnings of one request, within upstream's limits.
 #[derive(Debug, Default)]
 struct Warnings<'a> {
-    /// In order, untruncated.
+    /// Accepted warnings in order, not truncated.
     accepted: Vec<Cow<'a, str>>,
-    /// The accepted ones, to find repeats. Hooks choose the texts, so the hash has a key.
+    /// Accepted warnings, to find repeats. The hash is keyed, as hooks choose the texts.
     seen: HashSet<Cow<'a, str>>,
-    /// Characters that the client gets.
+    /// Number of characters that the client gets.
     written: usize,
     truncating: bool,
 }
 
 impl<'a> Warnings<'a> {
-    /// Adds one, unless it is empty, repeated, not printable, or beyond the limit.
+    /// Adds a warning, unless it is empty, repeated, not printable, or beyond the limit.
     fn add(&mut self, text: impl Into<Cow<'a, str>>) {
         let text = text.into();
         if self.written >= MAX_WARNINGS || text.is_empty() || text.chars().any(char::is_control) {
@@ -245,7 +245,7 @@ impl<'a> Warnings<'a> {
         }
     }
 
-    /// Warnings for the client.
+    /// Returns the warnings for the client.
     fn into_vec(self) -> Vec<String> {
         let item = if self.truncating { MAX_CUT_WARNING } else { MAX_WARNINGS };
         let cut = |text: Cow<'a, str>| text.chars().take(item).collect::<String>();
@@ -260,19 +260,18 @@ impl<'a> Warnings<'a> {
     }
 }
 
-/// The audit annotations of one request.
+/// Audit annotations of one request.
 #[derive(Debug, Default)]
 struct Annotations {
-    /// Annotations by key, each with its place in the order they were added. Hooks choose the keys, so the hash
-    /// has a key.
+    /// Annotations by key, each with its index in the order of addition. The hash is keyed, as hooks choose the keys.
     by_key: HashMap<String, (usize, String)>,
 }
 
 impl Annotations {
-    /// Adds the annotations of one hook's answer as `<hook>/<key>`, and reports how many are left out and why.
+    /// Adds the annotations of one hook's answer as `<hook>/<key>`, and reports how many are dropped and why.
     ///
-    /// `chained`: the hook may itself be a sidecar: its keys then name its own hooks (`<inner hook>/<key>`) and are
-    /// kept as `<hook>/<inner hook>.<key>` where that fits.
+    /// `chained`: the hook may itself be a sidecar. Its keys may then name its own hooks (`<inner hook>/<key>`), and
+    /// are kept as `<hook>/<inner hook>.<key>` if that is valid.
     fn add_all(
         &mut self,
         hook: &str,
@@ -280,14 +279,14 @@ impl Annotations {
         pairs: &[(String, String)],
         mut dropped: impl FnMut(DroppedAnnotation, usize),
     ) {
-        // Most answers have none, and then the hook's name need not be looked at.
+        // Most answers have none. Then the hook's name is not checked.
         if pairs.is_empty() {
             return;
         }
         let (mut left, named) = (MAX_ANNOTATION_BYTES, is_subdomain(hook));
         for (looked_at, (key, value)) in pairs.iter().enumerate() {
             let size = hook.len() + 1 + key.len() + value.len();
-            if looked_at == MOST_ANNOTATIONS || size > left {
+            if looked_at == MAX_ANNOTATIONS || size > left {
                 return dropped(DroppedAnnotation::Limit, pairs.len() - looked_at);
             }
             let added = if named { self.add_one(hook, chained, key, value) } else { Err(DroppedAnnotation::Key) };
@@ -298,7 +297,7 @@ impl Annotations {
         }
     }
 
-    /// Adds one of our own.
+    /// Adds an annotation of Gatepost's own.
     fn add(&mut self, prefix: &str, key: &str, value: &str) {
         let _ = self.insert(format!("{prefix}/{key}"), value);
     }
@@ -312,7 +311,7 @@ impl Annotations {
         if is_name(&full[hook.len() + 1..]) { self.insert(full, value) } else { Err(DroppedAnnotation::Key) }
     }
 
-    /// The first value of a key stays.
+    /// Adds an annotation. The first value of a key stays.
     fn insert(&mut self, full: String, value: &str) -> Result<(), DroppedAnnotation> {
         let place = self.by_key.len();
         match self.by_key.entry(full) {
@@ -323,7 +322,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// All, in the order they were added.
+    /// Returns all annotations, in the order of addition.
     fn into_vec(self) -> Vec<(String, String)> {
         let mut all: Vec<_> = self.by_key.into_iter().map(|(key, (place, value))| (place, key, value)).collect();
         all.sort_unstable_by_key(|(place, ..)| *place);
@@ -331,7 +330,7 @@ impl Annotations {
     }
 }
 
-/// A DNS-1123 subdomain of at most 253 characters.
+/// Returns true for a DNS-1123 subdomain of at most 253 characters.
 fn is_subdomain(text: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -343,7 +342,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// The part behind the slash: 1 to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends.
+/// Returns true for a valid key behind the slash: 1 to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends.
 fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     (1..=63).contains(&bytes.len())
@@ -482,7 +481,7 @@ mod tests {
             annotations.add_all(hook, false, &many, |cause, count| dropped.push((cause, count)));
             assert_eq!(dropped, [(DroppedAnnotation::Limit, 99_000)], "reported once");
         }
-        assert_eq!(annotations.into_vec().len(), 2 * MOST_ANNOTATIONS);
+        assert_eq!(annotations.into_vec().len(), 2 * MAX_ANNOTATIONS);
 
         let large = "v".repeat(MAX_ANNOTATION_BYTES / 2);
         let mut annotations = Annotations::default();

@@ -1,4 +1,4 @@
-//! Candidate: a configuration that can be put in force, and is not yet.
+//! Candidate: a checked configuration that is not in force yet.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,105 +21,106 @@ use gatepost_config::{
     CheckedFile, HeldBackDocument, LastGoodDocuments, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot,
 };
 
-/// Treatment of documents that cannot be served, at start.
+/// Treatment of invalid documents at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnInvalid {
     /// Nothing is put in force.
     #[default]
     Refuse,
-    /// They are left out, and the others are put in force.
+    /// Invalid documents are left out, and the others are put in force.
     Skip,
 }
 
-/// A configuration without a single problem, but in documents that are held back; not yet in force.
+/// Configuration that is not in force yet. Only documents that are held back have problems.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Digest of the contents it comes from; of its own where documents are held back.
+    /// Digest of the source's contents, or of this configuration if documents are held back.
     pub digest: String,
-    /// Revision by the source's count; the prefix of the configuration's own digest where documents are held back.
+    /// Revision of the source's contents, or the prefix of `digest` if documents are held back.
     pub revision: Revision,
-    /// Digest of the contents, and what the source calls them, in any case.
+    /// Digest and revision of the source's contents, even if documents are held back.
     pub read: (String, Revision),
-    /// It was in force before this process began.
+    /// True if the configuration was in force before this process began.
     pub restored: bool,
-    /// The documents whose newest state is no part of it.
+    /// Documents whose newest state is not part of the configuration.
     pub quarantined: Vec<HeldBackDocument>,
-    /// States of documents that it is made of.
+    /// States of the documents that are part of the configuration.
     pub documents: LastGoodDocuments,
-    /// The compiled configuration.
+    /// Compiled configuration.
     pub snapshot: Arc<Snapshot>,
-    /// Break-glass documents in it.
+    /// Break-glass documents of the contents.
     pub break_glass: Vec<BreakGlass>,
     tls: TlsConfigs,
 }
 
 impl Candidate {
-    /// TLS configuration of that endpoint; `None` where it is plaintext.
+    /// Returns the TLS configuration of that endpoint; `None` if it is plaintext.
     pub fn tls(&self, endpoint: &Endpoint) -> Option<Arc<ClientConfig>> {
         self.tls.get(&(endpoint.tls.clone()?, endpoint.transport)).cloned()
     }
 }
 
-/// Results of the last check, so that unchanged parts are not made again.
+/// Results of the last check, so that unchanged parts are not compiled again.
 #[derive(Debug, Default)]
 pub struct CandidateCache {
     documents: gatepost_config::LoadCache,
-    /// TLS configurations of endpoints that bring their own authorities. The system's may change without a word.
+    /// TLS configurations of endpoints with authorities of their own. Others are not cached, as the system's may
+    /// change.
     tls: TlsConfigs,
     /// Addresses that no hook may have.
     own: OwnAddresses,
-    /// Is there a cluster whose authorizer conditions may ask?
+    /// True if there is a cluster whose authorizer conditions may use.
     authorizer: bool,
 }
 
-/// Time, all in all, for which a check lets reviews go first between its steps.
+/// Time for which one check yields to reviews between its steps.
 const MAX_PAUSED: Duration = Duration::from_secs(1);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
-/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material, and
-/// what can go wrong with hooks that are well written.
+/// Checks everything that can be checked without calling a hook: documents, the files they refer to, TLS material, and
+/// hazards of valid hooks.
 ///
 /// # Errors
-/// Every problem there is, not just the first.
+/// Returns every problem, not just the first.
 pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
     CandidateCache::default().candidate(contents, on_hazard, None)
 }
 
 impl CandidateCache {
-    /// Nothing yet, by a sidecar that listens at these addresses.
+    /// Creates an empty cache for a sidecar that listens on these addresses.
     pub fn listening_at(own: OwnAddresses) -> Self {
         Self { own, ..Self::default() }
     }
 
-    /// The same, with a cluster whose authorizer conditions may ask, or without one.
+    /// Sets if there is a cluster whose authorizer conditions may use.
     #[must_use]
     pub fn with_authorizer(self, authorizer: bool) -> Self {
         Self { authorizer, ..self }
     }
 
-    /// Empty cache with the same settings.
-    pub(super) fn anew(&self) -> Self {
+    /// Returns an empty cache with the same settings.
+    pub(super) fn empty_copy(&self) -> Self {
         Self::listening_at(self.own.clone()).with_authorizer(self.authorizer)
     }
 
-    /// Break-glass of the contents last checked, whatever else is wrong with them.
+    /// Returns the break-glass documents of the contents last checked, even if these are invalid.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         self.documents.break_glass()
     }
 
-    /// As [`candidate`], and sooner the less has changed. With the states that are in force, a document that cannot be
-    /// served stops no other: it is held back `around` them.
+    /// Checks contents like [`candidate`], but only their changed parts. With the states in force in `around`, an
+    /// invalid document does not stop the others: it is held back, and its state in force stays.
     ///
     /// # Errors
-    /// Every problem there is, not just the first.
+    /// Returns every problem, not just the first.
     pub fn candidate(
         &mut self,
         contents: &Contents,
         on_hazard: OnHazard,
         around: Option<&LastGoodDocuments>,
     ) -> Result<Candidate, Vec<Problem>> {
-        /// Holding back one document may show, or bring about, other problems, and so on.
+        /// Maximum number of rounds: holding back one document may reveal or cause problems in others.
         const MAX_ROUNDS: usize = 8;
         let pauses = Pauses::of(MAX_PAUSED);
         let pause = || pauses.pause();
@@ -129,14 +130,14 @@ impl CandidateCache {
             let loaded = self.loaded(contents, around.map(|documents| (documents, &refused)), &pause)?;
             let (documents, held) = (loaded.kept, loaded.held);
             if documents.is_empty() && !held.is_empty() && around.is_some_and(LastGoodDocuments::is_empty) {
-                // Nothing is left. That is not taken for "no hooks", which somebody has to write.
+                // Nothing is left. That is not the empty configuration, which must be written explicitly.
                 return Err(held.into_iter().flat_map(|held| held.problems).collect());
             }
-            problems = match self.servable(loaded.snapshot.noted(&contents.notes), on_hazard, &pause) {
-                Ok((snapshot, tls)) => return Ok(self.made(contents, (snapshot, tls), documents, held)),
+            problems = match self.check_servable(loaded.snapshot.noted(&contents.notes), on_hazard, &pause) {
+                Ok((snapshot, tls)) => return Ok(self.make_candidate(contents, (snapshot, tls), documents, held)),
                 Err(problems) => problems,
             };
-            // Of what is in force already nothing is let go: where that cannot be served, no document is to be blamed.
+            // Only changed documents are held back. If none of them has a new problem, the states in force have one.
             let Some(in_force) = around else { break };
             let new = documents.new_since(in_force);
             let (blamed, before) = (problems.iter().filter(|problem| new.contains(&*problem.file)), refused.len());
@@ -150,11 +151,11 @@ impl CandidateCache {
         Err(problems)
     }
 
-    /// These states of documents, which were in force under that digest and name, checked and compiled again.
-    /// Break-glass is left out: only the newest state may open it.
+    /// Checks and compiles documents that were in force under that digest and revision. Omits break-glass, which only
+    /// the newest state may open.
     ///
     /// # Errors
-    /// Every problem there is.
+    /// Returns every problem.
     pub fn restored(
         &mut self,
         parts: Vec<CheckedFile>,
@@ -163,7 +164,7 @@ impl CandidateCache {
     ) -> Result<Candidate, Vec<Problem>> {
         let parts = parts.into_iter().map(Arc::new).collect();
         let (snapshot, documents) = self.documents.compiled(parts, NO_PAUSE).ok_or_else(Vec::new)?;
-        let (snapshot, tls) = self.servable(snapshot, on_hazard, NO_PAUSE)?;
+        let (snapshot, tls) = self.check_servable(snapshot, on_hazard, NO_PAUSE)?;
         let revision = Revision::parse(revision).unwrap_or_else(|| Revision::of_digest(&digest));
         Ok(Candidate {
             read: (String::new(), revision.clone()),
@@ -195,8 +196,8 @@ impl CandidateCache {
         }
     }
 
-    /// With what TLS needs, and with what can go wrong.
-    fn servable(
+    /// Checks TLS material, conditions that use the authorizer, and hazards. Adds the hazards to the snapshot.
+    fn check_servable(
         &self,
         snapshot: Snapshot,
         on_hazard: OnHazard,
@@ -224,7 +225,7 @@ impl CandidateCache {
             }
         }
         if !self.authorizer {
-            problems.extend(asking_authorizer(&snapshot));
+            problems.extend(authorizer_problems(&snapshot));
         }
         if !problems.is_empty() {
             return Err(problems);
@@ -233,7 +234,7 @@ impl CandidateCache {
         Ok((snapshot.with_findings(findings), tls))
     }
 
-    fn made(
+    fn make_candidate(
         &mut self,
         contents: &Contents,
         (snapshot, tls): (Snapshot, TlsConfigs),
@@ -263,11 +264,11 @@ impl CandidateCache {
     }
 }
 
-/// Conditions that ask an authorizer, where there is none.
-fn asking_authorizer(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+/// Returns a problem for each condition that uses the authorizer.
+fn authorizer_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     let origins = (0..).map_while(|index| snapshot.origin(index));
     origins.flat_map(|origin| {
-        let asking = origin.conditions.iter().enumerate().filter(|(_, condition)| condition.asks_authorizer());
+        let asking = origin.conditions.iter().enumerate().filter(|(_, condition)| condition.uses_authorizer());
         asking.map(move |(place, _)| Problem {
             file: origin.file.clone(),
             path: format!("{}.matchConditions[{place}].expression", origin.path),
@@ -280,8 +281,8 @@ fn asking_authorizer(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// Digest (hex) of a configuration that no state of the source holds, as some of its documents are held back: of the
-/// newest contents, and of the states that stand in for some of them.
+/// Returns the digest (hex) of a configuration with held-back documents, which no state of the source contains. It
+/// covers the newest contents, and the states that replace some of them.
 fn mixed_digest(newest: &str, documents: &LastGoodDocuments, held: &[HeldBackDocument]) -> String {
     let mut sha = Sha256::new();
     let mut part = |bytes: &[u8]| {

@@ -1,5 +1,4 @@
-//! Draining: which hooks and initializers are no longer asked anew but still hold requests that began before, and
-//! which are gone.
+//! Draining: hooks and initializers that have left the configuration and still have requests, and those that are gone.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -16,46 +15,46 @@ use crate::{
 use gatepost_api::Endpoint;
 use gatepost_config::Snapshot;
 
-/// Time for which a hook that is gone is remembered, so that one can ask about it.
-const REMEMBERED: Duration = Duration::from_secs(60 * 60);
-/// Most hooks remembered; the oldest are forgotten first.
-const MOST_REMEMBERED: usize = 256;
+/// Time for which a Gone entry is shown.
+const GONE_RETENTION: Duration = Duration::from_secs(60 * 60);
+/// Maximum number of Gone entries; the oldest are dropped first.
+const MAX_GONE: usize = 256;
 
-/// Former generations in use. A generation ends when the last request that began under it does.
+/// Retired hooks and initializers, and former generations in use. A generation ends with its last request.
 #[derive(Debug)]
 pub(super) struct Drain {
-    former: Vec<Former>,
-    leaving: Vec<Leaving>,
-    /// The oldest first, each with the instant at which it is forgotten.
+    former: Vec<FormerGeneration>,
+    leaving: Vec<DrainingEntry>,
+    /// Oldest first, each with the time at which it is dropped.
     gone: VecDeque<(RetiredEntry, Instant)>,
-    /// Endpoints that proven hooks have left, and the connections to them, as long as requests hold those.
-    left: HashMap<Endpoint, Left>,
-    /// Has anything changed since it was last asked for?
+    /// Endpoints that proven hooks have left, with their channels while requests hold these.
+    left: HashMap<Endpoint, LeftEndpoint>,
+    /// True if an entry has changed since the last [`Drain::retired_if_changed`].
     changed: bool,
-    /// Requests end at their deadline; whatever lives longer than this is not waited for.
+    /// Maximum duration of a drain. Requests end at their deadline, so a longer wait is pointless.
     bound: Duration,
 }
 
 #[derive(Debug)]
-struct Former {
+struct FormerGeneration {
     generation: Weak<Generation>,
     number: u64,
-    /// Held until its generation has ended, so that it is freed beside us: on the worker whose request was the last, a
-    /// thousand hooks would hold up all others.
+    /// Kept until the generation has ended, so that a blocking thread frees it. On the worker of the last request,
+    /// freeing a thousand hooks would delay all other requests.
     _snapshot: Arc<Snapshot>,
 }
 
-/// An endpoint that nobody is asked at any more, proven until then.
+/// Endpoint that no hook uses any more. It counts as proven until `until`.
 #[derive(Debug)]
-struct Left {
+struct LeftEndpoint {
     channel: Weak<Channel>,
     until: Instant,
 }
 
 #[derive(Debug)]
-struct Leaving {
+struct DrainingEntry {
     retired: RetiredEntry,
-    /// The last generation that asked it.
+    /// Number of the last generation that called the hook.
     last: u64,
     until: Instant,
 }
@@ -72,10 +71,10 @@ impl Drain {
         }
     }
 
-    /// `old` is about to be replaced by `new`.
-    pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation, hub: &Hub) {
+    /// Retires hooks and initializers that are in `old` and not in `new`. Call this before `new` replaces `old`.
+    pub(super) fn retire_missing(&mut self, old: &Arc<Generation>, new: &Generation, hub: &Hub) {
         let (generation, number) = (Arc::downgrade(old), old.number);
-        self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
+        self.former.push(FormerGeneration { generation, number, _snapshot: Arc::clone(&old.snapshot) });
         let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
         let claimed: HashSet<&Arc<str>> = new.snapshot.claimed().collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
@@ -90,7 +89,7 @@ impl Drain {
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
         let asked: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
         for live in old.hooks.iter().filter(|live| live.is_proven() && !asked.contains(live.target.endpoint())) {
-            let left = Left { channel: Arc::downgrade(live.target.channel()), until };
+            let left = LeftEndpoint { channel: Arc::downgrade(live.target.channel()), until };
             self.left.insert(live.target.endpoint().clone(), left);
         }
         for (index, live) in (0..).zip(&old.hooks) {
@@ -98,51 +97,51 @@ impl Drain {
                 continue;
             }
             if let Some(rotation) = live.rotation.after(RotationEvent::Removed, now) {
-                self.leaves(retired(old, index, live, rotation), old.number, new.number);
+                self.retire(retired(old, index, live, rotation), old.number, new.number);
             }
         }
         let leaving: HashSet<&Arc<str>> = old.snapshot.claimed().filter(|name| !claimed.contains(name)).collect();
         for name in leaving {
             let rotation = match hub.is_unproven(name) {
-                true => Rotation::Gone { since: now, how: RetireReason::NeverAsked },
+                true => Rotation::Gone { since: now, how: RetireReason::NeverCalled },
                 false => Rotation::Draining { since: now },
             };
             hub.retire(name, until.into_std());
             let (id, configuration) = (Arc::clone(name), "".into());
             let retired = RetiredEntry { name: Arc::clone(name), id, configuration, endpoint: None, rotation };
-            self.leaves(retired, old.number, new.number);
+            self.retire(retired, old.number, new.number);
         }
     }
 
-    /// The endpoints that proven hooks have left so lately that they are proven still, each with the connections to it
-    /// if some request holds them.
+    /// Returns the endpoints that proven hooks left so recently that they still count as proven, each with its channel
+    /// if a request still uses that.
     pub(super) fn left(&mut self) -> Vec<(Endpoint, Option<Arc<Channel>>)> {
         let now = Instant::now();
         self.left.retain(|_, left| left.until > now);
         self.left.iter().map(|(endpoint, left)| (endpoint.clone(), left.channel.upgrade())).collect()
     }
 
-    fn leaves(&mut self, retired: RetiredEntry, last: u64, generation: u64) {
+    fn retire(&mut self, retired: RetiredEntry, last: u64, generation: u64) {
         self.changed = true;
         if retired.drains() {
             let endpoint = retired.endpoint.as_ref().map(tracing::field::display);
             tracing::info!(name = %retired.name, endpoint, generation, "{} leaves rotation; draining", noun(&retired));
-            self.leaving.push(Leaving { retired, last, until: Instant::now() + self.bound });
+            self.leaving.push(DrainingEntry { retired, last, until: Instant::now() + self.bound });
         } else {
             self.remember(retired);
         }
     }
 
     fn remember(&mut self, retired: RetiredEntry) {
-        if self.gone.len() == MOST_REMEMBERED {
+        if self.gone.len() == MAX_GONE {
             self.gone.pop_front();
         }
-        self.gone.push_back((retired, Instant::now() + REMEMBERED));
+        self.gone.push_back((retired, Instant::now() + GONE_RETENTION));
     }
 
-    /// Sees what has drained meanwhile, and logs it. Gives everything that is Draining or Gone where that has changed
-    /// since the last time.
-    pub(super) fn sweep(&mut self, hub: &Hub) -> Option<Vec<RetiredEntry>> {
+    /// Detects and logs completed drains. Returns all Draining and Gone entries if they have changed since the last
+    /// call.
+    pub(super) fn retired_if_changed(&mut self, hub: &Hub) -> Option<Vec<RetiredEntry>> {
         let ended = self.former.extract_if(.., |former| former.generation.strong_count() == 0).collect::<Vec<_>>();
         if let Ok(runtime) = Handle::try_current()
             && !ended.is_empty()
@@ -151,8 +150,8 @@ impl Drain {
         }
         let oldest = self.former.iter().map(|former| former.number).min().unwrap_or(u64::MAX);
         let now = Instant::now();
-        // Objects that are initialized after they were stored hold no generation.
-        let is_done = |leaving: &Leaving| {
+        // Objects that are initialized after they were stored hold no generation, so the hub is consulted, too.
+        let is_done = |leaving: &DrainingEntry| {
             oldest > leaving.last && (leaving.retired.is_hook() || !hub.has_tasks(&leaving.retired.name))
         };
         let ended = self.leaving.extract_if(.., |leaving| is_done(leaving) || leaving.until <= now);

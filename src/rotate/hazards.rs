@@ -1,8 +1,8 @@
-//! Hazards: what is done about a configuration that is sound and can still take the cluster down, and the hazard that
-//! only this process can see: hooks at an address that it listens on itself.
+//! Hazards: treatment of a valid configuration that can still take the cluster down. Detects the one hazard that only
+//! this process can see: hooks at an address on which it listens itself.
 //!
-//! Such a hook makes of each review another one. `gatepost-hops` ends that after a few rounds; here it is found before
-//! the first. A Service's name or a proxy may lead here as well, which no configuration shows.
+//! Such a hook turns each review into another one. `gatepost-hops` ends that after a few rounds; this check rejects the
+//! hook before the first. A Service's name or a proxy may also lead here, which no configuration shows.
 
 use std::{
     collections::HashSet,
@@ -16,26 +16,26 @@ use serde_json::Value;
 use gatepost_api::{Hook, Hops, hook::Address};
 use gatepost_config::{
     Pause, Problem, Snapshot,
-    hazards::{Concerned, Finding, Remedy, Severity},
+    hazards::{AffectedHook, Finding, Remedy, Severity},
 };
 
 /// Treatment of hazards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnHazard {
-    /// They are logged.
+    /// Hazards are logged.
     #[default]
     Warn,
-    /// Deadlocks and dangers are problems; gaps are logged.
+    /// Deadlocks and dangers are problems of the configuration; gaps are logged.
     Deny,
-    /// They are not looked for.
+    /// Hazards are not checked.
     Off,
 }
 
 impl OnHazard {
-    /// Hazards found.
+    /// Returns the hazards of the snapshot.
     ///
     /// # Errors
-    /// Hazards as problems, one for each hook concerned, where they are denied.
+    /// If hazards are denied, returns them as problems, one for each hook concerned.
     pub(super) fn judge(
         self,
         snapshot: &Snapshot,
@@ -67,10 +67,10 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// Hazards of one configuration that are logged.
+/// Maximum number of logged hazards of one configuration.
 const MAX_LOGGED: usize = 100;
 
-/// Logs each finding once, when it is new, the worst loudest.
+/// Logs new findings; deadlocks and dangers as warnings.
 pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
     let news = news(findings, before);
     for finding in news.iter().take(MAX_LOGGED) {
@@ -84,13 +84,13 @@ pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
     }
 }
 
-/// Places and patches change with the file around them: two findings are compared by their texts.
+/// Returns the findings that are not in `before`. Compares their texts, since places and patches change with the file.
 fn news<'a>(findings: &'a [Finding], before: &[Finding]) -> Vec<&'a Finding> {
     let known: HashSet<_> = before.iter().map(|finding| (finding.rule, finding.severity, finding.sentence())).collect();
     findings.iter().filter(|it| !known.contains(&(it.rule, it.severity, it.sentence()))).collect()
 }
 
-/// Addresses that this sidecar listens on.
+/// Addresses on which this sidecar listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnAddresses {
     tcp: Vec<SocketAddr>,
@@ -98,12 +98,12 @@ pub struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Sockets of any purpose: no hook answers at any of them.
+    /// Creates the addresses of all sockets, of any purpose: no hook answers at any of them.
     pub fn new(tcp: impl IntoIterator<Item = SocketAddr>, unix: Option<&Path>) -> Self {
         Self { tcp: tcp.into_iter().collect(), unix: unix.and_then(Path::to_str).map(Box::from) }
     }
 
-    /// The hooks that lead here.
+    /// Returns a finding for each hook at one of these addresses.
     pub(super) fn findings(&self, snapshot: &Snapshot) -> Vec<Finding> {
         let hooks = (0..).zip(&snapshot.hooks).filter(|(_, hook)| self.holds(&hook.endpoint.address));
         let finding = |(index, hook): (u32, &Arc<Hook>)| {
@@ -124,7 +124,14 @@ impl OwnAddresses {
                      registration"
                         .to_owned(),
                 ),
-                hooks: vec![Concerned { hook: name, id, file, path, patch: Value::Null, drops_cluster_scoped: false }],
+                hooks: vec![AffectedHook {
+                    hook: name,
+                    id,
+                    file,
+                    path,
+                    patch: Value::Null,
+                    drops_cluster_scoped: false,
+                }],
                 outages: &[],
             }
         };
@@ -141,7 +148,7 @@ impl OwnAddresses {
     }
 }
 
-/// Does a connection to that host, made on this machine, reach a socket that listens at this address?
+/// Returns true if a connection from this machine to `host` reaches a socket that listens on `own`.
 fn reaches(host: &str, own: IpAddr) -> bool {
     let own = own.to_canonical();
     let everywhere = own.is_unspecified();

@@ -1,11 +1,19 @@
-//! The story of one configuration change: read, check, probe what is new, put in force, drain what is gone.
+//! One configuration change: read, check, put in force, probe new endpoints, drain removed hooks.
+//!
+//! Every good read has one of five outcomes ([`ReadOutcome`](crate::telemetry::ReadOutcome); "in force" is `Changed`).
+//! Each of them renews freshness, if a configuration is in force.
 //!
 //! ```text
-//! Reading --same digest--> freshness stamped, done
-//!         --changed--> candidate --problems--> the documents at fault are held back, or all is rejected
-//!                                --good--> placed: proven hooks are asked at once, new ones are probed
-//!                                          --> published --> hooks that are gone drain
+//! same digest ─┬─ no candidate is pending ──> unchanged    may open break-glass, or publish again under a new revision
+//!              └─ a candidate is pending ───> in force     or held back: this is the second read
+//! new digest ──┬─ invalid ──────────────────> rejected     what was in force stays
+//!              ├─ enforces less, maybe cut ─> unconfirmed  waits for a second read
+//!              ├─ some documents invalid ───> held back    in force with the last good states of these documents
+//!              └─ valid ────────────────────> in force
 //! ```
+//!
+//! A hook at a proven endpoint is called at once. A hook at a new endpoint is published while its probe runs: until the
+//! probe passes, it is called at its former endpoint or not at all. Removed hooks drain.
 
 pub mod candidate;
 pub mod draining;

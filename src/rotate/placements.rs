@@ -1,6 +1,6 @@
-//! Placements: where each hook is asked. One pure table ([`place_hooks`]) says which hooks of a new snapshot are asked at
-//! once and which must first be seen to answer. [`Placements`] applies it, probes new endpoints, and finds hooks that
-//! have waited too long for one to answer.
+//! Placements: where each hook is called. A pure function, [`place_hooks`], decides which hooks of a new snapshot are
+//! called at once and which must be probed first. [`Placements`] applies its decision, probes new endpoints, and
+//! detects hooks that have waited too long for a probe to pass.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,40 +22,40 @@ use crate::{
 use gatepost_api::{Endpoint, Hook, OnProbeFailure, Rollout};
 use gatepost_config::Snapshot;
 
-/// Hooks out of the configuration whose waiting time is remembered; beyond that, all of them are forgotten.
+/// Maximum number of removed hooks whose waiting time is remembered; beyond it, all of these are dropped.
 const MAX_REMEMBERED_HOOKS: usize = 4096;
 
-/// State of a hook in the generation in force.
+/// Hook in the generation in force.
 #[derive(Clone, Copy, Debug)]
 pub struct HookInForce<'a> {
-    /// Its id: names need not be unique.
+    /// Id of the hook: names need not be unique.
     pub id: &'a str,
-    /// The endpoint it is asked at, or would be.
+    /// Endpoint at which the hook is called, or would be.
     pub endpoint: &'a Endpoint,
-    /// Is it asked, and has that endpoint answered, or was named by the first configuration?
+    /// True if the hook is called, and its endpoint has passed a probe or is in the first configuration.
     pub proven: bool,
 }
 
-/// Placement of a hook of the new snapshot. Numbers are places among the hooks of the generation in force.
+/// Placement of a hook of the new snapshot. Numbers are indices of hooks in the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Asked, over a new connection: the process has just started, and a restart must never enforce less.
+    /// Called over a new connection: the process has just started, and a restart must never enforce less.
     Bootstrap,
-    /// Asked, over the connection of that hook, which has the same endpoint and is asked already.
+    /// Called over the connection of that hook, which is already called at the same endpoint.
     Reuse(usize),
-    /// Asked, over what is left of the connection of a hook that left that endpoint a moment ago, proven; the number is
-    /// its place among those.
+    /// Called over the connection of a proven hook that left the endpoint recently, or over a new one. The number is an
+    /// index into `left` of [`place_hooks`].
     Rejoin(usize),
-    /// Not asked before a probe of its endpoint has passed.
+    /// Not called before a probe of its endpoint has passed.
     ProbeFirst,
-    /// Asked at its old place, over the connection of that hook (the same one under its former endpoint), until a
+    /// Called at its former endpoint, over the connection of that hook (itself in the generation in force), until a
     /// probe of the new endpoint has passed.
     Migrate(usize),
 }
 
 impl Placement {
-    /// The placement it has while the process is starting: the file that was read first may have been half written, and
-    /// what the rest of it says is as much what a restart must enforce.
+    /// Returns the placement while the process is starting, when no hook waits for a probe. The file that was read
+    /// first may have been half written, and a restart must enforce the rest of it, too.
     pub fn while_starting(self) -> Self {
         match self {
             Self::ProbeFirst | Self::Migrate(_) => Self::Bootstrap,
@@ -68,8 +68,8 @@ impl Placement {
     }
 }
 
-/// Places each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
-/// `left`: the endpoints that proven hooks have left lately.
+/// Places each hook (id and endpoint) of a new snapshot. `in_force` is `None` if there was no snapshot before; `left`
+/// are the endpoints that proven hooks left recently.
 pub fn place_hooks<'a>(
     in_force: Option<&[HookInForce<'_>]>,
     left: &[&Endpoint],
@@ -83,7 +83,7 @@ pub fn place_hooks<'a>(
     }
     let left: HashMap<&Endpoint, usize> = left.iter().copied().zip(0..).collect();
     new.map(|(id, endpoint)| {
-        // Its own former place is looked at first, so that a hook does not change connections without need.
+        // The hook's own endpoint has priority, so that the hook keeps its connections.
         let same_hook = by_id.get(id).copied();
         if let Some(place) = same_hook
             && in_force[place].endpoint == endpoint
@@ -101,22 +101,21 @@ pub fn place_hooks<'a>(
     .collect()
 }
 
-/// Hooks in force, placed, with what a generation needs of them.
+/// Placements of the hooks in force, and the state that generations need for them.
 #[derive(Debug)]
 pub(super) struct Placements {
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
     /// Resources that the connections to all hooks share.
     pub(super) resources: Resources,
-    /// Endpoints not yet seen to answer.
+    /// Endpoints that have not passed a probe yet.
     pub(super) probing: HashMap<Endpoint, Probing>,
     probe_results: (mpsc::Sender<ProbeResult>, mpsc::Receiver<ProbeResult>),
-    /// Since when each hook has waited, by its id: another endpoint or an update of the entry does not begin it anew,
-    /// nor does an entry that is gone for a moment.
+    /// Wait of each hook, by id. It continues if the hook's entry or endpoint changes, or is removed for a short time.
     waiting: HashMap<Arc<str>, Wait>,
-    /// Time at which the next of them is overdue.
+    /// Time at which the next hook is overdue.
     overdue_at: Option<Instant>,
-    /// Time for which a hook may be out of the configuration and find its waiting time again.
+    /// Time for which the wait of a removed hook is remembered.
     remembered_for: Duration,
 }
 
@@ -124,9 +123,9 @@ pub(super) struct Placements {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: (Instant, SystemTime),
-    /// It was logged that this takes too long.
+    /// True if the overdue hook was logged.
     logged: bool,
-    /// Since when the hook is out of the configuration.
+    /// Time since which the hook is not in the configuration.
     gone: Option<Instant>,
 }
 
@@ -149,23 +148,24 @@ impl Placements {
         }
     }
 
-    /// Threads that ask hooks.
+    /// Returns the runtimes of the threads that call hooks.
     pub(super) fn workers(&self) -> &[Handle] {
         &self.workers
     }
 
-    /// Time at which the next hook is overdue, unless it has answered by then.
+    /// Returns the time at which the next hook is overdue, unless a probe passes before.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         self.overdue_at
     }
 
     /// Waits for the result of a probe.
     pub(super) async fn probe_result(&mut self) -> Option<ProbeResult> {
-        self.probe_results.1.recv().await
+        let (_, results) = &mut self.probe_results;
+        results.recv().await
     }
 
-    /// The candidate's hooks, placed; the endpoints that have to answer first are probed. `left` are the endpoints that
-    /// proven hooks have left lately, with their connections; while `starting`, nothing waits for a probe.
+    /// Places the candidate's hooks, and probes endpoints that must pass first. `left` are the endpoints that proven
+    /// hooks left recently, with their channels. While `starting`, no hook waits for a probe.
     pub(super) fn place(
         &mut self,
         in_force: &Generation,
@@ -184,16 +184,19 @@ impl Placements {
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(placements.len());
         for (hook, placement) in candidate.snapshot.hooks.iter().zip(placements) {
-            // Looking the counters up takes a lock and compares names.
+            // Getting the metrics takes a lock and compares names.
             let metrics = |old: &LiveHook| match (&old.hook.name, old.hook.hook_type) == (&hook.name, hook.hook_type) {
                 true => Arc::clone(&old.metrics),
                 false => self.metrics.hook(hook.hook_type, &hook.name),
             };
-            // One entry's endpoint, path, form and versions, or another's: never a mixture.
+            // Endpoint, path, form and versions are all of one entry, never a mixture of two.
             let (target, rotation, replacing, metrics) = match placement {
                 Placement::Bootstrap | Placement::Rejoin(_) => {
                     let held = match placement {
-                        Placement::Rejoin(place) => left[place].1.clone(),
+                        Placement::Rejoin(place) => {
+                            let (_, channel) = &left[place];
+                            channel.clone()
+                        }
                         _ => None,
                     };
                     let open = || held.unwrap_or_else(|| self.open(&hook.endpoint, candidate));
@@ -232,13 +235,14 @@ impl Placements {
         Channel::open_within(&self.resources, endpoint.clone(), candidate.tls(endpoint), &self.workers)
     }
 
-    /// The hook's endpoint as it is being probed, by this post, from now on if it was not.
+    /// Returns the probing of the hook's endpoint with this review; starts it if there is none.
     fn probe(&mut self, hook: &Hook, candidate: &Candidate, post: Option<&ProbePost>) -> &Probing {
         let endpoint = &hook.endpoint;
         if !self.probing.contains_key(endpoint) {
             tracing::info!(hook = %hook.name, %endpoint, "probing the hook before it is called there");
             let channel = self.open(endpoint, candidate);
-            let probing = Probing::begin(channel, post.cloned(), self.probe_results.0.clone());
+            let (results, _) = &self.probe_results;
+            let probing = Probing::begin(channel, post.cloned(), results.clone());
             self.probing.insert(endpoint.clone(), probing);
         }
         let probing = &self.probing[endpoint];
@@ -246,16 +250,16 @@ impl Placements {
         probing
     }
 
-    /// The hooks in force after this result of a probe; `None` where it changes nothing.
+    /// Returns the hooks in force after this result of a probe; `None` if it changes nothing.
     pub(super) fn on_probe_result(&mut self, result: ProbeResult, in_force: &Generation) -> Option<Vec<LiveHook>> {
         let endpoint = result.channel.endpoint();
-        let probing = self.probing.get_mut(endpoint).filter(|probing| probing.believes(&result))?;
+        let probing = self.probing.get_mut(endpoint).filter(|probing| probing.is_current(&result))?;
         match result.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
             Err(failure) if probing.last_failure() == Some(&failure) => return None,
             Err(failure) => {
-                // The hook's words may be logged: a probe sends no user's object, so that there is none to repeat.
-                // Overdue hooks that are to be enforced are asked all the same.
+                // The hook's text may be logged: a probe sends no user's object that the text could repeat. Enforced
+                // overdue hooks are called although their probe fails.
                 let asked =
                     in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.asks());
                 let hook = if asked { "is asked there all the same" } else { "is not asked there" };
@@ -267,8 +271,8 @@ impl Placements {
         Some(in_force.hooks.iter().map(|live| after_probe(live, endpoint, probing)).collect())
     }
 
-    /// Marks those of these hooks, about to be published, that are overdue. One that then is to be enforced enters
-    /// rotation unproven, and one that is not leaves it again.
+    /// Marks the overdue ones of these hooks, which are about to be published. An overdue hook with `onProbeFailure:
+    /// Enforce` enters rotation unproven.
     pub(super) fn mark_overdue_hooks(&mut self, snapshot: &Snapshot, hooks: &mut [LiveHook]) {
         let (now, clock) = (Instant::now(), SystemTime::now());
         self.overdue_at = None;
@@ -317,7 +321,7 @@ fn log_overdue(live: &LiveHook) {
     let Some(overdue) = &live.overdue else { return };
     let (hook, within) = (&*live.hook.name, humantime::format_duration(overdue.within));
     let failure = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
-    let what = live.overdue_means().unwrap_or_default();
+    let what = live.overdue_effect().unwrap_or_default();
     tracing::error!(hook, %within, failure, "hook is overdue, it has passed no probe in time: {what}");
 }
 
@@ -325,8 +329,8 @@ fn hook_in_force(live: &LiveHook) -> HookInForce<'_> {
     HookInForce { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
 }
 
-/// Review to post to each endpoint that has to pass a probe: that of the first of its hooks in the configuration that
-/// may be sent a canned review.
+/// Returns the review to post to each endpoint that must pass a probe: that of its first hook in the configuration to
+/// which a canned review may be posted.
 fn probe_posts<'a>(hooks: &'a [Arc<Hook>], placements: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
     let mut posts = HashMap::new();
     for (hook, _) in hooks.iter().zip(placements).filter(|(_, placement)| placement.is_probed()) {
@@ -337,7 +341,7 @@ fn probe_posts<'a>(hooks: &'a [Arc<Hook>], placements: &[Placement]) -> HashMap<
     posts
 }
 
-/// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
+/// Returns the hook after a probe of `endpoint`. `probing` is `None` if the probe has passed.
 fn after_probe(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
     let mut live = live.clone();
     if live.hook.endpoint != *endpoint || live.is_in_place() {

@@ -1,5 +1,5 @@
-//! Probing: asks a new endpoint again and again, ever more slowly, until it answers. A trial dials and probes each hook
-//! of a candidate once, by the same channels, TLS and probes, without the rotation behind them.
+//! Probing: probes a new endpoint until it passes, with growing pauses. A trial probes each hook of a candidate once,
+//! over the same channels, with the same TLS and probes, but without rotation.
 
 use std::{
     collections::HashMap,
@@ -22,29 +22,29 @@ use crate::{
 use gatepost_api::{Endpoint, HttpForm};
 use gatepost_base::clock::{Backoff, chance, jittered};
 
-/// Timeout of one probe, connection and handshake included.
+/// Timeout of one probe, including connection and handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the first failed probe; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Longest pause: an operator who has mended a hook should not wait for it.
+/// Maximum pause: an operator who has repaired a hook should not have to wait for the next probe.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
-/// Factors between which pauses vary: sidecars that lost the same hook are not to come back to it in step.
+/// Range of factors for pauses, so that sidecars that lost the same hook do not probe it at the same time.
 const JITTER: (f64, f64) = (0.5, 1.0);
 
 /// Result of a probe.
 #[derive(Debug)]
 pub(super) struct ProbeResult {
     pub(super) channel: Arc<Channel>,
-    /// Review that was posted, if any was to be.
+    /// Review that was posted; `None` if the probe posts none.
     pub(super) post: Option<ProbePost>,
     pub(super) outcome: Result<(), ProbeFailure>,
 }
 
-/// An endpoint that is being probed. Dropping it ends that.
+/// Endpoint that is being probed. Dropping this stops the probes.
 #[derive(Debug)]
 pub(super) struct Probing {
     pub(super) channel: Arc<Channel>,
-    /// Review that the newest configuration lets be posted there.
+    /// Review that the newest configuration allows to post there.
     post: watch::Sender<Option<ProbePost>>,
     since: SystemTime,
     last_failure: Option<ProbeFailure>,
@@ -52,14 +52,14 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// Begins to probe in the background; each probe's result goes to `results`.
+    /// Starts to probe in the background; each probe's result is sent to `results`.
     pub(super) fn begin(channel: Arc<Channel>, post: Option<ProbePost>, results: mpsc::Sender<ProbeResult>) -> Self {
         let (post, posted) = watch::channel(post);
         let probes = tokio::spawn(probe_until_passed(Arc::clone(&channel), posted, results)).abort_handle();
         Self { channel, post, since: SystemTime::now(), last_failure: None, probes }
     }
 
-    /// From now on, post this. A probe under way still posts what it began with, and is not believed.
+    /// Changes the review of later probes. A probe under way still posts the old one, and its result is ignored.
     pub(super) fn change_post(&self, post: Option<&ProbePost>) {
         self.post.send_if_modified(|before| {
             let other = before.as_ref() != post;
@@ -70,12 +70,12 @@ impl Probing {
         });
     }
 
-    /// Is it of this probing, and of what is to be posted now? An endpoint may have been removed and come back.
-    pub(super) fn believes(&self, result: &ProbeResult) -> bool {
+    /// Returns true if the result is of this probing (the endpoint may have been re-added) and of the current review.
+    pub(super) fn is_current(&self, result: &ProbeResult) -> bool {
         Arc::ptr_eq(&self.channel, &result.channel) && *self.post.borrow() == result.post
     }
 
-    /// Review to post now.
+    /// Returns the review to post now.
     #[cfg(test)]
     pub(super) fn post(&self) -> Option<ProbePost> {
         self.post.borrow().clone()
@@ -104,8 +104,8 @@ impl Drop for Probing {
     }
 }
 
-/// Probes until the owner has heard that the endpoint has passed, and drops us. The review may be replaced at any time;
-/// the new one is tried at once, as the endpoint may never pass, or has passed, with the one before.
+/// Probes until the owner, having received a passed result, drops the [`Probing`]. If the review is replaced, the new
+/// one is probed at once: the endpoint may have passed only with the old one, or may never pass with it.
 async fn probe_until_passed(
     channel: Arc<Channel>,
     mut post: watch::Receiver<Option<ProbePost>>,
@@ -122,7 +122,7 @@ async fn probe_until_passed(
         let pause = jittered(backoff.pause(), JITTER, chance());
         let changed = match passed {
             true => post.changed().await,
-            // A pause that ends by itself is the ordinary case.
+            // The pause usually ends by its timeout.
             false => timeout(pause, post.changed()).await.unwrap_or(Ok(())),
         };
         if changed.is_err() {
@@ -131,24 +131,24 @@ async fn probe_until_passed(
     }
 }
 
-/// Hooks that are dialled at once.
+/// Maximum number of hooks that are tried concurrently.
 const MAX_CONCURRENT_TRIALS: usize = 16;
 
 /// Result of the trial of one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrialResult {
-    /// It would enter rotation; how long that took, and whether it was posted a review.
+    /// The hook would enter rotation. Duration of the probe, and the path of its review, if one was posted.
     Passed(Duration, Option<Arc<str>>),
-    /// It would not, and why.
+    /// The hook would not enter rotation.
     Failed(ProbeFailure),
-    /// Its turn did not come in time.
+    /// The trial did not end in time.
     Late,
 }
 
-/// Endpoint and review that are dialled once, however many hooks have them.
+/// Endpoint and review of a trial, which is made once for all hooks that have them.
 type Key = (Endpoint, Option<(Arc<str>, HttpForm)>);
 
-/// Tries every hook, all of it within that time: how it went, in the order of the hooks.
+/// Tries every hook, all of them in the time `within`. Returns the results in the order of the hooks.
 pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> {
     let until = Instant::now() + within;
     let (resources, room) = (Resources::unlimited(), Arc::new(Semaphore::new(MAX_CONCURRENT_TRIALS)));
@@ -169,7 +169,7 @@ pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> 
             (key, tried)
         });
     }
-    // Trials that have not ended by then are dropped with the set, and their connections with them.
+    // Dropping the set cancels unfinished trials and closes their connections.
     while let Ok(Some(Ok((key, tried)))) = timeout_at(until, trials.join_next()).await {
         begun.insert(key, tried);
     }

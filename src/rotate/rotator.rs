@@ -1,4 +1,4 @@
-//! Rotator: takes readings and puts what is good into force.
+//! Rotator: checks each read, and puts valid configurations in force.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,9 +23,9 @@ use super::{
 use crate::{
     hooks::Resources,
     live::{
-        BreakGlasses, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
+        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
         QuarantinedDocument, Rejection,
-        break_glass::{GlassOrigin, Reread},
+        break_glass::{BreakGlassOrigin, Reread},
     },
     source::{Contents, ReadError, TimedRead},
     telemetry::{Metrics, ReadOutcome},
@@ -34,59 +34,59 @@ use gatepost_api::{BreakGlass, Revision};
 use gatepost_base::clock::Moment;
 use gatepost_config::{HeldBackDocument, LastGoodDocuments, Problem, Relaxation, Snapshot, break_glass};
 
-/// Problems of one rejected configuration that are logged.
+/// Maximum number of logged problems of one rejected configuration.
 const MAX_LOGGED_PROBLEMS: usize = 100;
 
-/// Most causes of failed reads that are logged until one is good again.
+/// Maximum number of logged causes of failed reads until the next good read.
 const MAX_LOGGED_CAUSES: usize = 16;
 
-/// Failures of reads since the last good one.
+/// Failed reads since the last good one.
 #[derive(Debug, Default)]
 struct ReadFailures {
     logged: Vec<ReadError>,
     logged_stale: bool,
 }
 
-/// Configuration in force, for whoever writes it to disk.
+/// Configuration in force, to be written to disk.
 #[derive(Clone, Debug)]
 pub struct InForce {
-    /// The states of documents that it is made of.
+    /// States of its documents.
     pub documents: LastGoodDocuments,
-    /// Its digest.
+    /// Digest of the configuration.
     pub digest: String,
-    /// Its name.
+    /// Revision of the configuration.
     pub revision: Revision,
-    /// Time at which the source was last found in that state.
+    /// Start of the last read that found the source in this state.
     pub read: Moment,
 }
 
-/// Terms of a rotator.
+/// Options of a [`Rotator`].
 #[derive(Debug)]
 pub struct RotatorOptions {
-    /// Told what was read and is not in force.
+    /// Receives what was read and is not in force.
     pub status: Arc<ConfigurationStatus>,
-    /// Told what the source opens in an emergency.
-    pub break_glass: Arc<BreakGlasses>,
-    /// Threads that ask hooks.
+    /// Receives the break-glass documents of the source.
+    pub break_glass: Arc<BreakGlassDocuments>,
+    /// Runtimes of the threads that call hooks.
     pub workers: Vec<Handle>,
-    /// Bound on waiting for requests that still use a former generation.
+    /// Maximum duration of a drain.
     pub drain_bound: Duration,
-    /// Treatment of hazards in what is read.
+    /// Treatment of hazards.
     pub on_hazard: OnHazard,
-    /// Treatment of documents that cannot be served, until something is in force.
+    /// Treatment of invalid documents as long as no configuration has been in force.
     pub on_invalid: OnInvalid,
-    /// Checks what is read.
+    /// Checker of contents, with its cache.
     pub cache: CandidateCache,
     /// Resources that the connections to all hooks share.
     pub resources: Resources,
-    /// Documents that were in force before the process began.
+    /// States of documents that were in force before the process began.
     pub last_good: LastGoodDocuments,
-    /// Receiver of what is in force after each read that confirms it.
+    /// Receives the configuration in force after each read that confirms it.
     pub in_force: Option<watch::Sender<Option<InForce>>>,
 }
 
 impl RotatorOptions {
-    /// The defaults, with these threads and this bound.
+    /// Returns the default options, with these workers and this bound.
     pub fn new(workers: Vec<Handle>, drain_bound: Duration) -> Self {
         Self {
             status: Arc::default(),
@@ -103,39 +103,39 @@ impl RotatorOptions {
     }
 }
 
-/// Takes readings and puts what is good into force. The only one who publishes.
+/// Checks reads, and puts valid configurations in force. Nothing else publishes generations.
 #[derive(Debug)]
 pub struct Rotator {
     current: Arc<Current>,
     status: Arc<ConfigurationStatus>,
-    break_glass: Arc<BreakGlasses>,
+    break_glass: Arc<BreakGlassDocuments>,
     metrics: Arc<Metrics>,
     on_hazard: OnHazard,
     on_invalid: OnInvalid,
     placements: Placements,
     drain: Drain,
-    /// Digest of what was judged last, good or not: it need not be judged again.
-    judged: String,
+    /// Digest of the contents checked last, valid or not: equal contents are not checked again.
+    checked_digest: String,
     cache: CandidateCache,
-    /// The states of documents that are in force, and the digest of the contents that hold all of them.
+    /// States of the documents in force. The digest is that of the contents with exactly these states, or empty.
     last_good: LastGoodDocuments,
     last_good_digest: String,
     in_force: Option<watch::Sender<Option<InForce>>>,
-    /// Read once, and waiting for a second read that lets the same go.
+    /// Candidate that waits for a second read with the same relaxations.
     pending_confirmation: Option<Candidate>,
     break_glass_documents: Reread,
-    /// The source has no transactions: what was read last may be half written.
+    /// True if the source has no transactions, so that the last read may be half written.
     may_be_cut: bool,
-    /// The configuration in force was read whole: in a transaction, or twice and equal. Until then the process is still
-    /// starting.
+    /// True once the configuration in force was read whole: in a transaction, or twice and equal. Until then the
+    /// process is still starting.
     settled: bool,
     read_failures: ReadFailures,
-    /// Connections that hooks are guaranteed and cannot have, as last logged.
+    /// Number of guaranteed connections beyond the limit, as last logged.
     logged_missing: usize,
 }
 
 impl Rotator {
-    /// Publishes to `current`.
+    /// Creates a rotator that publishes to `current`.
     pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, options: RotatorOptions) -> Self {
         let RotatorOptions {
             status,
@@ -158,7 +158,7 @@ impl Rotator {
             on_hazard,
             on_invalid,
             drain: Drain::new(drain_bound),
-            judged: String::new(),
+            checked_digest: String::new(),
             cache,
             last_good,
             last_good_digest: String::new(),
@@ -172,7 +172,7 @@ impl Rotator {
         }
     }
 
-    /// Takes readings until no more can come.
+    /// Applies reads until their channel is closed.
     pub async fn run(mut self, mut readings: mpsc::Receiver<TimedRead>) {
         loop {
             let overdue = self.placements.overdue_at();
@@ -187,14 +187,14 @@ impl Rotator {
         }
     }
 
-    /// Takes one reading: judges what has changed, and stamps freshness.
+    /// Applies one read: checks changed contents, and renews freshness.
     pub async fn take(&mut self, reading: TimedRead) {
         let outcome = match reading.outcome {
             Ok(contents) => {
                 let as_of = contents.as_of;
                 self.report_recovery();
                 let outcome = self.judge(contents).await;
-                // Not before: until then what is in force is what an earlier read has found.
+                // After every outcome of a good read, but not before: until here, an older read is in force.
                 self.stamp(reading.started);
                 self.status.set_observed(as_of);
                 outcome
@@ -202,7 +202,7 @@ impl Rotator {
             Err(error) => {
                 let kind = error.kind();
                 if let Some(contents) = error.contents() {
-                    self.take_undated(contents.clone()).await;
+                    self.apply_undated(contents.clone()).await;
                 }
                 self.report_failed_read(error);
                 ReadOutcome::Failed(kind)
@@ -212,12 +212,12 @@ impl Rotator {
         self.report_retired();
     }
 
-    /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
-    /// nothing to be fresh, and reviews stay refused.
+    /// Renews freshness after a good read, if a configuration is in force.
     fn stamp(&self, started: Moment) {
         let in_force = self.current.load();
+        // Before the first configuration, only the age `None` makes requests be rejected; see `runtime::last_good`.
         if in_force.number > 0 {
-            self.current.freshness().stamp_read(started);
+            self.current.freshness().stamp(started);
             if let Some(keeper) = &self.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
                 keeper.send_replace(Some(InForce {
@@ -231,7 +231,7 @@ impl Rotator {
     }
 
     async fn judge(&mut self, contents: Contents) -> ReadOutcome {
-        if contents.digest == self.judged {
+        if contents.digest == self.checked_digest {
             if let Some(candidate) = self.pending_confirmation.take() {
                 return self.put_in_force(candidate);
             }
@@ -239,10 +239,10 @@ impl Rotator {
                 self.apply_break_glass(documents);
             }
             self.settled |= self.last_good_digest == contents.digest;
-            self.rename(&contents.digest, contents.revision);
+            self.update_revision(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
-        self.judged.clone_from(&contents.digest);
+        self.checked_digest.clone_from(&contents.digest);
         self.pending_confirmation = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
@@ -250,9 +250,9 @@ impl Rotator {
         self.may_be_cut = !contents.is_transactional();
         self.settled |= in_force.number > 0 && !self.may_be_cut;
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
-        // Compiling a large configuration takes a while, and this thread accepts connections too.
-        let anew = self.cache.anew();
-        let mut cache = std::mem::replace(&mut self.cache, anew);
+        // Compiling a large configuration is slow, and this thread also accepts connections.
+        let empty = self.cache.empty_copy();
+        let mut cache = std::mem::replace(&mut self.cache, empty);
         let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.last_good.is_empty());
         let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.last_good.clone());
         let check = move || {
@@ -269,7 +269,7 @@ impl Rotator {
                 self.cache = cache;
                 match candidate {
                     Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
-                    // It lets go of the same as the read before: other bytes of it may change at every read.
+                    // The previous read relaxed the same checks. Other bytes may change with every read.
                     Ok((candidate, relaxations)) if waits.is_some_and(|waits| waits.relaxations == relaxations) => {
                         return self.put_in_force(candidate);
                     }
@@ -279,13 +279,13 @@ impl Rotator {
                     }
                     Err((problems, break_glass)) => {
                         self.status.pending_confirmation.set(None);
-                        // An emergency does not wait until somebody has mended another document.
-                        self.take_break_glass(break_glass);
+                        // Break-glass applies even if other documents are invalid.
+                        self.apply_read_break_glass(break_glass);
                         self.reject(problems, revision);
                     }
                 }
             }
-            // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
+            // A bug in Gatepost: the configuration in force stays, and these contents are reported as rejected.
             Err(panic) => {
                 tracing::error!(%panic, "gatepost panicked while checking the configuration; the last good one \
                                          stays in force");
@@ -298,9 +298,9 @@ impl Rotator {
         ReadOutcome::Rejected
     }
 
-    /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it
-    /// in force. The rest of it waits as well, as a configuration is in force as a whole; but for what is opened in an
-    /// emergency.
+    /// Delays a candidate that enforces less than the configuration in force and may be half written: a second read
+    /// with the same relaxations puts it in force. All of it waits, since a configuration is in force as a whole,
+    /// except its break-glass.
     fn await_confirmation(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
         let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
         tracing::info!(
@@ -309,46 +309,48 @@ impl Rotator {
             "the configuration enforces less than before; it is in force once a second read confirms that"
         );
         self.report_quarantined(&candidate);
-        self.take_break_glass(candidate.break_glass.clone());
+        self.apply_read_break_glass(candidate.break_glass.clone());
         let since = self.status.pending_confirmation.get().map_or_else(SystemTime::now, |before| before.since);
-        let revision = candidate.read.1.clone();
+        let (_, revision) = &candidate.read;
+        let revision = revision.clone();
         self.status.pending_confirmation.set(Some(PendingConfirmation { relaxations, revision, since }));
         self.pending_confirmation = Some(candidate);
     }
 
-    /// Renames the configuration in force, which was written once more, unchanged: it bears the newer revision from now
-    /// on, which a client may be waiting for.
-    fn rename(&mut self, digest: &str, revision: Revision) {
+    /// Publishes the configuration in force under the newer revision of equal contents, for which a client may be
+    /// waiting. If other contents are in force, updates the revision of the rejection.
+    fn update_revision(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
         if in_force.digest != digest {
-            self.rename_rejected(revision);
+            self.update_rejected_revision(revision);
         } else if in_force.revision != revision {
             self.publish_again(&in_force, revision, in_force.hooks.clone());
         }
     }
 
-    /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read
-    /// whole; what a later one adds is probed first.
+    /// Puts a candidate in force. Hooks of the first configuration, and hooks added before it was read whole, are
+    /// called at once; hooks added later are probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) -> ReadOutcome {
-        self.judged.clone_from(&candidate.read.0);
+        let (read_digest, _) = &candidate.read;
+        self.checked_digest.clone_from(read_digest);
         if !candidate.restored {
-            self.take_break_glass(candidate.break_glass.clone());
+            self.apply_read_break_glass(candidate.break_glass.clone());
             self.report_quarantined(&candidate);
             self.report_source(&candidate);
         }
         self.pending_confirmation = None;
         self.status.pending_confirmation.set(None);
         let in_force = self.current.load();
-        // A document held back is in force in a state that is not in these contents, however often they are read.
-        self.last_good_digest = if candidate.quarantined.is_empty() { candidate.read.0.clone() } else { String::new() };
+        // The state in force of a held-back document is not in these contents, so equal reads confirm nothing.
+        self.last_good_digest = if candidate.quarantined.is_empty() { read_digest.clone() } else { String::new() };
         let former = std::mem::replace(&mut self.last_good, candidate.documents.clone());
-        // Where all that has changed is held back, what is in force bears the name that it has.
+        // If everything that has changed is held back, the configuration in force keeps its revision.
         if in_force.number > 0 && !candidate.quarantined.is_empty() && former.is(&self.last_good) {
             return ReadOutcome::Rejected;
         }
         let outcome = if candidate.quarantined.is_empty() { ReadOutcome::Changed } else { ReadOutcome::HeldBack };
         if in_force.number > 0 && in_force.digest == candidate.digest {
-            self.rename(&candidate.digest, candidate.revision);
+            self.update_revision(&candidate.digest, candidate.revision);
             return outcome;
         }
         log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
@@ -358,9 +360,9 @@ impl Rotator {
         outcome
     }
 
-    /// Takes contents that must not decide anything yet, for what they let past unasked. A configuration that a former
-    /// process has had in force decides while it is fresh.
-    async fn take_undated(&mut self, contents: Contents) {
+    /// Applies contents that must not renew freshness: puts them in force, for their bypass rules and break-glass.
+    /// While the configuration in force is fresh (from the last good one on disk), only break-glass applies.
+    async fn apply_undated(&mut self, contents: Contents) {
         if self.current.freshness().is_fresh(Instant::now().into_std()) {
             self.apply_break_glass(break_glass(&contents.files));
         } else {
@@ -368,14 +370,14 @@ impl Rotator {
         }
     }
 
-    /// These are the break-glass documents that the source holds now, as it was read.
-    fn take_break_glass(&mut self, documents: Vec<BreakGlass>) {
+    /// Applies the break-glass documents of the last read. If it may be half written, some of them need a second read.
+    fn apply_read_break_glass(&mut self, documents: Vec<BreakGlass>) {
         let documents = if self.may_be_cut { self.break_glass_documents.heeded(documents) } else { documents };
         self.apply_break_glass(documents);
     }
 
     fn apply_break_glass(&self, documents: Vec<BreakGlass>) {
-        self.break_glass.take(GlassOrigin::Source, documents, Instant::now().into_std(), SystemTime::now());
+        self.break_glass.take(BreakGlassOrigin::Source, documents, Instant::now().into_std(), SystemTime::now());
     }
 
     fn on_probe_result(&mut self, result: ProbeResult) {
@@ -385,7 +387,7 @@ impl Rotator {
         }
     }
 
-    /// Hooks that have waited too long are reported as overdue, and enforced where they are to be.
+    /// Reports overdue hooks, and enforces those that have `onProbeFailure: Enforce`.
     fn mark_overdue_hooks(&mut self) {
         let in_force = self.current.load();
         self.publish_again(&in_force, in_force.revision.clone(), in_force.hooks.clone());
@@ -413,9 +415,9 @@ impl Rotator {
             snapshot.initializer_names().map(|name| (Arc::clone(name), self.metrics.initializer(name))).collect();
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed, initializers });
-        // Departures first: whoever looks finds a hook in force, or among the retired, and never in neither.
+        // Hooks are retired before the swap: a reader finds each hook in force or among the retired.
         let hub = self.current.hub();
-        self.drain.replaced(old, &new, hub);
+        self.drain.retire_missing(old, &new, hub);
         if !self.settled {
             hub.enforce(new.snapshot.claimed());
         }
@@ -430,12 +432,12 @@ impl Rotator {
     }
 
     fn report_retired(&mut self) {
-        if let Some(retired) = self.drain.sweep(self.current.hub()) {
+        if let Some(retired) = self.drain.retired_if_changed(self.current.hub()) {
             self.status.set_retired(retired);
         }
     }
 
-    /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
+    /// Makes each worker drop its cached generation: that of an idle worker would never finish draining.
     fn refresh_workers(&self) {
         for worker in self.placements.workers() {
             let current = Arc::clone(&self.current);
@@ -443,15 +445,15 @@ impl Rotator {
         }
     }
 
-    /// The newest configuration is sound.
-    fn accept(&self) {
+    /// Clears the rejection: the newest configuration is valid.
+    fn clear_rejection(&self) {
         if self.status.rejected.get().is_some() {
             tracing::info!("configuration is valid again");
             self.status.rejected.set(None);
         }
     }
 
-    /// Once all that is in force is what the source holds, nothing on disk is in use any more.
+    /// Reports that the last good configuration on disk is no longer in use, once no document in force comes from it.
     fn report_source(&self, candidate: &Candidate) {
         let in_use = self.status.last_good.get().is_some_and(|state| state.in_use.is_some());
         if in_use && candidate.quarantined.iter().all(|held| !held.keeps) {
@@ -460,12 +462,13 @@ impl Rotator {
         }
     }
 
-    /// Which documents of the newest configuration are held back; where none is, it is sound.
+    /// Reports the held-back documents of the newest configuration; clears the rejection if there are none.
     fn report_quarantined(&self, candidate: &Candidate) {
         if candidate.quarantined.is_empty() {
-            return self.accept();
+            return self.clear_rejection();
         }
-        let (before, revision) = (self.status.rejected.get(), candidate.read.1.clone());
+        let (_, revision) = &candidate.read;
+        let (before, revision) = (self.status.rejected.get(), revision.clone());
         let reported: HashMap<_, _> =
             before.iter().flat_map(|before| &before.quarantined).map(|held| (&*held.document, held)).collect();
         let held_back = |held: &HeldBackDocument| {
@@ -488,14 +491,14 @@ impl Rotator {
         }
         let problems: Vec<_> = candidate.quarantined.iter().flat_map(|held| held.problems.iter().cloned()).collect();
         if before.as_ref().is_some_and(|before| before.problems == problems && before.quarantined == held) {
-            return self.rename_rejected(revision);
+            return self.update_rejected_revision(revision);
         }
         let since = before.as_ref().map_or_else(SystemTime::now, |before| before.since);
         self.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: held }));
     }
 
-    /// The same for what was rejected.
-    fn rename_rejected(&self, revision: Revision) {
+    /// Updates the revision of the rejected contents.
+    fn update_rejected_revision(&self, revision: Revision) {
         if let Some(rejected) = self.status.rejected.get().filter(|rejected| rejected.revision != revision) {
             self.status.rejected.set(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
         }
@@ -508,7 +511,7 @@ impl Rotator {
         );
         let before = self.status.rejected.get();
         if before.as_ref().is_some_and(|before| before.problems == problems && before.is_whole()) {
-            return self.rename_rejected(revision);
+            return self.update_rejected_revision(revision);
         }
         tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
         for problem in problems.iter().take(MAX_LOGGED_PROBLEMS) {
@@ -521,10 +524,10 @@ impl Rotator {
         self.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: Vec::new() }));
     }
 
-    /// Warning that hooks are guaranteed more connections than this process may have. It serves all the same: one that
-    /// does not start lets no write pass.
+    /// Logs an error if hooks are guaranteed more connections than this process may open. The process serves
+    /// nevertheless: one that does not start allows no write.
     fn report_missing_connections(&mut self, hooks: usize) {
-        /// Of so many files more, hooks get one at least (`runtime::resources`).
+        /// Number of additional open files that give hooks at least one more connection (`runtime::resources`).
         const FILES_PER_CONNECTION: usize = 4;
         let connections = &self.placements.resources.connections;
         let (missing, limit) = (connections.missing(), connections.limit());
@@ -543,7 +546,7 @@ impl Rotator {
     }
 
     fn report_failed_read(&mut self, error: ReadError) {
-        // A peer that is no store of ours fails in several ways, in turn.
+        // A wrong peer alternates between several errors, so each is logged once.
         if !self.read_failures.logged.contains(&error) && self.read_failures.logged.len() < MAX_LOGGED_CAUSES {
             tracing::warn!(%error, "cannot read the configuration; the one in force is getting old");
             self.read_failures.logged.push(error.clone());

@@ -1,4 +1,4 @@
-//! Background loops: tasks of the control plane beside the reviews, from the start of a sidecar until it has drained.
+//! Background loops: tasks of the control plane besides the reviews, from the start of a sidecar until it has drained.
 
 use std::{fmt, pin::Pin};
 
@@ -7,28 +7,28 @@ use tokio::{
     task::{Id, JoinSet},
 };
 
-/// Signal that the loops shall end: reviews have drained.
+/// Signal for the loops to end, sent after reviews have drained.
 #[derive(Clone, Debug)]
 pub(super) struct Shutdown(watch::Receiver<bool>);
 
 impl Shutdown {
-    /// Runs `work` until it ends or the signal comes.
+    /// Runs `work` until it ends or the signal is sent.
     pub(super) async fn or(mut self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = work => {}
-            // A sender that is gone ends the loops, too.
+            // A dropped sender ends the loops, too.
             _ = self.0.wait_for(|shutdown| *shutdown) => {}
         }
     }
 }
 
-/// A loop that has not begun.
+/// Loop that has not started.
 struct BackgroundLoop {
     name: &'static str,
     run: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The background loops of a sidecar.
+/// Background loops of a sidecar that has not started.
 pub(super) struct Loops {
     loops: Vec<BackgroundLoop>,
     shutdown: watch::Sender<bool>,
@@ -47,19 +47,19 @@ impl fmt::Debug for Loops {
 }
 
 impl Loops {
-    /// Adds a loop that is dropped at the shutdown, wherever it is.
+    /// Adds a loop that is dropped at the shutdown, at whatever point it is.
     pub(super) fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
         self.add_with_farewell(name, |shutdown| shutdown.or(run));
     }
 
-    /// Adds the loop, if there is one.
+    /// Adds the loop if there is one.
     pub(super) fn add_some(&mut self, name: &'static str, run: Option<impl Future<Output = ()> + Send + 'static>) {
         if let Some(run) = run {
             self.add(name, run);
         }
     }
 
-    /// Adds a loop that heeds the shutdown itself, and is waited for.
+    /// Adds a loop that handles the shutdown itself; the shutdown waits for its end.
     pub(super) fn add_with_farewell<F>(&mut self, name: &'static str, run: impl FnOnce(Shutdown) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -68,7 +68,7 @@ impl Loops {
         self.loops.push(BackgroundLoop { name, run });
     }
 
-    /// Begins all of them, on the runtime that this is called on.
+    /// Spawns all loops on the current runtime.
     pub(super) fn spawn(self) -> RunningLoops {
         let mut tasks = JoinSet::new();
         let names = self.loops.into_iter().map(|one| (tasks.spawn(one.run).id(), one.name)).collect();
@@ -76,7 +76,7 @@ impl Loops {
     }
 }
 
-/// The background loops of a sidecar that serves. Dropping it drops them.
+/// Background loops of a sidecar that serves. Dropping this aborts them.
 #[derive(Debug)]
 pub(super) struct RunningLoops {
     tasks: JoinSet<()>,
@@ -85,7 +85,7 @@ pub(super) struct RunningLoops {
 }
 
 impl RunningLoops {
-    /// Waits until one panics, which is a bug; a loop may end when it has nothing to do any more.
+    /// Waits until a loop panics, which is a bug. A loop may end when it has nothing more to do.
     pub(super) async fn panicked(&mut self) {
         while let Some(joined) = self.tasks.join_next().await {
             if let Err(error) = joined {
@@ -96,7 +96,7 @@ impl RunningLoops {
         std::future::pending().await
     }
 
-    /// Ends all of them, and waits for their farewells.
+    /// Ends all loops and waits for them.
     pub(super) async fn end(mut self) {
         self.shutdown.send_replace(true);
         while self.tasks.join_next().await.is_some() {}

@@ -1,5 +1,5 @@
-//! Certificates: reads our own TLS files as often as the configuration, and warns of certificates that expire soon. The
-//! files of hooks are part of the configuration, and are read with it: see `source`.
+//! Certificates: rereads our own TLS files at the interval of the configuration, and warns of certificates that expire
+//! soon. The TLS files of hooks are part of the configuration and are read with it: see `source`.
 
 use std::{
     sync::Arc,
@@ -17,23 +17,23 @@ use gatepost_api::Hook;
 use gatepost_base::files::{BlockingReads, ReadFailure};
 use gatepost_tls::{Expiry, FileCheck, Reminder, ServerTls, expiry};
 
-/// Longest look at the TLS files.
+/// Timeout of reading the TLS files.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Certificates in use, and when they expire.
+/// Certificates in use, with their expiry.
 #[derive(Debug)]
 pub(super) struct Certificates {
     tls: Option<Arc<ServerTls>>,
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     reminder: Reminder,
-    /// Looks at the files, and those that hang.
+    /// Reads of the files, including those that hang.
     reads: BlockingReads,
-    /// Failure of the last look: logged once.
+    /// Failure of the last read, logged once.
     unread: Option<ReadFailure>,
-    /// The generation whose hooks are known.
+    /// Generation from which `hooks` was built.
     generation: Option<u64>,
-    /// Hooks that are asked over TLS, with the first of their certificates to expire.
+    /// Hooks called over TLS, with the expiry of the certificate that expires first.
     hooks: Vec<(Arc<Hook>, Option<Expiry>)>,
 }
 
@@ -51,14 +51,14 @@ impl Certificates {
         }
     }
 
-    /// Looks every `every` until nobody polls this any more.
+    /// Rereads the files at the interval `every`, until dropped.
     pub(super) async fn watch(mut self, every: Duration) {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
             if let Some(tls) = self.tls.clone() {
-                // Reading may hang on a broken mount; that must hold up neither the control plane nor the next look.
+                // A read may hang on a broken mount; it must block neither the control plane nor the next read.
                 self.take(self.reads.run(LOOK_WITHIN, move || tls.look(SystemTime::now())).await);
             }
             self.remind(SystemTime::now());
@@ -97,7 +97,7 @@ impl Certificates {
     fn remind(&mut self, now: SystemTime) {
         let generation = self.current.load();
         if self.generation != Some(generation.number) {
-            // Reading certificates takes a while, and most hooks are the same as before.
+            // Reading certificates is slow, and most hooks are unchanged.
             let before: FxHashMap<_, _> = self.hooks.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
             let known = |hook: &Arc<Hook>| before.get(&Arc::as_ptr(hook)).copied().cloned();
             let secured =

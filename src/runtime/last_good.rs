@@ -1,4 +1,4 @@
-//! The last good configuration on disk: at the start, beside the source's documents, and from then on, when it is written.
+//! Last good configuration on disk: its use at the start, and its writes afterwards.
 
 use std::{
     path::Path,
@@ -11,7 +11,7 @@ use tokio::{sync::watch, task::spawn_blocking};
 use super::{settings::Settings, start_error::StartError};
 use crate::{
     live::{
-        ConfigurationStatus, LastGoodState, Rejection, ReplicaHealth, STALE_AFTER, break_glass::GlassOrigin,
+        ConfigurationStatus, LastGoodState, Rejection, ReplicaHealth, STALE_AFTER, break_glass::BreakGlassOrigin,
         configuration_status::LastGoodUse,
     },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
@@ -27,20 +27,20 @@ use gatepost_config::{CheckedFile, LastGoodDocuments, NO_PAUSE, Problem};
 /// Timeout of reading the file at the start.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Configuration that a start puts in force.
+/// Configuration that is put in force at the start.
 #[derive(Debug)]
 pub(super) struct FirstGeneration {
-    /// `None` where every review is refused until the source can be read.
+    /// `None` if every review is refused until the source can be read.
     pub(super) candidate: Option<Candidate>,
-    /// The states of documents that were in force when the process before this one ended.
+    /// States of documents that were in force when the previous process ended.
     pub(super) last_good: LastGoodDocuments,
 }
 
 impl FirstGeneration {
-    /// Reads the source and the copy on disk, and dates what was found.
+    /// Reads the source and the copy on disk, and sets the age of the chosen configuration.
     ///
     /// # Errors
-    /// There is nothing to decide by, and waiting for it would not help.
+    /// Returns an error if no configuration can be used, and retrying would not help.
     pub(super) async fn read(
         settings: &Settings,
         source: &mut Source,
@@ -57,8 +57,8 @@ impl FirstGeneration {
         };
         let Choice { candidate, kept, as_of } = Choice::make(settings, health, (&read, read_at), found);
         let candidate = match candidate {
-            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has
-            // opened it does not want a sidecar that was restarted to stay away.
+            // Reviews are refused until the source can be read, except those that break-glass allows. After an
+            // emergency was declared, a restarted sidecar must start.
             Err(error) if settings.source.may_come_later() || emergency => {
                 tracing::error!(%error, "no configuration yet; trying again every second");
                 None
@@ -66,7 +66,7 @@ impl FirstGeneration {
             candidate => Some(candidate?),
         };
         match (as_of.filter(|_| candidate.is_some()), &read) {
-            (Some(as_of), _) => health.current.freshness().stamp_read(as_of),
+            (Some(as_of), _) => health.current.freshness().stamp(as_of),
             (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
             (None, _) => {}
         }
@@ -77,15 +77,15 @@ impl FirstGeneration {
 /// Choice between the newest configuration and the copy on disk.
 #[derive(Debug)]
 struct Choice {
-    /// Or why there is nothing to decide by.
+    /// Configuration to put in force, or why there is none.
     candidate: Result<Candidate, StartError>,
-    /// The states of documents that were in force when the process before this one ended.
+    /// States of documents that were in force when the previous process ended.
     kept: LastGoodDocuments,
-    /// Time at which the source was found in that state; `None` where that must not decide anything yet.
+    /// Time at which the source was in that state; `None` if the configuration must not decide reviews yet.
     as_of: Option<Moment>,
 }
 
-/// A configuration that was in force before.
+/// Configuration that was in force before.
 struct Restored {
     candidate: Candidate,
     written: SystemTime,
@@ -93,7 +93,7 @@ struct Restored {
 }
 
 impl Choice {
-    /// The first generation: of the read, and of the copy on disk. The state of both is reported to `health`.
+    /// Chooses the first generation from the read and the copy on disk, and reports the state of both to `health`.
     fn make(
         settings: &Settings,
         health: &ReplicaHealth,
@@ -111,7 +111,7 @@ impl Choice {
         });
         let kept = restored.as_ref().map(|restored| restored.candidate.documents.clone()).unwrap_or_default();
         let around = (restored.is_some() || settings.on_invalid == OnInvalid::Skip).then_some(&kept);
-        // Webhooks that are given back first may be called by nobody, whatever was in force before.
+        // A `GivesBack` read sets no age: its webhooks must be given back to the apiserver before anybody calls them.
         let undated = read.as_ref().err().and_then(ReadError::contents);
         let dated = undated.is_none().then_some(read_at);
         let contents = match (read, undated) {
@@ -155,7 +155,7 @@ impl Choice {
     }
 }
 
-/// Checked and compiled again: this may be another version of the program.
+/// Checks and compiles the copy again, since another version of the program may have written it.
 fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
     let (written, age) = (found.written, found.age);
     let parts: Result<Vec<_>, _> = found
@@ -184,7 +184,7 @@ fn in_use(health: &ReplicaHealth, restored: &Restored, why: String) {
     health.status.update_last_good(|state| state.in_use = Some(LastGoodUse { written: restored.written, why }));
 }
 
-/// Configuration in force when the process before this one ended, as far as it was kept.
+/// Reads the configuration that was in force when the previous process ended; `None` if it cannot be read.
 async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> {
     health.status.last_good.set(Some(LastGoodState { path: file.shown(), ..LastGoodState::default() }));
     let theirs = file.clone();
@@ -198,12 +198,12 @@ async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> 
     None
 }
 
-/// Is anything opened in an emergency, by the source, sound or not, or by the local file?
+/// Returns true if a break-glass document is open, in the source (even if that is invalid) or in the local file.
 fn is_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
     let glasses = &health.break_glass;
     if let Some(contents) = contents {
         glasses.take(
-            GlassOrigin::Source,
+            BreakGlassOrigin::Source,
             gatepost_config::break_glass(&contents.files),
             Instant::now(),
             SystemTime::now(),
@@ -213,7 +213,7 @@ fn is_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Pa
     !glasses.open(Instant::now()).is_empty()
 }
 
-/// Keeps the last good configuration on disk. A disk that hangs holds up this alone; what is newest is written next.
+/// Writer of the last good configuration. A disk that hangs blocks only this loop, which then writes the newest state.
 pub(super) struct Saving {
     pub(super) file: LastGoodFile,
     pub(super) status: Arc<ConfigurationStatus>,
@@ -221,7 +221,7 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// Until there is no sender of the configuration in force any more.
+    /// Writes each change until there is no sender any more.
     pub(super) async fn run(mut self) {
         let mut saved = None::<String>;
         while self.news.changed().await.is_ok() {
@@ -229,7 +229,7 @@ impl Saving {
             let (file, is_saved) = (self.file.clone(), saved.as_ref() == Some(&wanted.digest));
             let digest = wanted.digest.clone();
             let writing = spawn_blocking(move || {
-                // Without a boot id of the machine, no age is known.
+                // If the boot id of the machine is unknown, the age is unknown.
                 let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
                 match is_saved {
                     true => file.confirm(read),

@@ -1,4 +1,4 @@
-//! Listeners: sockets bound before anything runs.
+//! Listeners: the sockets of a sidecar. TCP ports are bound before the source is read, the unix socket afterwards.
 
 use std::{
     fs, io,
@@ -19,13 +19,13 @@ use crate::front::{
 };
 use gatepost_tls::ServerTls;
 
-/// Owner and group may connect; a pod's other containers share the group by `fsGroup`.
+/// Mode of the unix socket: owner and group may connect. The containers of a pod share the group by `fsGroup`.
 const UDS_MODE: u32 = 0o660;
 
 /// Reasons why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("cannot listen on {address}: {cause}")]
     Refused {
         /// The address.
@@ -33,44 +33,44 @@ pub enum BindError {
         /// Error of the operating system.
         cause: io::Error,
     },
-    /// Others could read and forge reviews.
+    /// Other machines could read and forge reviews.
     #[error(
         "will not listen on {address} ({flag}) in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
          a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
     Insecure {
-        /// The flag that it was given with.
+        /// The flag that gave the address.
         flag: &'static str,
         /// The address.
         address: SocketAddr,
     },
-    /// Another process listens there and does not share the port.
+    /// Another process listens on the port and does not share it.
     #[error(
         "another process listens on {0} and does not share it: both have to be started with --reuse-port, by the same user"
     )]
     NotShared(SocketAddr),
-    /// The path is taken by something that is not a socket.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket; remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
-    /// Another process serves there.
+    /// Another process listens on the socket.
     #[error("another process listens on {}; stop it, or choose another path", .0.display())]
     InUse(PathBuf),
 }
 
-/// A TCP port that is ours, not blocking.
+/// Bound TCP port, nonblocking.
 #[derive(Debug)]
 pub enum Port {
-    /// Ours alone. It listens: whoever connects while we start is served once we have.
+    /// Port of this process alone. It listens at once: connections made during the start are accepted after it.
     Own(TcpListener),
-    /// Bound, and not listening yet: another instance may serve there, and has everything until then.
+    /// Port that is bound but does not listen yet: until it does, another instance gets all connections.
     Shared(Socket),
 }
 
 impl Port {
-    /// Binds to the address that `flag` gives; where `shared`, beside other instances that have done so.
+    /// Binds the address that `flag` gives; if `shared`, beside other instances that share the port.
     ///
     /// # Errors
-    /// `Refused`; `Insecure` for an address that other machines can reach, unless TLS is spoken there.
+    /// Returns `Refused`, `NotShared`, or `Insecure` if other machines can reach the address and `tls` is false.
     pub fn bind(flag: &'static str, address: SocketAddr, tls: bool, shared: bool) -> Result<Self, BindError> {
         if !is_local(address) && !tls {
             return Err(BindError::Insecure { flag, address });
@@ -87,10 +87,10 @@ impl Port {
         Ok(Self::Own(listener))
     }
 
-    /// The address it is bound to.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// The operating system does not know it.
+    /// Returns the error of the operating system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Own(listener) => listener.local_addr(),
@@ -98,10 +98,11 @@ impl Port {
         }
     }
 
-    /// For callers; a shared one `at_once`, or when there is something to decide by. To be called on a runtime.
+    /// Returns the socket for callers. A shared port listens `at_once`, or once reviews can be decided. Must be called
+    /// on a runtime.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns the error of the operating system.
     pub fn for_callers(self, tls: Option<Arc<ServerTls>>, at_once: bool) -> io::Result<Bound> {
         let bound = move |listener| match tls {
             Some(tls) => Bound::Tls(listener, tls),
@@ -114,10 +115,10 @@ impl Port {
         }
     }
 
-    /// For operators, at once. To be called on a runtime.
+    /// Returns the listener for operators, which listens at once. Must be called on a runtime.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns the error of the operating system.
     pub fn for_operators(self) -> io::Result<tokio::net::TcpListener> {
         match self {
             Self::Own(listener) => tokio::net::TcpListener::from_std(listener),
@@ -126,40 +127,40 @@ impl Port {
     }
 }
 
-/// Can only this machine reach it?
+/// Returns true if only this machine can reach the address.
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The path of a unix socket that is ours, not blocking, for owner and group.
+/// Bound unix socket, nonblocking, for owner and group.
 #[derive(Debug)]
 pub enum UnixPort {
-    /// Ours alone.
+    /// Socket of this process alone.
     Own(UnixListener, PathBuf),
-    /// A socket beside the path, which another instance may serve until ours takes its place.
-    Shared(Beside),
+    /// Socket at a temporary path. It replaces the socket of another instance later.
+    Shared(PendingSocket),
 }
 
-/// A socket that is to take the place of another.
+/// Socket at a temporary path that will replace another socket.
 #[derive(Debug)]
-pub struct Beside {
+pub struct PendingSocket {
     listener: Option<UnixListener>,
-    /// Path of the socket now, and the path at which it is to be.
+    /// Temporary path, and below it the final one.
     now: PathBuf,
     path: PathBuf,
 }
 
 impl UnixPort {
-    /// Binds. A socket nobody listens on any more is replaced; where `shared`, so will be that of another instance,
-    /// which goes on with the callers that have found it.
+    /// Binds the socket. A socket on which no process listens is replaced. If `shared`, the socket of another instance
+    /// will be replaced, too; that instance keeps its connections.
     ///
     /// # Errors
-    /// `Refused`, `NotASocket`, `InUse`.
+    /// Returns `Refused`, `NotASocket` or `InUse`.
     pub fn bind(path: &Path, shared: bool) -> Result<Self, BindError> {
         let refused = |cause| BindError::Refused { address: path.display().to_string(), cause };
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(BindError::NotASocket(path.to_owned())),
-            _ if shared => return Beside::bind(path).map(Self::Shared).map_err(refused),
+            _ if shared => return PendingSocket::bind(path).map(Self::Shared).map_err(refused),
             Ok(_) => match UnixStream::connect(path) {
                 Ok(_) => return Err(BindError::InUse(path.to_owned())),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -173,11 +174,11 @@ impl UnixPort {
         open(path).map(|listener| Self::Own(listener, path.to_owned())).map_err(refused)
     }
 
-    /// For callers, and the file that is to be removed at the end; a shared one `at_once`, or when there is something
-    /// to decide by. To be called on a runtime.
+    /// Returns the socket for callers, and the file to remove at the end. A shared socket replaces the other one
+    /// `at_once`, or once reviews can be decided. Must be called on a runtime.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns the error of the operating system.
     pub fn for_callers(self, at_once: bool) -> io::Result<(Bound, SocketFile)> {
         let (path, beside) = match self {
             Self::Own(listener, path) => {
@@ -206,25 +207,25 @@ fn open(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-impl Beside {
+impl PendingSocket {
     fn bind(path: &Path) -> io::Result<Self> {
         let mut now = path.as_os_str().to_owned();
         now.push(format!(".{}", std::process::id()));
         let now = PathBuf::from(now);
-        // Of a process by our number that was killed.
+        // Left by a killed process with our process id.
         let _ = fs::remove_file(&now);
         let listener = Some(open(&now)?);
         Ok(Self { listener, now, path: path.to_owned() })
     }
 
-    /// At no moment is there no socket.
+    /// Replaces the socket at the path atomically, so that there is always one.
     fn take_place(mut self) -> io::Result<UnixListener> {
         fs::rename(&self.now, &self.path)?;
         self.listener.take().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl Drop for Beside {
+impl Drop for PendingSocket {
     fn drop(&mut self) {
         if self.listener.is_some() {
             let _ = fs::remove_file(&self.now);
@@ -232,11 +233,11 @@ impl Drop for Beside {
     }
 }
 
-/// The file of a unix socket of ours: another instance may put its own in its place.
+/// File of our unix socket. Another instance may replace it with its own.
 #[derive(Clone, Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and number.
+    /// Device and inode.
     ours: Arc<OnceLock<(u64, u64)>>,
 }
 
@@ -251,7 +252,7 @@ impl SocketFile {
         }
     }
 
-    /// Removes it, if it is still ours.
+    /// Removes the file if it is still ours.
     pub fn remove(self) {
         if self.ours.get().is_some_and(|ours| identity(&self.path) == Some(*ours)) {
             let _ = fs::remove_file(self.path);

@@ -1,7 +1,7 @@
 //! The program around reviews: settings, start, background loops, drain.
 //!
-//! N worker threads serve reviews, each on a runtime of its own. One more thread is the control plane: it starts
-//! everything, accepts connections and hands them out, and runs the [background loops](background).
+//! N worker threads serve reviews, each on its own runtime. One more thread is the control plane: it starts everything,
+//! accepts connections and assigns them to workers, and runs the [background loops](background).
 
 mod background;
 mod certificates;
@@ -60,24 +60,24 @@ use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
 use gatepost_tls::ServerTls;
 pub(crate) use threads::UnwaitedRuntime;
 
-/// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
+/// Time beyond the deadline of requests before a drain cuts them, to write their answers.
 const DRAIN_MARGIN: Duration = Duration::from_millis(500);
-/// Time for the end beyond the longest deadline, whatever blocks. The process needs the rest of a second to end.
+/// Time beyond the longest deadline after which a blocked shutdown is abandoned; the process then ends within 1 s.
 const STOP_MARGIN: Duration = Duration::from_millis(800);
 
-/// A whole sidecar in this process: what `gatepost serve` runs, for demonstrations, tests and benches too.
+/// A whole sidecar in this process: what `gatepost serve` runs. Demonstrations, tests and benches run it, too.
 #[derive(Debug)]
 pub struct Sidecar;
 
 impl Sidecar {
-    /// Binds, opens the audit log, reads and checks the configuration, and serves. When this returns, the first
-    /// generation is in force; or every review is refused, where the configuration is held by other machines
-    /// ([`SourceLocation::may_come_later`](crate::source::SourceLocation::may_come_later)) and could not be had.
+    /// Binds, opens the audit log, reads and checks the configuration, and serves. On return the first generation is in
+    /// force; or every review is refused, if the configuration could not be read and may be read later
+    /// ([`SourceLocation::may_come_later`](crate::source::SourceLocation::may_come_later)).
     ///
-    /// Blocks. It makes its own threads and runtimes, so a runtime's thread may call it.
+    /// Blocks. It creates its own threads and runtimes, so a thread of a runtime may call it.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left running.
+    /// Returns [`StartError`]; everything that was started has ended.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
         let runtime = threads::new_runtime()?;
         let (report, started) = mpsc::channel();
@@ -102,8 +102,8 @@ impl Sidecar {
     }
 }
 
-/// Makes everything that a sidecar consists of, and puts the first generation in force. Runs on the control plane's
-/// runtime. A background loop is one `loops.add`.
+/// Creates all parts of a sidecar and puts the first generation in force. Runs on the control plane's runtime. Each
+/// background loop is added to `loops`.
 async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     if settings.tls.is_none() && !settings.plaintext {
         return Err(StartError::NoTls(settings.listen));
@@ -134,10 +134,10 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
             adoption.leave().await;
         });
     }
-    // Last, as a start that fails must not leave the socket's file behind.
+    // Bound last, because a start that fails must not leave the socket's file behind.
     let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
 
-    // The one budget of everything that callers and hooks can make grow.
+    // The only memory budget for what callers and hooks can make grow.
     let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
     let gate = Arc::new(AdmissionDeps {
         current: Arc::clone(&current),
@@ -201,7 +201,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     loops.add("rotation", rotator.run(read));
     loops.add_some("last good", last_good.map(|file| Saving { file, status: Arc::clone(&health.status), news }.run()));
 
-    // An operator who reads that we are ready may end the instance that has had the callers so far.
+    // An operator who sees that this instance is ready may end the instance that has served the callers so far.
     let decides = current.decides(Instant::now());
     let mut sockets = vec![tcp.for_callers(tls.clone(), decides)?];
     let mut socket_file = None;
@@ -233,7 +233,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     Ok((Running { addresses, current, health, metrics, stop, ended, outcome, audit, ends_within, threads }, service))
 }
 
-/// Parts that a cluster keeps current, where there is one.
+/// Parts that are kept current from a cluster, if there is one.
 #[derive(Default)]
 struct Cluster {
     namespaces: Option<Arc<Namespaces>>,
@@ -245,7 +245,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Reads addresses and credentials; connects to nothing yet.
+    /// Reads addresses and credentials. Does not connect yet.
     async fn open(
         settings: &Settings,
         (health, metrics): (&ReplicaHealth, &Arc<Metrics>),
@@ -275,7 +275,7 @@ impl Cluster {
     }
 }
 
-/// Resources that the connections to all hooks share, with their readings.
+/// Creates the resources that the connections to all hooks share, and registers their readings.
 fn hook_resources(
     budget: Arc<MemoryBudget>,
     limit: usize,

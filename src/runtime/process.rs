@@ -1,5 +1,5 @@
-//! Process: resources of this process, under the names that Prometheus' client libraries have for them. Linux only;
-//! elsewhere the metrics are absent.
+//! Metrics of this process, with the names that Prometheus' client libraries use. Linux only; on other systems these
+//! metrics are absent.
 
 use std::{
     fs,
@@ -13,23 +13,23 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::telemetry::{Metrics, Reading, SAMPLE_EVERY};
+use crate::telemetry::{Metrics, Reading, SAMPLE_INTERVAL};
 
 /// Ticks in a second, as `/proc` counts them: 100 on every architecture that Linux runs on today.
 // source: proc(5), "sysconf(_SC_CLK_TCK)"; include/asm-generic/param.h, USER_HZ
 const TICKS: f64 = 100.0;
 
-/// Registers their readings with the metrics.
+/// Registers the readings of the process with the metrics.
 pub(super) fn observe(metrics: &Metrics) {
     metrics.observe(Reading::ProcessCpu, || Some(stat()?.cpu_seconds));
     metrics.observe(Reading::ProcessVirtual, || Some(stat()?.virtual_bytes));
     metrics.observe(Reading::ProcessResident, || resident(&fs::read_to_string("/proc/self/status").ok()?));
     metrics.observe(Reading::ProcessOpenFiles, open_files);
     metrics.observe(Reading::ProcessMostFiles, || {
-        // Prometheus' own client says it so where there is no limit.
+        // Prometheus' own client reports the same if there is no limit.
         Some(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) as f64)
     });
-    // It does not change, and the wall clock may.
+    // Stored, since the start does not change but the wall clock may.
     let start = OnceLock::new();
     metrics.observe(Reading::ProcessStart, move || {
         *start.get_or_init(|| Some(booted(&fs::read_to_string("/proc/stat").ok()?)? + stat()?.start_seconds))
@@ -41,7 +41,7 @@ pub(super) fn observe(metrics: &Metrics) {
 struct Stat {
     cpu_seconds: f64,
     virtual_bytes: f64,
-    /// Since the machine was started.
+    /// Seconds from the boot of the machine to the start of the process.
     start_seconds: f64,
 }
 
@@ -51,7 +51,7 @@ fn stat() -> Option<Stat> {
 
 impl Stat {
     fn read(text: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses, whatever that holds; the next is the third.
+        // The second field is the program's name in parentheses, with any characters; the third follows it.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let (user, system, start, bytes) = (field(14)?, field(15)?, field(22)?, field(23)?);
@@ -59,32 +59,32 @@ impl Stat {
     }
 }
 
-/// Memory in use, of `/proc/self/status`.
+/// Returns the resident memory in bytes, from `/proc/self/status`.
 fn resident(status: &str) -> Option<f64> {
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))?;
     Some(kilobytes.trim().parse::<f64>().ok()? * 1024.0)
 }
 
-/// Start of the machine, in seconds since 1970, of `/proc/stat`.
+/// Returns the boot time of the machine in seconds since 1970, from `/proc/stat`.
 fn booted(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 fn open_files() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
-    // Since Linux 6.2 the folder's size is their number. Before, they are counted, but for the one that counts them.
+    // Since Linux 6.2 the folder's size is the number of files. Otherwise the entries count, minus the folder itself.
     match fs::metadata(FOLDER).ok()?.len() {
         0 => Some(fs::read_dir(FOLDER).ok()?.count().saturating_sub(1) as f64),
         open => Some(open as f64),
     }
 }
 
-/// Hooks between two pauses: adding up the counters of one takes some microseconds.
+/// Hooks sampled between two yields: adding up the counters of a hook takes some microseconds.
 const SAMPLED_AT_ONCE: usize = 32;
 
-/// Remembers now and then how often each hook and initializer was called and failed, for those who ask what fails now.
+/// Samples the calls and failures of each hook and initializer at an interval, to report what fails at present.
 pub(super) async fn sample(metrics: Arc<Metrics>) {
-    let mut ticks = interval(SAMPLE_EVERY);
+    let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

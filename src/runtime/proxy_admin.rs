@@ -1,4 +1,4 @@
-//! ProxyAdmin: the admin address of a read proxy: `/livez`, `/readyz`, `/metrics`.
+//! Admin address of a read proxy: `/livez`, `/readyz`, `/metrics`.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -17,20 +17,20 @@ use gatepost_tls::ServerTls;
 #[derive(Debug)]
 pub struct ProxyAdmin {
     proxy: Arc<Proxy>,
-    /// TLS of its clients.
+    /// TLS configuration for its clients.
     tls: Arc<ServerTls>,
-    /// Metrics that any process has.
+    /// Metrics of the process.
     process: Arc<Metrics>,
 }
 
 impl ProxyAdmin {
-    /// Pages about that proxy, in the process with those metrics.
+    /// Creates the pages about `proxy`, with the metrics of the process.
     pub fn new(proxy: Arc<Proxy>, tls: Arc<ServerTls>, process: Arc<Metrics>) -> Self {
         process::observe(&process);
         Self { proxy, tls, process }
     }
 
-    /// Serves on the runtime this is polled on until dropped; by TLS where `others` machines can reach the pages.
+    /// Serves on the current runtime until dropped; over TLS if `others`, that is if other machines reach the pages.
     pub async fn serve(self, listener: TcpListener, others: bool) {
         let tls = others.then(|| Arc::clone(&self.tls));
         pages::serve(self, tls, listener, std::future::pending()).await;
@@ -41,7 +41,7 @@ impl AdminPages for ProxyAdmin {
     const PATHS: &'static [&'static str] = &["/readyz", "/metrics"];
 
     fn is_large(uri: &Uri) -> bool {
-        // It reads files of the system.
+        // The page reads files of the system.
         uri.path() == "/metrics"
     }
 

@@ -1,9 +1,9 @@
-//! What the operating system lets this process have: its open files, divided between callers, hooks and itself, and the
-//! memory into which the budget of reviews must fit.
+//! Limits of the operating system on this process: open files, which are divided between callers, hooks and Gatepost
+//! itself, and memory, into which the budget of reviews must fit.
 //!
-//! A process that a cgroup allows too little is killed, one that RLIMIT_AS allows too little aborts at an allocation:
-//! both with every review in flight. So the budget is made to fit before the first review. It is made smaller and not
-//! refused: a sidecar that does not start lets no write pass.
+//! A process that exceeds its cgroup's memory limit is killed, and one that exceeds RLIMIT_AS aborts at an allocation;
+//! both lose every review in flight. So the budget is reduced before the first review. The start does not fail, because
+//! a sidecar that does not start blocks every write.
 
 use std::{
     fmt, fs,
@@ -14,21 +14,21 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::hooks::MAX_FURTHER_ATTEMPTS;
 
-/// For the configuration, its source, the admin pages, logs, name servers and listeners.
+/// Files for the configuration, its source, the admin pages, logs, name servers and listeners.
 const RESERVED_FILES: usize = 192;
-/// A runtime's own.
+/// Files of each runtime.
 const FILES_PER_WORKER: usize = 4;
-/// More is of no use.
+/// Most files that are divided; more would be of no use.
 const MAX_FILES: usize = 1 << 20;
-/// Descriptor limit of the programs that we start: some walk through every descriptor that they might have.
+/// File limit of programs that we start: some of them visit every descriptor that they may have.
 const CHILD_FILE_LIMIT: u64 = 1024;
 
 /// Division of the files that this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptors {
-    /// All of them.
+    /// All files.
     pub(super) limit: usize,
-    /// Kept for ourselves.
+    /// Files of Gatepost itself.
     pub(super) reserved: usize,
     /// Connections of callers.
     pub(super) callers: usize,
@@ -37,7 +37,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Divides `limit`. Callers get as many as they are to have, or half of what is there, and hooks the others.
+    /// Divides `limit`. Callers get `callers` connections, at most half of what is not reserved; hooks get the rest.
     fn divide(limit: usize, callers: usize, workers: usize) -> Self {
         let limit = limit.min(MAX_FILES);
         let reserved = ours(workers).min(limit / 2);
@@ -46,7 +46,7 @@ impl Descriptors {
         Self { limit, reserved, callers, hooks: left.saturating_sub(callers).max(1) }
     }
 
-    /// Raises the limit as far as may be, divides it, and logs the result.
+    /// Raises the limit as far as possible, divides it, and logs the result.
     pub(super) fn of_this_process(callers: usize, workers: usize) -> Self {
         let descriptors = Self::divide(raise_file_limit(), callers, workers);
         let Self { limit, reserved, hooks, .. } = descriptors;
@@ -73,12 +73,12 @@ impl Descriptors {
     }
 }
 
-/// Open files that we want for ourselves.
+/// Returns the number of files that Gatepost itself needs.
 fn ours(workers: usize) -> usize {
     RESERVED_FILES + MAX_FURTHER_ATTEMPTS + FILES_PER_WORKER.saturating_mul(workers)
 }
 
-/// Raises the limit of open files as far as may be, and says what it is then.
+/// Raises the limit of open files as far as possible, and returns the limit then in force.
 pub fn raise_file_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = match current == maximum {
@@ -94,33 +94,33 @@ pub fn raise_file_limit() -> usize {
     raised.map_or(usize::MAX, |raised| raised.try_into().unwrap_or(usize::MAX))
 }
 
-/// Lowers the limit of open files to the usual one for the programs that we start, which inherit ours.
+/// Lowers the limit of open files to the usual one, for programs that we start and that inherit it.
 pub fn lower_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current > CHILD_FILE_LIMIT) {
-        // Without it, they may be slow.
+        // A program with a higher limit is slower, no more.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(CHILD_FILE_LIMIT), maximum });
     }
 }
 
 /// Most memory of the process, as a multiple of its budget.
 const BUDGET_FACTOR: usize = 2;
-/// And beside it: code, threads, the configuration, connections.
+/// Memory besides that multiple: code, threads, the configuration, connections.
 const FIXED_MEMORY: usize = 64 << 20;
-/// Address space that is taken beside memory: arenas of the allocator, stacks of threads.
+/// Address space besides memory: arenas of the allocator, stacks of threads.
 const EXTRA_ADDRESS_SPACE: usize = 1 << 30;
 
-/// Memory limit of this process and where it comes from.
+/// Memory limit of this process and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryLimit {
-    /// Its cgroup or one around it.
+    /// Limit of the process's cgroup, or of one of its ancestors.
     Cgroup(usize),
-    /// `ulimit -v`.
+    /// Limit set by `ulimit -v`.
     AddressSpace(usize),
 }
 
 impl MemoryLimit {
-    /// The largest budget that fits.
+    /// Returns the largest budget that fits.
     fn budget(self) -> usize {
         match self {
             Self::Cgroup(limit) => limit.saturating_sub(FIXED_MEMORY) / BUDGET_FACTOR,
@@ -142,7 +142,7 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// The budget that is wanted, or what of it fits; never less than one of the largest reviews needs.
+/// Returns `wanted`, or the largest budget that fits; never less than one of the largest reviews needs.
 pub(super) fn fitting_budget(wanted: usize, largest: usize) -> usize {
     let found = bounds(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
     let tightest = found.into_iter().chain(address_space()).min_by_key(|bound| bound.budget());
@@ -166,12 +166,12 @@ pub(super) fn fitting_budget(wanted: usize, largest: usize) -> usize {
     budget
 }
 
-/// The budget into which one of the largest reviews fits: reviews have three quarters of it.
+/// Returns the budget into which one review of `largest` bytes fits: reviews may use three quarters of it.
 fn needed(largest: usize) -> usize {
     largest.saturating_add(largest / 3).saturating_add(64 << 10)
 }
 
-/// The budget, and whether it is too much all the same.
+/// Returns the budget, and true if even this budget is too large.
 fn fit(wanted: usize, largest: usize, bound: Option<MemoryLimit>) -> (usize, bool) {
     let fits = bound.map_or(usize::MAX, MemoryLimit::budget);
     let least = needed(largest).min(wanted);
@@ -182,8 +182,8 @@ fn address_space() -> Option<MemoryLimit> {
     getrlimit(Resource::As).current.map(|limit| MemoryLimit::AddressSpace(usize::try_from(limit).unwrap_or(usize::MAX)))
 }
 
-/// The limits of the cgroups that this process is in. `listed` says which (cgroups(7)): `0::/path` of version 2, and
-/// `5:memory:/path` of version 1. A limit that cannot be read bounds nothing.
+/// Returns the memory limit of the process's cgroups. `listed` names them (cgroups(7)): `0::/path` for version 2,
+/// `5:memory:/path` for version 1. A limit that cannot be read is ignored.
 fn bounds(listed: &Path, mounted: &Path) -> Option<MemoryLimit> {
     let listed = fs::read_to_string(listed).ok()?;
     let limits = listed.lines().flat_map(|line| {
@@ -199,8 +199,8 @@ fn bounds(listed: &Path, mounted: &Path) -> Option<MemoryLimit> {
     limits.min().map(MemoryLimit::Cgroup)
 }
 
-/// The folder of a cgroup and those around it, up to the root; where the path is not what we see, the root alone
-/// counts.
+/// Returns the folder of a cgroup and its ancestors up to the root. Only the root has limits if the path is not visible
+/// to us.
 fn around(root: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
     let inside: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
     let root = root.to_owned();
@@ -208,7 +208,7 @@ fn around(root: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
     folders.into_iter()
 }
 
-/// `max`, or version 1's number near 2^63, is no limit.
+/// Reads a limit. `None` for `max`, and for version 1's number near 2^63.
 fn limit(file: &Path) -> Option<usize> {
     let limit: u64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     (limit < 1 << 60).then(|| usize::try_from(limit).unwrap_or(usize::MAX))

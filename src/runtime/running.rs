@@ -1,4 +1,4 @@
-//! A sidecar that serves: the handle of whoever started it, and the control plane behind it until it has drained.
+//! Running sidecar: the handle of its starter, and the control plane until it has drained.
 
 use std::{
     net::SocketAddr,
@@ -21,48 +21,48 @@ use crate::{
     telemetry::{Audit, Metrics},
 };
 
-/// Timeout of a stop for an audit sink that takes nothing, where there is time.
+/// Time that a stop waits for an audit sink that accepts nothing.
 const AUDIT_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Addresses of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// gRPC and plain HTTP over TCP.
+    /// Address of gRPC and plain HTTP over TCP.
     pub tcp: SocketAddr,
-    /// The same over a unix socket.
+    /// Path of the unix socket with the same services.
     pub uds: Option<PathBuf>,
-    /// The admin pages.
+    /// Address of the admin pages.
     pub admin: SocketAddr,
 }
 
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainResult {
-    /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
+    /// Connections that had reviews under way when the time was over; `None` if the control plane panicked.
     pub cut: Option<usize>,
 }
 
 impl DrainResult {
-    /// Was every review under way finished?
+    /// Returns true if every review under way was finished.
     pub fn complete(self) -> bool {
         self.cut == Some(0)
     }
 }
 
-/// A sidecar that serves. Dropping it stops it and waits, as [`Running::stop`] does.
+/// Handle of a sidecar that serves. Dropping it stops the sidecar and waits, as [`Running::stop`] does.
 #[derive(Debug)]
 pub struct Running {
     /// Bound addresses.
     pub addresses: Addresses,
     /// Generation in force.
     pub current: Arc<Current>,
-    /// What it reports about itself.
+    /// Health of the replica.
     pub health: Arc<ReplicaHealth>,
-    /// Its counters.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: oneshot::Receiver<DrainResult>,
-    /// Result of the drain, once it is known; records may still be written out then.
+    /// Result of the drain, once it is known; audit records may still be written then.
     pub(super) outcome: Arc<OnceLock<DrainResult>>,
     /// Sink of audit records.
     pub(super) audit: Arc<Audit>,
@@ -72,7 +72,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Turns readiness red, takes nothing new, lets reviews under way finish for a bounded time, and ends every thread.
+    /// Reports unready, accepts nothing new, lets reviews under way finish for a bounded time, and ends every thread.
     /// Blocks meanwhile.
     pub fn stop(mut self) -> DrainResult {
         self.begin_to_stop();
@@ -86,7 +86,7 @@ impl Running {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on stderr.
+            // The panic of a thread is on stderr already.
             let _ = thread.join();
         }
     }
@@ -99,7 +99,7 @@ impl Drop for Running {
     }
 }
 
-/// The control plane of a sidecar: accepts connections and hands them to the workers, beside its loops.
+/// Control plane of a sidecar: accepts connections and assigns them to the workers, besides its loops.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) front: Arc<Front>,
@@ -113,8 +113,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Serves until stopped and drained, then ends the workers. The configuration is followed, and the admin pages are
-    /// served, to the last.
+    /// Serves until stopped and drained, then ends the workers. The loops, such as the admin pages, run to the end of
+    /// the drain.
     pub(super) fn run(self, runtime: UnwaitedRuntime) {
         let Self { front, sockets, socket_file, workers, loops, mut stopped, outcome, end } = self;
         let audit = Arc::clone(&front.gate.audit);
@@ -126,7 +126,7 @@ impl Service {
                 () = loops.panicked() => None,
             };
             let drained = DrainResult { cut: drained };
-            // The only report of the drain's outcome.
+            // The outcome is set only here.
             let _ = outcome.set(drained);
             audit.begin_to_close();
             loops.end().await;

@@ -1,4 +1,4 @@
-//! Signals: signals on which a process ends, or opens its audit log anew.
+//! Signals that end a process or reopen its audit log.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -14,20 +14,20 @@ use super::{
 use crate::telemetry::Audit;
 use gatepost_base::files::BlockingReads;
 
-/// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
-/// and SIGTERM, within milliseconds.
+/// Time within which a further signal counts as the first: a supervisor signals the process and its group, or sends
+/// SIGINT and SIGTERM, within milliseconds.
 const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 
 /// Stop signals that a sidecar received before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignals {
-    /// Once: it drained.
+    /// One signal: the sidecar drained.
     Once(DrainResult),
-    /// Twice: the process should end now.
+    /// Two signals: the process must end now.
     Twice,
 }
 
-/// Signals handled from the start on. SIGHUP ends nothing, at no time; SIGTERM and SIGINT end a process that does not
+/// Signals handled from the start on. SIGHUP never ends the process; SIGTERM and SIGINT end a process that does not
 /// serve yet at once.
 #[derive(Debug)]
 pub struct Signals {
@@ -36,10 +36,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen.
+    /// Registers the handler of SIGHUP.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns the error of the operating system.
     pub fn listen() -> io::Result<Self> {
         let runtime = UnwaitedRuntime::new()?;
         let hangup = {
@@ -49,12 +49,12 @@ impl Signals {
         Ok(Self { runtime, hangup })
     }
 
-    /// Announces that it runs, once signals are handled; waits until SIGTERM or SIGINT, then drains; a signal that
-    /// comes a second later, or more, does not wait for that. Blocking work is waited for no longer than the longest
-    /// deadline and a second. Each SIGHUP opens the audit log anew.
+    /// Registers the stop signals, calls `announce`, waits for SIGTERM or SIGINT, and drains. A further signal after a
+    /// second or more interrupts the drain. The drain waits for blocking work no longer than the longest deadline and a
+    /// second. Each SIGHUP reopens the audit log.
     ///
     /// # Errors
-    /// Signals cannot be listened to, or the control plane ended by itself.
+    /// Returns an error if signals cannot be handled, or if the control plane ended by itself.
     pub fn run_until_stopped(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<StopSignals> {
         let Self { runtime, hangup } = self;
         let stopped = runtime.block_on(async {
@@ -87,14 +87,14 @@ impl Signals {
         if stopped.as_ref().is_ok_and(|stopped| *stopped == StopSignals::Twice) {
             tracing::warn!("second signal: stopping at once, reviews in flight are cut");
         }
-        // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing
-        // to do.
+        // The process ends with the main thread. A thread that blocks must not delay it, and the other threads have
+        // nothing to do.
         std::mem::forget(running);
         stopped
     }
 }
 
-/// Waits for a signal that is not the first one, which has just come, again.
+/// Waits for a signal that does not belong to the first one.
 async fn once_more(mut signal: impl AsyncFnMut()) {
     let first = Instant::now();
     loop {
@@ -106,9 +106,9 @@ async fn once_more(mut signal: impl AsyncFnMut()) {
     }
 }
 
-/// Opens the audit log anew at each hangup.
+/// Reopens the audit log at each SIGHUP.
 async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
-    /// A file that is opened later is used all the same, without a log line.
+    /// Timeout of a reopen. A file that is opened later is still used, without a log line.
     const WITHIN: Duration = Duration::from_secs(5);
     let reads = BlockingReads::default();
     while hangup.recv().await.is_some() {

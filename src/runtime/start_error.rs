@@ -16,7 +16,7 @@ pub enum StartError {
         "no TLS certificate for {0}: give --tls-cert FILE and --tls-key FILE, or, on a loopback address, --plaintext"
     )]
     NoTls(SocketAddr),
-    /// The key pair or the clients' authority cannot be used.
+    /// The key pair or the clients' CA file cannot be used.
     #[error("{0}; {fix}", fix = .0.fix())]
     Tls(#[from] TlsError),
     /// An address cannot be listened on.
@@ -32,24 +32,24 @@ pub enum StartError {
         /// Error of the operating system.
         cause: io::Error,
     },
-    /// The last good configuration cannot be kept.
+    /// The last good configuration cannot be written.
     #[error("--last-good: {0}; make that folder, or name another path")]
     LastGood(LastGoodError),
     /// The configuration cannot be read.
     #[error("{0}; nothing is served without a configuration")]
     Unreadable(#[from] ReadError),
-    /// The configuration is not sound.
+    /// The configuration is invalid.
     #[error("{}", Listed(.0))]
     Invalid(Vec<Problem>),
     /// The kubeconfig, or the Pod's service account, cannot be used.
     #[error("{0}; {fix}", fix = .0.fix())]
     Cluster(#[from] KubeError),
-    /// The operating system gives us no thread or event queue.
+    /// The operating system cannot create a thread or an event queue.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// Problems, one a line, and their number.
+/// Display of problems, one a line, after their number.
 struct Listed<'a>(&'a [Problem]);
 
 impl fmt::Display for Listed<'_> {

@@ -16,33 +16,33 @@ use crate::front::Worker;
 
 /// Lowers the priority of the calling thread below that of the workers.
 pub(crate) fn give_way() {
-    /// A quarter of a core's time while a worker wants all of it: enough for a read to keep its deadline.
+    /// With this value a thread gets a quarter of a core beside a busy worker: enough for a read to meet its deadline.
     const NICENESS: i32 = 5;
-    // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer. Where all of us
-    // is nicer already, root would be let put these threads before the reviews.
+    // On Linux this sets the priority of the calling thread. If it fails, reviews wait a little longer. A process that
+    // is nicer already keeps its priority, because root could otherwise raise these threads above the reviews.
     if rustix::process::getpriority_process(None).is_ok_and(|now| now < NICENESS) {
         let _ = rustix::process::setpriority_process(None, NICENESS);
     }
 }
 
-/// A runtime whose end waits for nothing that blocks. An ordinary one waits, when it is dropped, until every read of a
-/// file and every look-up of a name has ended, and some of them never do.
+/// Runtime whose drop waits for no blocking work. An ordinary runtime waits until every read of a file and every name
+/// lookup has ended, and some of them never do.
 #[derive(Debug)]
 pub(crate) struct UnwaitedRuntime(Option<Runtime>);
 
 impl UnwaitedRuntime {
-    /// A runtime on the thread that uses it.
+    /// Creates a runtime on the current thread.
     ///
     /// # Errors
-    /// The operating system gives us no event queue.
+    /// Returns the error of the operating system.
     pub(crate) fn new() -> io::Result<Self> {
         Self::build(Builder::new_current_thread().enable_all())
     }
 
-    /// A runtime as the builder says.
+    /// Builds a runtime.
     ///
     /// # Errors
-    /// As [`UnwaitedRuntime::new`].
+    /// Returns the error of the operating system.
     pub(crate) fn build(builder: &mut Builder) -> io::Result<Self> {
         builder.build().map(|runtime| Self(Some(runtime)))
     }
@@ -65,8 +65,8 @@ impl Drop for UnwaitedRuntime {
     }
 }
 
-/// A runtime of the control plane or of a worker. Blocking work that it starts gives way to reviews: reading and
-/// checking a large configuration keeps a core busy for longer than a review takes.
+/// Creates a runtime for the control plane or a worker. Its blocking threads have a lower priority than reviews:
+/// reading and checking a large configuration keeps a core busy for longer than a review takes.
 pub(super) fn new_runtime() -> io::Result<UnwaitedRuntime> {
     UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))
 }
@@ -76,7 +76,7 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Re
     ThreadBuilder::new().name(name).spawn(run)
 }
 
-/// The threads that serve reviews. They end when this is dropped.
+/// Threads that serve reviews. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Workers {
     workers: Vec<Arc<Worker>>,
@@ -97,25 +97,25 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The workers, for connections.
+    /// Returns the workers, for connections.
     pub(super) fn handles(&self) -> Vec<Arc<Worker>> {
         self.workers.clone()
     }
 
-    /// Their runtimes.
+    /// Returns the runtimes of the workers.
     pub(super) fn runtimes(&self) -> Vec<Handle> {
         self.workers.iter().map(|worker| worker.handle.clone()).collect()
     }
 
-    /// Has them end.
+    /// Makes the workers end.
     pub(super) fn shut_down(&self) {
         self.end.send_replace(true);
     }
 
-    /// Waits for their end.
+    /// Waits until the workers have ended.
     pub(super) fn join(self) {
         for thread in self.threads {
-            // A thread that panicked has said so on stderr.
+            // The panic of a thread is on stderr already.
             let _ = thread.join();
         }
     }

@@ -18,7 +18,7 @@ use gatepost_etcd_client::EtcdError;
 use gatepost_kube_support::KubeError;
 
 /// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
-// Leaves a fifth of the second between two reads for everything else.
+// Leaves 200 ms of each second for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
 /// Failure of a read. The configuration in force stays in force, and its age grows.
@@ -27,92 +27,92 @@ pub enum ReadError {
     /// A path cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// The path at fault.
+        /// Path that cannot be read.
         path: PathBuf,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: String,
     },
-    /// Something other than a file bears the name of one.
+    /// A path is no regular file.
     #[error("{} is not a regular file; configuration is read from files only", path.display())]
     NotAFile {
-        /// The path at fault.
+        /// Path at fault.
         path: PathBuf,
     },
-    /// More than is plausible for a configuration.
+    /// The configuration is larger than any plausible one.
     #[error("{} holds more than {limit} bytes of configuration; is this the right folder?", path.display())]
     TooLarge {
-        /// The source.
+        /// Path of the source.
         path: PathBuf,
-        /// The limit in force.
+        /// Maximum size in bytes.
         limit: u64,
     },
-    /// Files changed under every attempt.
+    /// Files changed during every attempt.
     #[error("{} kept changing while it was read; replace files by rename, or write less often", path.display())]
     Unsettled {
-        /// The source.
+        /// Path of the source.
         path: PathBuf,
     },
-    /// The file system did not answer.
+    /// The file system did not answer within this time.
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
-    /// It was not read at all: reads before it hang, too many of them.
+    /// Nothing was read: too many earlier reads hang, or the read panicked.
     #[error("not read: {0}")]
     NotBegun(ReadFailure),
-    /// A store has answered, and there was no time left to take up what it holds.
+    /// A store answered, and its answer could not be processed in time.
     #[error(
         "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
          are on a mount that is down",
         humantime::format_duration(*.within)
     )]
     Unfinished {
-        /// The store.
+        /// Store, with its address.
         store: String,
-        /// The time that a read has.
+        /// Timeout of the read.
         within: Duration,
     },
-    /// An apiserver cannot be asked, or says no.
+    /// The apiserver cannot be reached, or rejects the request.
     #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
-    /// An etcd cluster cannot be asked, or says no.
+    /// The etcd cluster cannot be reached, or rejects the request.
     #[error("{0}; {fix}", fix = .0.fix())]
     Etcd(#[from] EtcdError),
-    /// The kind of our configuration is not known there: nobody could have written one.
+    /// The cluster does not know the kind of our configuration, so it cannot have any.
     #[error(
         "{store} does not know {resource}: the kind is not installed, and that is not taken for an empty configuration; \
          install it with `gatepost crd | kubectl apply -f -`"
     )]
     NotInstalled {
-        /// The store.
+        /// Address of the apiserver.
         store: String,
-        /// The resource, with its group.
+        /// Resource, with its group.
         resource: String,
     },
-    /// A store has gone back in time, as one does that was restored from a backup.
+    /// The revision of a store has decreased, as after a restore from a backup.
     #[error(
         "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers from the past; \
          restart gatepost if that is as it should be"
     )]
     WentBack {
-        /// The store.
+        /// Store, with its address.
         store: String,
-        /// The latest revision it has shown.
+        /// Latest revision seen before.
         before: u64,
-        /// Revision it shows now.
+        /// Revision of this read.
         now: u64,
     },
-    /// Another store answers than at the start.
+    /// Another store answered than at the start.
     #[error(
         "{store} is another one than at the start ({found} instead of {known}); restart gatepost if that is as it should be"
     )]
     OtherStore {
-        /// The store's address.
+        /// Address of the store.
         store: String,
-        /// Its identity at the start.
+        /// Identity of the store at the start.
         known: String,
-        /// Its identity now.
+        /// Identity of the store in this read.
         found: String,
     },
-    /// A replica that starts cannot serve what an apiserver counts on it for, and gives that back first.
+    /// A starting replica cannot serve webhooks that an apiserver relies on, and gives these back first.
     #[error(
         "{webhooks} cannot be served here and the apiserver may not call it yet: it is given back before a review is \
          accepted"
@@ -120,21 +120,21 @@ pub enum ReadError {
     GivesBack {
         /// Names of the webhooks.
         webhooks: String,
-        /// Contents that were read: what they let past unasked is let past meanwhile.
+        /// Contents of the read. Their bypass rules and break-glass apply already.
         contents: Arc<Contents>,
     },
-    /// Half an answer, or what no such store would say.
+    /// The answer is incomplete or invalid.
     #[error("the answer of {store} cannot be used: {cause}")]
     Garbled {
-        /// The store.
+        /// Store, with its address.
         store: String,
-        /// Fault that was found.
+        /// Fault of the answer.
         cause: String,
     },
 }
 
 impl ReadError {
-    /// One word for its kind: the bounded label of `gatepost_config_reads_total`, there with `failed_` before it.
+    /// Returns the kind of the error: the label of `gatepost_config_reads_total`, without its prefix `failed_`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
@@ -145,7 +145,7 @@ impl ReadError {
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
             Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::Unwritten { .. }) => "refused",
             Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
-            Self::Etcd(error) => of_etcd(error),
+            Self::Etcd(error) => etcd_error_kind(error),
             Self::NotInstalled { .. } => "not_installed",
             Self::WentBack { .. } => "went_back",
             Self::OtherStore { .. } => "other_store",
@@ -153,7 +153,7 @@ impl ReadError {
         }
     }
 
-    /// Contents that were read all the same. They may open what they say, and must decide nothing.
+    /// Returns contents that were read nevertheless: their bypass rules and break-glass apply, and nothing else.
     pub fn contents(&self) -> Option<&Contents> {
         match self {
             Self::GivesBack { contents, .. } => Some(contents),
@@ -175,13 +175,13 @@ impl From<ReadFailure> for ReadError {
     }
 }
 
-fn of_etcd(error: &EtcdError) -> &'static str {
+fn etcd_error_kind(error: &EtcdError) -> &'static str {
     match error {
         EtcdError::Late { .. } => "hung",
         EtcdError::Unreachable { .. } | EtcdError::NoLeader { .. } => "unreachable",
         EtcdError::TooLarge { .. } => "too_large",
         EtcdError::Nonsense { .. } => "garbled",
-        EtcdError::All(errors) => errors.first().map_or("unreachable", of_etcd),
+        EtcdError::All(errors) => errors.first().map_or("unreachable", etcd_error_kind),
         EtcdError::Access { .. }
         | EtcdError::Tls(_)
         | EtcdError::Login { .. }
@@ -192,34 +192,34 @@ fn of_etcd(error: &EtcdError) -> &'static str {
     }
 }
 
-/// A file the configuration refers to, a certificate for instance: its content, or why there is none.
+/// Content of a file that the configuration refers to, such as a certificate, or why it cannot be read.
 pub type Reference = Result<Bytes, (io::ErrorKind, String)>;
 
 /// Result of one consistent read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// The files, by name.
+    /// Files, by name.
     pub files: Vec<SourceFile>,
-    /// The files they refer to, by the path as written. An unreadable one is no failed read: `check` reports it.
+    /// Files that the documents refer to, by path as written. `check` reports unreadable ones; the read does not fail.
     pub references: BTreeMap<String, Reference>,
-    /// Notes of the source that are no problems, and should be known.
+    /// Notes of the source: no problems, but operators should know of them.
     pub notes: Vec<Note>,
-    /// SHA-256 (hex) of all of the above: equal digests mean nothing changed.
+    /// SHA-256 (hex) of the fields above: equal digests are equal contents.
     pub digest: String,
-    /// Revision by the source's count in which these were first seen; the beginning of the digest where it counts
-    /// nothing.
+    /// Store's revision in which these contents were first seen; the prefix of the digest if the source has no
+    /// revisions.
     pub revision: Revision,
-    /// The store's revision when it was last seen to hold exactly this, where it has one.
+    /// Store's revision of the last read that found these contents; `None` if the source has no revisions.
     pub as_of: Option<u64>,
 }
 
 impl Contents {
-    /// Contents of these files and references, with their digest.
+    /// Creates contents from these files and references, with their digest.
     pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
         Self::with_pauses(files, references, NO_PAUSE)
     }
 
-    /// The same, with a pause after each file.
+    /// Like [`Contents::new`], with a pause after each file.
     pub(super) fn with_pauses(
         files: Vec<SourceFile>,
         references: BTreeMap<String, Reference>,
@@ -229,7 +229,7 @@ impl Contents {
         Self { files, references, notes: Vec::new(), revision: Revision::of_digest(&digest), as_of: None, digest }
     }
 
-    /// The same, with something to be known of them.
+    /// Adds notes, which change digest and revision.
     #[must_use]
     pub fn noted(mut self, notes: Vec<Note>) -> Self {
         self.digest = digest(&self.files, &self.references, &notes, NO_PAUSE);
@@ -238,7 +238,7 @@ impl Contents {
         self
     }
 
-    /// The same, from a store that was at that revision.
+    /// Sets the store's revision of the read.
     #[must_use]
     pub fn at(mut self, revision: u64) -> Self {
         self.revision = Revision::Store(revision);
@@ -246,16 +246,16 @@ impl Contents {
         self
     }
 
-    /// Does the source read states that somebody has stored as a whole? Then what it does not hold was removed on
-    /// purpose; a file may just be half written.
+    /// Returns true if the source has transactions: what it does not contain was removed on purpose. Files may be half
+    /// written.
     pub fn is_transactional(&self) -> bool {
         self.as_of.is_some()
     }
 
-    /// A reference's content, in the form [`gatepost_config::load`] asks for it.
+    /// Returns the content of a reference, as [`gatepost_config::load`] requests it.
     ///
     /// # Errors
-    /// The error met when the reference was read; `NotFound` for a path nobody referred to then.
+    /// The error of reading the reference; `NotFound` if the contents did not refer to that path.
     pub fn reference(&self, written: &str) -> io::Result<Vec<u8>> {
         match self.references.get(written) {
             Some(Ok(bytes)) => Ok(bytes.to_vec()),
@@ -267,7 +267,7 @@ impl Contents {
 
 fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes: &[Note], pause: Pause<'_>) -> String {
     let mut sha = Sha256::new();
-    // Every part goes in with its length before it, so that no two different contents read the same.
+    // The length of each part comes first, so that different contents have different digests.
     let mut part = |bytes: &[u8]| {
         sha.update((bytes.len() as u64).to_be_bytes());
         sha.update(bytes);

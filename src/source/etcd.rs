@@ -1,4 +1,4 @@
-//! The keys below a prefix of an etcd cluster; each of them is a document.
+//! Source: the keys below a prefix of an etcd cluster; each of them is a document.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -10,12 +10,12 @@ use super::{
 };
 use gatepost_base::files::BlockingReads;
 use gatepost_config::{Note, SourceFile};
-use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError, Glance, Ranged};
+use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError, PrefixContents, PrefixSummary};
 
-/// Which cluster, and what is read there.
+/// Location of the configuration in an etcd cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdLocation {
-    /// The cluster, and as whom it is asked.
+    /// Endpoints of the cluster, and credentials.
     pub access: EtcdAccess,
     /// Prefix of the keys.
     pub prefix: String,
@@ -29,64 +29,63 @@ impl fmt::Display for EtcdLocation {
     }
 }
 
-/// The keys below a prefix. A key's name without the prefix is its document's name.
+/// Source of the keys below a prefix. A key's name without the prefix is its document's name.
 ///
-/// One read is one state of the store. First a glance: one linearizable question for the newest key below the prefix,
-/// answered in some hundred bytes. Only where that shows a change, everything is read, at one revision. Every read
-/// asks the cluster, and a cluster that cannot be asked is a failed read: what is remembered saves bytes, never
-/// questions.
+/// One read is one state of the store. It begins with a glance: one linearizable request for the newest key below the
+/// prefix, answered in some hundred bytes. Only if that shows a change, it reads everything, at one revision. Every
+/// read sends a request, and fails if the cluster does not answer: the cache saves bytes, not requests.
 #[derive(Debug)]
 pub struct EtcdSource {
     place: EtcdLocation,
     client: EtcdClient,
-    /// The cluster that answered first, and the latest revision it has shown.
+    /// Id of the cluster that answered first, and the latest revision seen.
     known: Option<(u64, u64)>,
-    last: Option<Last>,
+    last: Option<LastRead>,
     following: BlockingReads,
 }
 
-/// Last read, and a glance of the same moment.
+/// Last read of everything, with its glance.
 #[derive(Debug)]
-struct Last {
-    glance: Glance,
+struct LastRead {
+    glance: PrefixSummary,
     contents: Contents,
 }
 
 impl EtcdSource {
-    /// Reads certificates and password; asks nobody yet.
+    /// Reads certificates and password; connects to nothing yet.
     ///
     /// # Errors
-    /// Unusable settings.
+    /// Returns an error if the settings are unusable.
     pub async fn new(place: EtcdLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let client = EtcdClient::open(&place.access).await?;
         Ok(Self { place, client, known: None, last: None, following: BlockingReads::default() })
     }
 
-    /// One full consistent read, within [`READ_DEADLINE`].
+    /// Reads the keys consistently, within [`READ_DEADLINE`].
     ///
     /// # Errors
-    /// [`ReadError`]; nothing of what was read is remembered then.
+    /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         let by = Instant::now() + READ_DEADLINE;
         let glance = self.client.within(READ_DEADLINE).glance(&self.place.prefix).await;
         let glance = glance.map_err(failed)?;
-        self.recognise(glance.cluster_id, glance.revision)?;
+        self.check_identity(glance.cluster_id, glance.revision)?;
         let read = match &self.last {
             Some(last) if last.glance.holds_the_same_as(&glance) => {
                 let contents = Contents { as_of: Some(glance.revision), ..last.contents.clone() };
-                Last { glance: last.glance, contents: self.again(contents, by).await? }
+                LastRead { glance: last.glance, contents: self.reread_files(contents, by).await? }
             }
-            _ => self.anew(by).await?,
+            _ => self.read_all(by).await?,
         };
         let contents = read.contents.clone();
         self.last = Some(read);
         Ok(contents)
     }
 
-    /// Contents of the last read, as the store still holds them; with its certificates, if those have changed on this
-    /// machine.
-    async fn again(&mut self, contents: Contents, by: Instant) -> Result<Contents, ReadError> {
+    /// Returns the contents of the last read, which the store still has. Reads the files they refer to again if any has
+    /// changed on this machine.
+    async fn reread_files(&mut self, contents: Contents, by: Instant) -> Result<Contents, ReadError> {
         if contents.references.is_empty() {
             return Ok(contents);
         }
@@ -98,16 +97,16 @@ impl EtcdSource {
         self.following.run(left(by), follow).await.map_err(|_| self.unfinished())
     }
 
-    /// Everything below the prefix.
-    async fn anew(&mut self, by: Instant) -> Result<Last, ReadError> {
+    /// Reads everything below the prefix.
+    async fn read_all(&mut self, by: Instant) -> Result<LastRead, ReadError> {
         let ranged = self.client.within(left(by)).get_prefix(&self.place.prefix).await;
         let ranged = ranged.map_err(failed)?;
-        self.recognise(ranged.cluster_id, ranged.revision)?;
+        self.check_identity(ranged.cluster_id, ranged.revision)?;
         let (glance, files) = (ranged.glance(), self.place.files.clone());
         let contents = self.documents(ranged);
         let follow = move || references::follow(contents, files.as_deref());
         let contents = self.following.run(left(by), follow).await.map_err(|_| self.unfinished())?;
-        // Where nothing was put or deleted, as after a change of leader, it is still the state that it was.
+        // If nothing was put or deleted, as after a change of leader, the revision stays.
         let still = self.last.as_ref().filter(|last| {
             let same = (last.glance.newest_mod, last.glance.count) == (glance.newest_mod, glance.count);
             same && last.contents.digest == contents.digest
@@ -116,15 +115,15 @@ impl EtcdSource {
             Some(last) => Contents { revision: last.contents.revision.clone(), ..contents },
             None => contents,
         };
-        Ok(Last { glance, contents })
+        Ok(LastRead { glance, contents })
     }
 
     fn unfinished(&self) -> ReadError {
         ReadError::Unfinished { store: format!("etcd at {}", self.client), within: READ_DEADLINE }
     }
 
-    /// Is it the store we know, and not its past?
-    fn recognise(&mut self, cluster: u64, now: u64) -> Result<(), ReadError> {
+    /// Checks that the cluster is the known one, and that its revision has not decreased.
+    fn check_identity(&mut self, cluster: u64, now: u64) -> Result<(), ReadError> {
         let store = || format!("etcd at {}", self.client);
         match self.known {
             Some((known, _)) if known != cluster => Err(ReadError::OtherStore {
@@ -140,8 +139,8 @@ impl EtcdSource {
         }
     }
 
-    /// The keys as documents, by name. An empty prefix is said aloud: a wrong one looks the same.
-    fn documents(&self, ranged: Ranged) -> Contents {
+    /// Converts the keys to documents, by name. Adds a note if there are none, since a wrong prefix looks the same.
+    fn documents(&self, ranged: PrefixContents) -> Contents {
         let prefix = self.place.prefix.as_bytes();
         let files = ranged.pairs.into_iter().map(|pair| {
             let name = pair.key.strip_prefix(prefix).filter(|name| !name.is_empty()).unwrap_or(&pair.key);
@@ -165,7 +164,7 @@ impl EtcdSource {
 
 fn failed(error: EtcdError) -> ReadError {
     match error {
-        // The second question has what the first one left; that differs each time, and is no other cause.
+        // The second request has only the rest of the time. Reporting the whole timeout keeps equal failures equal.
         EtcdError::Late { asked, .. } => EtcdError::Late { patience: READ_DEADLINE, asked }.into(),
         EtcdError::Nonsense { endpoint, cause } => ReadError::Garbled { store: format!("etcd at {endpoint}"), cause },
         error => error.into(),

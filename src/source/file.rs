@@ -1,4 +1,4 @@
-//! A file, or the files of a folder, and the files they refer to.
+//! Source: a file, or the files of a folder, and the files that they refer to.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,82 +12,82 @@ use std::{
 
 use super::{
     contents::{Contents, ReadError, Reference},
-    references::{self, LIMIT},
+    references::{self, MAX_BYTES},
 };
 use gatepost_base::{clock::Pauses, files};
 use gatepost_config::{Pause, SourceFile};
 
-/// Files written to less than this ago may be half written: they are read again once they have come to rest.
+/// Time without writes after which a file counts as completely written. Until then the read is retried.
 const SETTLE: Duration = Duration::from_millis(25);
-/// Pause between two attempts at one consistent read.
-const PAUSE: Duration = Duration::from_millis(10);
-/// For so long, all in all, a read lets reviews go first between its steps; its deadline is some times as far away.
-const GIVES_WAY: Duration = Duration::from_millis(100);
+/// Pause between two attempts at a consistent read.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// Time for which one read yields to reviews between its steps; a fraction of its deadline.
+const MAX_YIELD_TIME: Duration = Duration::from_millis(100);
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// A file, or the `.yaml`, `.yml` and `.json` files directly in a folder, in the order of their names.
+/// Source of a file, or of the `.yaml`, `.yml` and `.json` files directly in a folder, in the order of their names.
 ///
-/// Names that begin with a dot and folders are passed over, so that a mounted ConfigMap (files that are links through
-/// `..data`) reads as the files it shows. Paths inside the configuration are relative to the folder.
+/// Folders and names that begin with a dot are skipped, so that a mounted ConfigMap (files that are links through
+/// `..data`) reads as the files it shows. Paths in the configuration are relative to the folder.
 #[derive(Clone, Debug)]
 pub struct FileSource {
     path: PathBuf,
-    last: Arc<Mutex<Turns>>,
+    last: Arc<Mutex<ReadState>>,
 }
 
-/// State kept from read to read. A read that hangs takes it along, and the next one begins with nothing; when it ends
-/// after all, its state is too old to be used.
+/// State kept between reads. A read takes `last` and puts it back, unless another read has begun since. So the read
+/// after one that hangs begins without state, and the late result of that read is dropped.
 #[derive(Debug, Default)]
-struct Turns {
-    last: Last,
-    /// Reads begun so far.
+struct ReadState {
+    last: LastRead,
+    /// Number of reads begun.
     begun: u64,
 }
 
-/// The references that contents of this digest make, so that the next read can stamp and read them with the files.
+/// References that contents with this digest make, so that the next read can stamp and read them with the files.
 #[derive(Debug, Default)]
-struct Last {
+struct LastRead {
     digest: String,
     references: BTreeSet<String>,
-    /// Versions of the files and references of the last consistent read.
+    /// Stamps of the files and references in the last consistent read.
     stamps: Vec<Stamp>,
     known: gatepost_config::LoadCache,
 }
 
-/// Identity of a file's version, without reading it.
+/// Identity of a file's version, from its metadata.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     path: PathBuf,
-    /// Length, modification time (s, ns), inode, device; `None` where there is no such file.
+    /// Length, modification time (s, ns), inode, device; `None` if there is no such file.
     seen: Option<(u64, i64, i64, u64, u64)>,
 }
 
 impl FileSource {
-    /// The file or folder at `path`; nothing is read yet.
+    /// Creates the source of the file or folder at `path`; reads nothing yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), last: Arc::default() }
     }
 
-    /// One full consistent read: listing and stamps are the same before and after, or it is made again until
-    /// `deadline` is used up.
+    /// Reads files and references consistently: listing and stamps must be the same before and after. Retries until the
+    /// time `deadline` is used up.
     ///
     /// # Errors
-    /// [`ReadError`], naming the path. An absent source is a failed read; an empty folder can be read, and is a problem
-    /// to whoever checks it.
+    /// [`ReadError`] with the path. An absent source fails the read. An empty folder does not; it is a problem of the
+    /// contents.
     pub fn read(&self, deadline: Duration) -> Result<Contents, ReadError> {
         let began = Instant::now();
         loop {
             if let Some(contents) = self.attempt()? {
                 return Ok(contents);
             }
-            if began.elapsed() + PAUSE >= deadline {
+            if began.elapsed() + RETRY_PAUSE >= deadline {
                 return Err(ReadError::Unsettled { path: self.path.clone() });
             }
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 
-    /// `None` when another attempt is needed.
+    /// Makes one attempt; `None` if another is needed.
     fn attempt(&self) -> Result<Option<Contents>, ReadError> {
         let (turn, mut last) = {
             let mut turns = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,14 +102,14 @@ impl FileSource {
         attempted
     }
 
-    fn attempt_after(&self, last: &mut Last) -> Result<Option<Contents>, ReadError> {
+    fn attempt_after(&self, last: &mut LastRead) -> Result<Option<Contents>, ReadError> {
         let paths = self.listing()?;
         let before = self.stamps(&paths, &last.references);
         let now = SystemTime::now();
         if !before.iter().all(|stamp| stamp.has_settled(now)) {
             return Ok(None);
         }
-        let pauses = Pauses::of(GIVES_WAY);
+        let pauses = Pauses::of(MAX_YIELD_TIME);
         let pause: Pause<'_> = &|| pauses.pause();
         let files = read_files(&self.path, &paths, pause)?;
         let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
@@ -120,13 +120,13 @@ impl FileSource {
             contents = references::with_references(contents, &known, &read, &mut last.known, pause);
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
-                // Now we know what to stamp before reading.
+                // The next attempt stamps these before it reads.
                 last.references = contents.references.into_keys().collect();
                 return Ok(None);
             }
         }
-        // A file that is truncated is empty before its modification time changes (ext4): its age does not tell that it has
-        // come to rest.
+        // A truncated file is empty before its modification time changes (ext4), so its age does not show if it is
+        // complete.
         if before != last.stamps && resized_silently(&last.stamps, &before) {
             thread::sleep(SETTLE);
         }
@@ -137,7 +137,7 @@ impl FileSource {
         Ok(undisturbed.then_some(contents))
     }
 
-    /// The paths of the files, in the order of their names.
+    /// Returns the paths of the files, in the order of their names.
     fn listing(&self) -> Result<Vec<PathBuf>, ReadError> {
         let unreadable = |error: io::Error| ReadError::unreadable(&self.path, &error);
         if !fs::metadata(&self.path).map_err(unreadable)?.is_dir() {
@@ -161,7 +161,7 @@ impl FileSource {
         paths.iter().cloned().chain(referred).map(Stamp::of).collect()
     }
 
-    /// Relative paths in the configuration start at the folder the configuration is in.
+    /// Resolves a relative path against the folder of the configuration.
     fn resolve(&self, written: &str) -> PathBuf {
         let folder = if self.path.is_dir() { Some(&*self.path) } else { self.path.parent() };
         folder.unwrap_or(Path::new("")).join(written)
@@ -172,7 +172,7 @@ impl FileSource {
     }
 }
 
-/// Whether a file has another length than before, and the modification time that it had.
+/// Returns true if a file has another length than in `before`, and the same modification time.
 fn resized_silently(before: &[Stamp], now: &[Stamp]) -> bool {
     let before: HashMap<&Path, _> = before.iter().map(|stamp| (&*stamp.path, stamp.seen)).collect();
     let is_silent = |stamp: &Stamp| {
@@ -184,12 +184,12 @@ fn resized_silently(before: &[Stamp], now: &[Stamp]) -> bool {
 }
 
 fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<SourceFile>, ReadError> {
-    let mut left = LIMIT;
+    let mut left = MAX_BYTES;
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => ReadError::NotAFile { path: path.clone() },
-            io::ErrorKind::FileTooLarge => ReadError::TooLarge { path: source.to_owned(), limit: LIMIT },
+            io::ErrorKind::FileTooLarge => ReadError::TooLarge { path: source.to_owned(), limit: MAX_BYTES },
             _ => ReadError::unreadable(path, &error),
         };
         let bytes = files::read(path, left).map_err(failed)?;
@@ -208,8 +208,8 @@ impl Stamp {
         Self { path, seen }
     }
 
-    /// False while the last write is so recent that another may follow. Times to come (a skewed clock) are no reason
-    /// to wait.
+    /// Returns false if the last write is so recent that another may follow. A time in the future (skewed clock) counts
+    /// as settled.
     fn has_settled(&self, now: SystemTime) -> bool {
         let Some((_, seconds, nanos, ..)) = self.seen else { return true };
         let written = Duration::new(seconds.max(0) as u64, nanos.max(0) as u32);

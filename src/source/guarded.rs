@@ -1,4 +1,4 @@
-//! Guarded: a file that only root, or whoever we run as, can have written.
+//! Guarded read of a file: only root, or the user that we run as, can have written it.
 
 use std::{io, os::unix::fs::MetadataExt, path::Path};
 
@@ -6,44 +6,43 @@ use bytes::Bytes;
 
 use gatepost_base::files;
 
-/// Larger than any document that opens something.
+/// Maximum size in bytes. No break-glass document is this large.
 const LIMIT: u64 = 64 << 10;
 
 /// Reason why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuardError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path} cannot be read: {cause}; let the user that gatepost runs as read it")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: String,
     },
-    /// It is a folder, a pipe, or too large.
+    /// The path is no regular file, or the file is too large.
     #[error("{0} is not a regular file of at most {LIMIT} bytes; write the document there, or remove it")]
     NotAFile(String),
-    /// Somebody else may have written it.
+    /// Another user owns the file, and may have written it.
     #[error("{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as: chown it")]
     Owner {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The owner's number.
+        /// Uid of the owner.
         owner: u32,
     },
-    /// Others may write it.
+    /// Other users may write the file.
     #[error("{path} has mode {mode:04o}, so that others may write it: chmod go-w it")]
     Writable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
 }
 
-/// The content of the file at `path`; `None` where there is none. Its owner must be root or the user with the number
-/// `us`, and no other user may have the right to write it. The checks are on the very file that is read: it is opened
-/// first.
+/// Returns the content of the file at `path`; `None` if it does not exist. Its owner must be root or the user with uid
+/// `us`, and no other user may have write permission. The checks are on the opened file, which nobody can replace.
 ///
 /// # Errors
 /// [`GuardError`]; the file is not used.
@@ -71,7 +70,7 @@ pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
     Ok(Some(bytes.into()))
 }
 
-/// The number of the user that we run as.
+/// Returns the effective uid of this process.
 pub fn our_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

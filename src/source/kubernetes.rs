@@ -1,7 +1,7 @@
-//! The objects of a Kubernetes cluster, read from its apiserver.
+//! Source: the objects of a Kubernetes cluster, read from its apiserver.
 //!
-//! Reads are not admitted: an apiserver that waits for our verdict answers them all the same, and one that is not up
-//! yet needs none. So the apiserver that asks us may be the one that we read from.
+//! The apiserver that calls Gatepost may be the one that Gatepost reads from: reads are not admitted, so an apiserver
+//! that waits for a verdict answers them, and one that has not started yet needs no verdict.
 
 pub mod adopting;
 mod objects;
@@ -39,12 +39,12 @@ use gatepost_base::{
 use gatepost_config::{Note, SourceFile};
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, List, ReloadingClient};
 
-/// Namespace whose uid stands for the whole cluster, as is the custom: every cluster has it as long as it lives.
+/// Namespace whose uid identifies the cluster, by convention: it exists as long as the cluster.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
-/// No configuration is this large.
+/// Maximum size in bytes of all documents.
 const LIMIT: usize = 64 << 20;
 
-/// Cluster, and the objects to read there.
+/// Location of the configuration in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(unpredictable_function_pointer_comparisons, reason = "there is one maker of registrations")]
 pub struct KubernetesLocation {
@@ -54,15 +54,15 @@ pub struct KubernetesLocation {
     pub objects: ObjectSelection,
     /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
-    /// Webhooks of others to take over; `None` where none are.
+    /// Webhooks of others to adopt; `None` if there are none.
     pub adopt: Option<AdoptionSettings>,
-    /// Maker of the webhooks of our registrations, if adoption keeps these up to date.
+    /// Function that makes the webhooks of our registrations, if adoption keeps these up to date.
     pub upkeep: Option<Upkeep>,
 }
 
 impl KubernetesLocation {
-    /// Kinds to list: those to read, and webhooks where some are taken over.
-    fn listed(&self) -> ObjectSelection {
+    /// Returns the kinds to list: those to read, and webhooks if any are adopted.
+    fn kinds_to_list(&self) -> ObjectSelection {
         ObjectSelection { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
     }
 }
@@ -73,26 +73,25 @@ impl fmt::Display for KubernetesLocation {
     }
 }
 
-/// The objects of one cluster.
+/// Source of the objects of one cluster.
 ///
 /// One read is one state of the store:
 ///
-/// 1. The first kind is listed without a resourceVersion. The apiserver then answers with what a quorum of its store
-///    holds at some moment after we asked, never with what a cache of its own has heard of so far.
-/// 2. The answer says which revision that is. The other kinds are listed at exactly that revision, and so are further
-///    pages. (Kinds that an apiserver keeps in another store, `--etcd-servers-overrides`, have no such revision: the
-///    read fails.)
-/// 3. The cluster's identity is asked for last, on the same connection, with every read: it is answered from memory,
-///    and nothing of another cluster is ever conditions_document.
+/// 1. The first kind is listed without a resourceVersion. The apiserver then answers from a quorum of its store, with a
+///    state that is not older than the request, and never from its own cache.
+/// 2. The other kinds, and further pages, are listed at exactly the revision of that answer. (Kinds that an apiserver
+///    stores elsewhere, `--etcd-servers-overrides`, have no such revision: the read fails.)
+/// 3. Each read ends with a request for the cluster's identity, on the same connection. The apiserver answers it from
+///    memory, and no object of another cluster is ever put in force.
 ///
-/// All of it has [`READ_DEADLINE`] together.
+/// All requests together have the timeout [`READ_DEADLINE`].
 #[derive(Debug)]
 pub struct KubernetesSource {
     place: KubernetesLocation,
     connection: ReloadingClient,
-    /// The uid of the cluster that answered first.
+    /// Uid of the cluster that answered first.
     cluster: Option<String>,
-    /// The latest revision seen.
+    /// Latest revision seen.
     newest: u64,
     last: Option<Contents>,
     assembling: BlockingReads,
@@ -104,14 +103,14 @@ pub struct KubernetesSource {
 struct Adoption {
     holder: String,
     opened: Moment,
-    /// Its lease has been written.
+    /// True once the lease has been written.
     registered: bool,
     startup: Startup,
     reader: SharedReader,
     views: watch::Sender<Arc<AdoptionView>>,
-    /// Webhooks that were given back before anything was served.
+    /// Sends webhooks that were given back before anything was served.
     given_back: mpsc::Sender<UnservedWebhook>,
-    /// The other end, until the loop that writes has it.
+    /// Receiver of these webhooks, until the adoption loop has taken it.
     records: Option<mpsc::Receiver<UnservedWebhook>>,
 }
 
@@ -132,7 +131,7 @@ impl Adoption {
     }
 }
 
-/// Everything of one read, as the apiserver returned it.
+/// Lists of one read, as the apiserver returned them.
 struct Lists {
     revision: String,
     lists: Vec<(Kind, Vec<Value>)>,
@@ -140,14 +139,14 @@ struct Lists {
     leases: Option<ReadLeases>,
 }
 
-/// Leases of replicas that take webhooks over, and when they were asked for.
+/// Leases of replicas that adopt webhooks, and the time of the request for them.
 type ReadLeases = (Duration, Vec<Lease>);
 
 impl KubernetesSource {
     /// Checks that address and credentials can be read; connects to nothing yet.
     ///
     /// # Errors
-    /// Unusable settings.
+    /// Returns an error if the settings are unusable.
     pub async fn new(place: KubernetesLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let connection = ReloadingClient::new(place.access.clone()).await?;
@@ -156,7 +155,7 @@ impl KubernetesSource {
         Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
     }
 
-    /// Input of the loop that takes webhooks over, once; `None` where none are.
+    /// Returns the input of the adoption loop, once; `None` if nothing is adopted.
     pub fn adoption(&mut self) -> Option<AdoptionReads> {
         let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_mut()?);
         Some(AdoptionReads {
@@ -169,13 +168,13 @@ impl KubernetesSource {
         })
     }
 
-    /// One full consistent read, within [`READ_DEADLINE`].
+    /// Reads the objects consistently, within [`READ_DEADLINE`].
     ///
     /// # Errors
-    /// [`ReadError`]; nothing of what was read is remembered then.
+    /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         let began = Instant::now();
-        let asking = timeout(READ_DEADLINE, ask(&mut self.connection, &self.place, self.adoption.as_mut())).await;
+        let asking = timeout(READ_DEADLINE, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
         let asked = asking.unwrap_or_else(|_| {
             let server = self.connection.server();
             Err(KubeError::Late { server, patience: READ_DEADLINE }.into())
@@ -184,11 +183,11 @@ impl KubernetesSource {
             self.connection.failed(error);
         }
         let lists = asked?;
-        self.take(lists, began + READ_DEADLINE).await
+        self.process(lists, began + READ_DEADLINE).await
     }
 
-    /// Takes up what was read, if it is of the same store as before, and not from its past.
-    async fn take(&mut self, lists: Lists, until: Instant) -> Result<Contents, ReadError> {
+    /// Processes the lists if the store is the known one and its revision has not decreased.
+    async fn process(&mut self, lists: Lists, until: Instant) -> Result<Contents, ReadError> {
         let left = || until.saturating_duration_since(Instant::now());
         let store = self.connection.server();
         if let Some(known) = self.cluster.as_ref().filter(|known| **known != lists.cluster) {
@@ -231,8 +230,8 @@ impl KubernetesSource {
     }
 }
 
-/// Every list at one revision, and the cluster's identity.
-async fn ask(
+/// Lists every kind at one revision, and reads the cluster's identity.
+async fn fetch(
     connection: &mut ReloadingClient,
     place: &KubernetesLocation,
     adoption: Option<&mut Adoption>,
@@ -242,18 +241,18 @@ async fn ask(
         None => None,
         Some((adopt, Adoption { holder, opened, registered, .. })) => {
             let now = Moment::now(slept).since(*opened);
-            // Before the webhooks: a leader that announces one waits for replicas whose lease exists.
+            // Before the webhooks: a leader that announces a webhook waits for replicas whose lease exists.
             Some((now, adopt.register_and_read_leases(&client, holder, registered).await?))
         }
     };
     let (mut revision, mut lists) = (None, Vec::new());
-    for kind in place.listed().kinds() {
-        if let Some(list) = listed(&client, kind, revision.as_deref()).await? {
+    for kind in place.kinds_to_list().kinds() {
+        if let Some(list) = list_kind(&client, kind, revision.as_deref()).await? {
             revision.get_or_insert(list.revision);
             lists.push((kind, list.items));
         }
     }
-    // Any revision will do for what never changes, so that an apiserver need not ask its store for it.
+    // The uid never changes, so any revision will do, and the apiserver need not query its store.
     let namespace = client.get(&format!("{CLUSTER}?resourceVersion=0")).await?;
     let garbled = |cause: &str| ReadError::Garbled { store: client.server().to_owned(), cause: cause.to_owned() };
     let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str).filter(|uid| !uid.is_empty());
@@ -261,8 +260,8 @@ async fn ask(
     Ok(Lists { revision: revision.ok_or_else(|| garbled("nothing was listed"))?, lists, cluster, leases })
 }
 
-/// The objects of one kind; `None` where nobody has to know that kind.
-async fn listed(client: &KubeClient, kind: Kind, revision: Option<&str>) -> Result<Option<List>, ReadError> {
+/// Lists the objects of one kind; `None` if an optional kind is not installed.
+async fn list_kind(client: &KubeClient, kind: Kind, revision: Option<&str>) -> Result<Option<List>, ReadError> {
     let path = kind.path();
     let list = match revision {
         None => client.list(&path).await,
@@ -277,8 +276,8 @@ async fn listed(client: &KubeClient, kind: Kind, revision: Option<&str>) -> Resu
     }
 }
 
-/// Contents of the objects, in the order of their kinds and names, and the files they refer to. Its revision is that of
-/// the last read that found the objects changed.
+/// Returns contents of the objects, in the order of their kinds and names, and of the files they refer to. Their
+/// revision is that of the last read that found changed objects.
 fn assemble(
     lists: Vec<(Kind, Vec<Value>)>,
     place: &KubernetesLocation,
@@ -294,7 +293,7 @@ fn assemble(
         files.extend(taken);
         adopted = Some((adopt, shared, view));
     }
-    // Files of webhooks that are taken over have been added above.
+    // Files of adopted webhooks have been added above.
     let (others, lists): (Vec<_>, Vec<_>) =
         lists.into_iter().partition(|(kind, _)| adopted.is_some() && !kind.is_ours());
     for (kind, items) in lists {
@@ -311,7 +310,7 @@ fn assemble(
     if size > LIMIT {
         return Err(format!("it holds more than {LIMIT} bytes of configuration"));
     }
-    notes.extend(nothing(&files, place));
+    notes.extend(no_hooks_note(&files, place));
     let folder = place.files.as_deref();
     let contents = match last.filter(|last| last.files == files && last.notes == notes) {
         Some(last) if references::unchanged(&last, folder) => Contents { as_of: Some(now), ..last },
@@ -329,13 +328,13 @@ fn locked(reader: &SharedReader) -> MutexGuard<'_, adopting::WebhookReader> {
     reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Note that there are no hooks at all: a state like any other, and perhaps not an intended one. With webhooks to take
-/// over there is none: until then the apiserver calls them.
-fn nothing(files: &[SourceFile], place: &KubernetesLocation) -> Option<Note> {
+/// Returns a note if there are no hooks: a valid state, but perhaps not an intended one. With adoption there is no
+/// note, since the apiserver calls webhooks until they are adopted.
+fn no_hooks_note(files: &[SourceFile], place: &KubernetesLocation) -> Option<Note> {
     if place.adopt.is_some() {
         return None;
     }
-    let kinds: Vec<_> = place.listed().kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
+    let kinds: Vec<_> = place.kinds_to_list().kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
     if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {
         return None;
     }

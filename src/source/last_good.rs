@@ -1,13 +1,14 @@
-//! LastGood: the configuration in force on this machine's disk, for a start that finds a worse one or none.
+//! Last good file: the configuration in force, on disk, for a start that finds an invalid one or none. This module
+//! reads and writes the file; `runtime::last_good` decides when to, and uses the configuration at the start.
 //!
-//! It holds what is needed to check and compile it again: the documents, and what the files hold that they refer to.
-//! Private keys are among these, so that only its owner may read it.
+//! The file contains what is needed to check and compile the configuration again: documents, and the files that they
+//! refer to. These include private keys, so only the owner may read the file.
 //!
 //! ```text
-//! gatepost last good configuration 1              what it is, and the version of this form
+//! gatepost last good configuration 1              magic, and version of the format
 //! <SHA-256 of the body> <its length>
-//! <boot id> <CLOCK_BOOTTIME> <check>              when the source was last read and found to say so; written in place
-//! {"written": …, "documents": […]}                the body
+//! <boot id> <CLOCK_BOOTTIME> <check>              start of the last read with this state; overwritten in place
+//! {"written": …, "documents": […]}                body
 //! ```
 
 use std::{
@@ -29,92 +30,92 @@ use gatepost_base::{clock::BootMoment, files};
 use gatepost_config::{LastGoodDocuments, SourceFile};
 
 const MAGIC: &str = "gatepost last good configuration ";
-/// The version of the form that is written, and the latest that is read.
+/// Version of the format that is written, and the latest that is read.
 const VERSION: u64 = 1;
-/// A source holds 64 MiB of documents at most, and as much again of files that they refer to; in base64.
+/// Maximum size in bytes: 64 MiB of documents, and as much of files that they refer to, in base64.
 const LIMIT: u64 = 192 << 20;
-/// Bytes of the third line.
-const CONFIRMED: usize = 36 + 1 + 20 + 1 + 16 + 1;
+/// Length of the third line in bytes.
+const CONFIRMATION_LEN: usize = 36 + 1 + 20 + 1 + 16 + 1;
 
-/// Reason why a file is not used.
+/// Reason why a file is not used or not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LastGoodError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path} cannot be read: {cause}")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: String,
     },
-    /// Others can read the keys in it, or have written it.
+    /// Other users can read the keys in the file, or may have written it.
     #[error("{path} has mode {mode:04o}, and may be read or written by others: it holds private keys; chmod 0600 it")]
     Open {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// Somebody else may have written it.
+    /// Another user owns the file, and may have written it.
     #[error(
         "{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as; chown or remove it"
     )]
     Owner {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The owner's number.
+        /// Uid of the owner.
         owner: u32,
     },
-    /// It is something else.
+    /// The file has another format.
     #[error("{0} holds no last good configuration of gatepost; name another path, or remove it")]
     Foreign(String),
-    /// A later version wrote it.
+    /// A later version of Gatepost wrote the file.
     #[error(
         "{path} was written by a later gatepost (its form is {found}, this one reads {VERSION}); remove it, or upgrade"
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The version of its form.
+        /// Version of the file's format.
         found: u64,
     },
-    /// It was cut, or changed.
+    /// The file is truncated or damaged.
     #[error("{path} is truncated or damaged: {what}; remove it")]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Field that does not fit.
+        /// Description of the damage.
         what: &'static str,
     },
-    /// It is of another configuration.
+    /// The configuration in the file is from another source.
     #[error("{path} is of {found}, and the configuration is read from {wanted}; name another path, or remove it")]
     OtherSource {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Source it was read from.
+        /// Source of the configuration in the file.
         found: String,
         /// Source in the settings.
         wanted: String,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("{path} cannot be written: {cause}")]
     Unwritable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: String,
     },
-    /// There is more than is kept.
+    /// The configuration is too large for the file.
     #[error("{path} is not written: the configuration takes {size} bytes there, and {LIMIT} are the most")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Bytes that it would take.
+        /// Size in bytes that the file would have.
         size: usize,
     },
 }
 
-/// Content of the file.
+/// Body of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -125,7 +126,7 @@ struct Body {
     documents: Vec<StoredDocument>,
 }
 
-/// One document.
+/// Document in the body; contents are in base64.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredDocument {
     name: String,
@@ -134,26 +135,25 @@ struct StoredDocument {
     references: BTreeMap<String, String>,
 }
 
-/// A document and the files that it refers to.
+/// Document, and the files that it refers to, by path.
 pub type SavedDocument = (SourceFile, BTreeMap<String, Bytes>);
 
-/// A configuration that was found on disk.
+/// Configuration that was read from the file.
 #[derive(Debug)]
 pub struct LastGood {
-    /// Time at which it was put in force.
+    /// Time at which the file was written.
     pub written: SystemTime,
-    /// Digest of what was in force.
+    /// Digest of the configuration.
     pub digest: String,
-    /// The name of that state.
+    /// Revision of the configuration.
     pub revision: String,
-    /// Time since the source was last read and found in that state; `None` where it is unknown, as the machine was
-    /// started anew.
+    /// Time since the start of the last read that found the source in this state; `None` if unknown, as after a reboot.
     pub age: Option<Duration>,
-    /// Its documents.
+    /// Documents of the configuration.
     pub documents: Vec<SavedDocument>,
 }
 
-/// The file.
+/// File for the last good configuration of one source.
 #[derive(Clone, Debug)]
 pub struct LastGoodFile {
     path: PathBuf,
@@ -161,20 +161,20 @@ pub struct LastGoodFile {
 }
 
 impl LastGoodFile {
-    /// At that path, of what is read from that source.
+    /// Creates the handle of the file at `path`, for the configuration of `source`. Writes nothing.
     pub fn new(path: PathBuf, source: String) -> Self {
         Self { path, source }
     }
 
-    /// Its name.
+    /// Returns the path for display.
     pub fn shown(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Is its folder there, to be written into? Blocks.
+    /// Checks that the file's folder exists. Blocks.
     ///
     /// # Errors
-    /// `Unwritable`.
+    /// [`LastGoodError::Unwritable`].
     pub fn check_folder(&self) -> Result<(), LastGoodError> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let unwritable = |cause: String| LastGoodError::Unwritable { path: self.shown(), cause };
@@ -185,7 +185,7 @@ impl LastGoodFile {
         }
     }
 
-    /// Content of the file; `None` where there is none. Blocks.
+    /// Reads the file; `None` if it does not exist. Blocks.
     ///
     /// # Errors
     /// [`LastGoodError`]; the file is not used.
@@ -218,7 +218,7 @@ impl LastGoodFile {
             _ => return Err(damaged("its version is not a number")),
         }
         let (check, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
-        let (confirmed, body) = rest.split_at_checked(CONFIRMED).ok_or_else(|| damaged("it ends too soon"))?;
+        let (confirmed, body) = rest.split_at_checked(CONFIRMATION_LEN).ok_or_else(|| damaged("it ends too soon"))?;
         let (digest, length) = check.split_once(' ').ok_or_else(|| damaged("its second line is not as written"))?;
         if length.parse() != Ok(body.len()) {
             return Err(damaged("it is not as long as it says"));
@@ -241,16 +241,15 @@ impl LastGoodFile {
             written: humantime::parse_rfc3339(&body.written).map_err(|_| damaged("it is not dated"))?,
             digest: body.digest,
             revision: body.revision,
-            age: confirmed_at(confirmed).and_then(BootMoment::age),
+            age: parse_confirmation(confirmed).and_then(BootMoment::age),
             documents: documents.ok_or_else(|| damaged("a document is not as written"))?,
         })
     }
 
-    /// Puts it in the place of the former one, at once: whoever reads finds the one or the other, whole, also after the
-    /// power has failed. Blocks.
+    /// Replaces the file atomically: a reader finds the old or the new one, whole, even after a power failure. Blocks.
     ///
     /// # Errors
-    /// [`LastGoodError`]; the former file stays, unless only the last step, syncing the folder, has failed.
+    /// [`LastGoodError`]; the old file stays, unless only the last step, syncing the folder, has failed.
     pub fn write(
         &self,
         kept: &LastGoodDocuments,
@@ -274,12 +273,12 @@ impl LastGoodFile {
             documents: documents.collect(),
         };
         let body = serde_json::to_vec(&body).map_err(|error| unwritable(error.into()))?;
-        let head = format!("{MAGIC}{VERSION}\n{} {}\n{}", hex(&Sha256::digest(&body)), body.len(), confirmed(read));
+        let head = format!("{MAGIC}{VERSION}\n{} {}\n{}", hex(&Sha256::digest(&body)), body.len(), confirmation(read));
         let size = head.len() + body.len();
         if size as u64 > LIMIT {
             return Err(LastGoodError::TooLarge { path, size });
         }
-        // In the same folder, or it could not be renamed; by one name, so that none is left behind for each crash.
+        // In the same folder, or it could not be renamed. The fixed name leaves at most one file after crashes.
         let mut beside = self.path.as_os_str().to_owned();
         beside.push(".new");
         let beside = PathBuf::from(beside);
@@ -294,11 +293,11 @@ impl LastGoodFile {
         })
     }
 
-    /// The source still says so, as of that moment. In place and without waiting for the disk: it counts only until the
-    /// machine ends.
+    /// Records that a read with this start has found the source in the same state. Writes in place, without syncing:
+    /// the record has no meaning after a reboot.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// [`LastGoodError::Unwritable`].
     pub fn confirm(&self, read: BootMoment) -> Result<(), LastGoodError> {
         let confirming = || {
             let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
@@ -307,7 +306,7 @@ impl LastGoodFile {
             let mut lines = head[..length].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
             let (_, second) = (lines.next(), lines.next());
             let (at, _) = second.ok_or(io::ErrorKind::InvalidData)?;
-            file.write_all_at(confirmed(read).as_bytes(), at as u64 + 1)
+            file.write_all_at(confirmation(read).as_bytes(), at as u64 + 1)
         };
         confirming()
             .map_err(|error: io::Error| LastGoodError::Unwritable { path: self.shown(), cause: error.to_string() })
@@ -331,14 +330,14 @@ fn line(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]))
 }
 
-/// The third line.
-fn confirmed(read: BootMoment) -> String {
+/// Returns the third line.
+fn confirmation(read: BootMoment) -> String {
     let text = format!("{:<36.36} {:020}", read.boot, read.nanos);
     format!("{text} {:.16}\n", hex(&Sha256::digest(&text)))
 }
 
-/// `None` where it was half written.
-fn confirmed_at(line: &[u8]) -> Option<BootMoment> {
+/// Parses the third line; `None` if it is half written.
+fn parse_confirmation(line: &[u8]) -> Option<BootMoment> {
     let line = str::from_utf8(line).ok()?.strip_suffix('\n')?;
     let (text, check) = line.rsplit_once(' ')?;
     let (boot, nanos) = text.rsplit_once(' ')?;

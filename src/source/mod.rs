@@ -1,4 +1,5 @@
-//! Source of configuration: one full consistent read, once a second.
+//! Source of configuration: one full consistent read, once a second. The function [`poll`](fn@poll) is the loop of
+//! these reads, and the module [`poll`](mod@poll) has its timer.
 
 pub mod contents;
 pub mod etcd;
@@ -22,7 +23,7 @@ pub use poll::{Ticks, TimedRead};
 
 use gatepost_base::{clock::slept, files::BlockingReads};
 
-/// Location of the configuration, as the flags give it.
+/// Location of the configuration, from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceLocation {
     /// A file, or the files of a folder.
@@ -34,10 +35,10 @@ pub enum SourceLocation {
 }
 
 impl SourceLocation {
-    /// Gets ready to read; asks nobody yet.
+    /// Creates the source; connects to nothing yet.
     ///
     /// # Errors
-    /// Unusable settings.
+    /// Returns an error if the settings are unusable.
     pub async fn open(&self) -> Result<Source, ReadError> {
         match self {
             Self::File(path) => Ok(Source::file(path)),
@@ -46,8 +47,8 @@ impl SourceLocation {
         }
     }
 
-    /// May the sidecar start, and refuse, before the first good read? Another machine may come up later; a faulty file
-    /// is reported at the start.
+    /// Returns true if the sidecar may start before the first good read, and reject requests until then. A remote store
+    /// may become available later; a faulty file is reported at the start.
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
@@ -73,7 +74,7 @@ pub enum Source {
     File {
         /// Reader of the files.
         files: FileSource,
-        /// Its reads, and those that hang.
+        /// Reads in flight, including those that hang.
         reads: BlockingReads,
     },
     /// The objects of a cluster.
@@ -83,12 +84,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The file or folder at `path`; nothing is read yet.
+    /// Creates the source of the file or folder at `path`; reads nothing yet.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::File { files: FileSource::new(path), reads: BlockingReads::default() }
     }
 
-    /// Input of the loop that takes webhooks of others over, once; `None` where none are.
+    /// Returns the input of the adoption loop, once; `None` if nothing is adopted.
     pub fn adoption(&mut self) -> Option<gatepost_adopt::AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),
@@ -96,10 +97,10 @@ impl Source {
         }
     }
 
-    /// One full consistent read, within [`READ_DEADLINE`].
+    /// Reads the configuration consistently, within [`READ_DEADLINE`].
     ///
     /// # Errors
-    /// A path that could not be read, and the cause; the caller decides on the effect of a failed read.
+    /// [`ReadError`]; the caller decides on the effect of a failed read.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         match self {
             Self::File { files, reads } => {
@@ -113,8 +114,8 @@ impl Source {
     }
 }
 
-/// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
-/// starts this has just made one.
+/// Reads `source` at the interval `every`, and sends each read, until the receiver is dropped. The first read is after
+/// one interval, since the caller has just made one.
 pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
     let mut ticks = Ticks::new(every, slept);
     while readings.send(ticks.read(source.read()).await).await.is_ok() {}

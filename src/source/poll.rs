@@ -1,4 +1,5 @@
-//! The tick: when the source is read, and when each read began.
+//! Timer of reads: when the source is read, and when each read began. The loop is the function
+//! [`poll`](fn@super::poll).
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use gatepost_base::clock::{Moment, Slept};
 
 /// Interval between reads of the source.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
-pub const READ_EVERY: Duration = Duration::from_secs(1);
+pub const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One read and when it began. Freshness counts from the beginning: what changed while we read may not be in it.
+/// Read, and when it began. Freshness counts from the beginning, since changes during the read may not be in it.
 #[derive(Debug)]
 pub struct TimedRead {
     /// Time at which the read began.
@@ -22,7 +23,7 @@ pub struct TimedRead {
     pub outcome: Result<Contents, ReadError>,
 }
 
-/// Times to read.
+/// Timer of reads.
 #[derive(Debug)]
 pub struct Ticks {
     ticks: Interval,
@@ -30,14 +31,14 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Every so often, the first time after one period; with that clock for the time that the machine has slept.
+    /// Creates a timer, first due after one interval. `slept` is the clock of the time that the machine has slept.
     pub fn new(every: Duration, slept: Slept) -> Self {
         let mut ticks = time::interval_at(time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self { ticks, slept }
     }
 
-    /// Makes this read at the next tick.
+    /// Waits for the next tick, and makes this read.
     pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> TimedRead {
         self.ticks.tick().await;
         let started = Moment::now(self.slept);
@@ -63,9 +64,9 @@ mod tests {
         fs::write(&path, "kind: x").unwrap();
         let began = time::Instant::now().into_std();
         let (sender, mut readings) = mpsc::channel(1);
-        tokio::spawn(poll(Source::file(&path), READ_EVERY, sender));
+        tokio::spawn(poll(Source::file(&path), READ_INTERVAL, sender));
         let first = readings.recv().await.unwrap();
-        assert_eq!(first.started.instant - began, READ_EVERY);
+        assert_eq!(first.started.instant - began, READ_INTERVAL);
         let digest = first.outcome.unwrap().digest;
         fs::remove_file(&path).unwrap();
         // The next reading may have been made before the file went.
@@ -74,6 +75,6 @@ mod tests {
         assert!(
             later[0].outcome.as_ref().is_err() || later[0].outcome.as_ref().is_ok_and(|read| read.digest == digest)
         );
-        assert_eq!(later[1].started.instant - began, READ_EVERY * 3);
+        assert_eq!(later[1].started.instant - began, READ_INTERVAL * 3);
     }
 }

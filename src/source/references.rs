@@ -11,13 +11,13 @@ use super::contents::{Contents, ReadError, Reference};
 use gatepost_base::files;
 use gatepost_config::{NO_PAUSE, Pause, SourceFile};
 
-/// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
-pub(super) const LIMIT: u64 = 64 << 20;
+/// Maximum size in bytes of a configuration, and of a file that it refers to. Anything larger is the wrong file.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// Is this a folder that files can be named in?
+/// Checks that `folder` is a folder, if there is one.
 ///
 /// # Errors
-/// The kind of file that it is instead.
+/// Returns an error if it is anything else, or cannot be read.
 pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
     match folder.map(|folder| (folder, fs::metadata(folder))) {
         None => Ok(()),
@@ -27,10 +27,10 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
     }
 }
 
-/// The same contents, from another machine, with exactly the references they make: files below `folder`.
+/// Returns contents of another machine with exactly the files below `folder` that they refer to.
 ///
-/// Keys of the store shall not name any file of this machine: a path is taken only if it is relative and stays in the
-/// folder, and without a folder none is. An unreadable file is no failed read: its error is in the contents.
+/// Keys of the store must not name arbitrary files of this machine: only relative paths that stay in the folder are
+/// read, and none without a folder. An unreadable file does not fail the read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
     with_references(
@@ -42,13 +42,13 @@ pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     )
 }
 
-/// Are the files that were followed below `folder` as they were? Reads every one of them.
+/// Returns true if the files below `folder` that the contents refer to are unchanged. Reads all of them.
 pub(super) fn unchanged(contents: &Contents, folder: Option<&Path>) -> bool {
     contents.references.iter().all(|(written, known)| within(folder, written) == *known)
 }
 
-/// The same contents with exactly the references they make; `known` ones are not read again, nor are the documents that
-/// `documents` knows. Only a document's parser knows its references.
+/// Returns the contents with exactly the files that they refer to. Reads no file in `known` again, and parses no
+/// document again that `documents` knows. Only parsing a document reveals its references.
 pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,
@@ -65,7 +65,7 @@ pub(super) fn with_references(
         followed.borrow_mut().insert(written.to_owned(), reference.clone());
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
-    // Only the references matter here; the problems are found again, and reported, by whoever checks these contents.
+    // Only the references are needed here. The check of these contents finds the problems again, and reports them.
     let _ = documents.load(&contents.files, &read, pause);
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {
@@ -77,17 +77,17 @@ pub(super) fn with_references(
     }
 }
 
-/// May this file refer to others? The keys that do so end in `File`; only an escape could spell them otherwise.
+/// Returns true if the file may refer to others. The keys for that end in `File`, unless they contain an escape.
 fn may_refer(file: &SourceFile) -> bool {
     str::from_utf8(&file.bytes).map_or(true, |text| text.contains("File") || text.contains('\\'))
 }
 
-/// The regular file at `path`.
+/// Reads the regular file at `path`.
 pub(super) fn read(path: &Path) -> Reference {
-    files::read(path, LIMIT).map(Into::into).map_err(|error| (error.kind(), error.to_string()))
+    files::read(path, MAX_BYTES).map(Into::into).map_err(|error| (error.kind(), error.to_string()))
 }
 
-/// A file below `folder`, as another machine may name one.
+/// Reads a file below `folder`, by a path from another machine.
 fn within(folder: Option<&Path>, written: &str) -> Reference {
     let refused = |why: &str| Err((io::ErrorKind::PermissionDenied, why.to_owned()));
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);

@@ -1,8 +1,8 @@
-//! Audit: one line a review, pushed without waiting.
+//! Audit log: one line for each review, pushed without waiting.
 //!
-//! The queue is bounded and lock-free. One thread empties it ten times a second; it is not woken by a push, because a
-//! wake-up costs more than the push itself. A full queue loses the line and counts the loss: the audit log never makes
-//! a request wait.
+//! The queue is bounded and lock-free. One thread empties it ten times a second; a push does not wake it, since a
+//! wake-up costs more than the push. If the queue is full, the line is lost and counted: the audit log never makes a
+//! request wait.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,13 +23,13 @@ use super::{
     line_writer::{BatchResult, Bounds, LineWriter},
 };
 
-/// A tenth of a second at 160,000 reviews a second; each may carry names as long as its caller likes.
+/// Enough lines for 100 ms at 160,000 reviews a second. A caller chooses the length of names in a line.
 const BOUNDS: Bounds = Bounds { lines: 16_384, bytes: 32 << 20, wakes: false };
 
-/// Longest wait of [`Audit::close`] for a sink that takes nothing.
-const CLOSES_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum wait of [`Audit::close`] for a sink that blocks.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The bounded queue to the audit writer.
+/// Audit log: the bounded queue to its writer.
 #[derive(Debug, Default)]
 pub struct Audit {
     writer: Option<LineWriter>,
@@ -39,16 +39,16 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Nothing is recorded.
+    /// Returns an audit log that drops all lines.
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Appends to the file or the pipe at `path`, which is made readable by its owner only; `-` is standard output. The
+    /// Appends to the file or pipe at `path`, which is created readable by its owner only; `-` is standard output. The
     /// writing thread calls `begin` first.
     ///
     /// # Errors
-    /// It cannot be opened. A pipe that nobody reads yet is none: lines are kept, and then lost, until somebody does.
+    /// The file cannot be opened. A pipe without a reader is no error: lines are queued, or lost, until there is one.
     pub fn to_path(path: &Path, begin: fn()) -> io::Result<Self> {
         if path == Path::new("-") {
             return Self::start(io::stdout(), BOUNDS, begin);
@@ -59,21 +59,21 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Opens the file anew, by its name: what is written from now on goes there. False where there is no file. Blocks.
+    /// Opens the file again, by its name, for later lines. Returns false if there is no file. Blocks.
     ///
     /// # Errors
-    /// It cannot be opened; the former one is kept.
+    /// The file cannot be opened; the old one is kept.
     pub fn reopen(&self) -> io::Result<bool> {
         self.reopen.as_ref().map_or(Ok(false), |reopen| reopen.reopen().map(|()| true))
     }
 
-    /// Writes to any sink, from a thread of its own.
+    /// Writes to any sink, on a separate thread.
     pub fn to_sink(sink: impl Write + Send + 'static) -> io::Result<Self> {
         Self::start(sink, BOUNDS, || {})
     }
 
     fn start(sink: impl Write + Send + 'static, bounds: Bounds, begin: fn()) -> io::Result<Self> {
-        let mut failing = Failing::default();
+        let mut failing = WriteFailureLog::default();
         let writer = LineWriter::start("audit", sink, bounds, begin, move |written| {
             failing.observe(written);
             None
@@ -81,24 +81,24 @@ impl Audit {
         Ok(Self { writer: Some(writer), lost: Throttle::new(), hook_messages: false, reopen: None })
     }
 
-    /// The same, with the beginning of what hooks say when they reject something.
+    /// Sets if records contain the beginning of a hook's message about a rejection.
     #[must_use]
     pub fn with_hook_messages(mut self, wanted: bool) -> Self {
         self.hook_messages = wanted;
         self
     }
 
-    /// Does a record hold what a hook has said?
+    /// Returns true if records contain messages of hooks.
     pub fn has_hook_messages(&self) -> bool {
         self.hook_messages
     }
 
-    /// True when records are written anywhere, so that building one is worth it.
+    /// Returns true if lines are written, so that records must be built.
     pub fn enabled(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Hands one JSON line (without its newline) to the writer, or counts it as lost when the queue is full.
+    /// Queues one JSON line, without its newline; if the queue is full, counts it as lost.
     pub fn push(&self, line: Vec<u8>) {
         let Some(writer) = &self.writer else { return };
         if !writer.push(line)
@@ -113,24 +113,24 @@ impl Audit {
         }
     }
 
-    /// Lines that were not written.
+    /// Returns the number of lines that were not written.
     pub fn lost(&self) -> u64 {
         self.writer.as_ref().map_or(0, LineWriter::lost)
     }
 
-    /// Begins to write out what waits; later lines are lost. Does not wait.
+    /// Starts to write the queued lines; later lines are lost. Does not wait.
     pub fn begin_to_close(&self) {
         if let Some(writer) = &self.writer {
             writer.begin_to_close();
         }
     }
 
-    /// Writes what waits and ends the thread; later lines are lost. Blocks until that is done, or for half a minute.
+    /// Writes the queued lines and ends the thread; later lines are lost. Blocks for at most 30 s.
     pub fn close(&self) {
-        self.close_within(CLOSES_WITHIN);
+        self.close_within(CLOSE_TIMEOUT);
     }
 
-    /// The same, for so long at most; false when lines still waited then.
+    /// Like [`Audit::close`], within the time `within`. Returns false if lines are still queued then.
     pub fn close_within(&self, within: Duration) -> bool {
         self.writer.as_ref().is_none_or(|writer| writer.close(within))
     }
@@ -144,15 +144,15 @@ impl Drop for Audit {
 
 const COUNTED: &str = "gatepost_audit_lost_total";
 
-/// Does writing fail? Logged once, and once when it is over; for a disk that flaps, once a second.
+/// Logs the first failed write and the next success; at most one failure a second.
 #[derive(Default)]
-struct Failing {
+struct WriteFailureLog {
     now: bool,
     logged: bool,
     lines: Throttle,
 }
 
-impl Failing {
+impl WriteFailureLog {
     fn observe(&mut self, written: &BatchResult) {
         match &written.ended {
             Ok(()) if self.now && std::mem::take(&mut self.logged) => {
@@ -168,29 +168,29 @@ impl Failing {
     }
 }
 
-/// The end of the audit log, as the thread that writes has it.
+/// File of the audit log, used by the writing thread.
 #[derive(Debug)]
 pub(super) struct AuditFile {
-    /// `None` for a pipe that nobody reads yet. Opening it waits for a reader, on the thread that writes.
+    /// `None` for a pipe without a reader. The writing thread opens the pipe, which waits for a reader.
     file: Option<File>,
-    /// The last write was a whole line, or nothing could be written at all.
+    /// True if the last write ended with a whole line or failed, so that the file may be replaced.
     may_change: bool,
     reopen: Reopen,
 }
 
-/// The same, as others have it: puts another file in the place of the one that is written.
+/// Handle that replaces the file of an [`AuditFile`].
 #[derive(Clone, Debug)]
 pub(super) struct Reopen {
     path: Arc<Path>,
-    /// File from the next line on.
+    /// File for the lines after the current one.
     next: Arc<Mutex<Option<File>>>,
 }
 
 impl AuditFile {
-    /// Appends to what is at `path`, which is made readable by its owner only.
+    /// Opens the file at `path` for appending; it is created readable by its owner only.
     ///
     /// # Errors
-    /// It cannot be opened. A pipe that nobody reads yet is none.
+    /// The file cannot be opened. A pipe without a reader is no error.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Reopen)> {
         let reopen = Reopen { path: path.into(), next: Arc::default() };
         let file = match opened_at_once(path) {
@@ -202,11 +202,11 @@ impl AuditFile {
 }
 
 impl Reopen {
-    /// Opens the file by its name, now: whoever has moved the former away finds a new one in its place. Of a pipe that
-    /// nobody reads the former end is kept.
+    /// Opens the file by its name at once, so that it exists when a log rotation goes on. Keeps the old end of a pipe
+    /// without a reader.
     ///
     /// # Errors
-    /// It cannot be opened; the former is kept.
+    /// The file cannot be opened; the old one is kept.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let file = opened_at_once(&self.path)?;
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
@@ -237,8 +237,7 @@ impl Write for AuditFile {
     }
 }
 
-/// Without waiting for a pipe's reader. From then on the thread that writes may wait: a reader that is slow for a
-/// moment shall miss nothing.
+/// Opens the file without waiting for a pipe's reader. Writes may wait, so that a slow reader misses nothing.
 fn opened_at_once(path: &Path) -> io::Result<File> {
     let file = opened(path, OFlags::NONBLOCK)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;

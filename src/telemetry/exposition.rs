@@ -1,4 +1,4 @@
-//! The counters as OpenMetrics text. Only this file and the folder beside it use prometheus-client.
+//! Metrics as OpenMetrics text. Only this file and its submodule use prometheus-client.
 
 mod read_proxy;
 
@@ -34,13 +34,13 @@ use gatepost_api::{FailureKind, HookType};
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Metrics {
-    /// Everything as OpenMetrics text.
+    /// Returns all metrics as OpenMetrics text.
     pub fn render(self: &Arc<Self>) -> Result<String, fmt::Error> {
         rendered(Box::new(Scrape(Arc::clone(self))))
     }
 }
 
-/// Metrics of the collector, as OpenMetrics text.
+/// Returns the metrics of the collector as OpenMetrics text.
 fn rendered(collector: Box<dyn Collector>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(collector);
@@ -50,10 +50,10 @@ fn rendered(collector: Box<dyn Collector>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// A value of one initializer.
-type OfInitializer = fn(&Attendance) -> f64;
+/// Value of a gauge for one initializer.
+type AttendanceGauge = fn(&Attendance) -> f64;
 
-/// One pass over the counters.
+/// Collector of the metrics, for one scrape.
 #[derive(Debug)]
 struct Scrape(Arc<Metrics>);
 
@@ -126,8 +126,8 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
-    /// Gauges of one family that others know, by the value of its label if it has one. A gauge without label that nobody
-    /// knows is left out.
+    /// Encodes gauges of one family that have sources, by the value of the label if there is one. Omits a gauge without
+    /// a label that has no value.
     fn readings(&self, encoder: &mut DescriptorEncoder<'_>, table: &Family) -> fmt::Result {
         let values: Vec<_> = self.0.read_all(table).collect();
         if values.is_empty() && table.labels.is_empty() {
@@ -141,7 +141,7 @@ impl Scrape {
         })
     }
 
-    /// Webhooks that were taken over, where any are looked after.
+    /// Encodes metrics of adopted webhooks, if adoption is in use.
     fn adoption(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let adoption = self.0.adoption();
         let Some(webhooks) = adoption.webhooks() else { return Ok(()) };
@@ -160,7 +160,7 @@ impl Scrape {
         family(encoder, &table::ADOPTION_DROPS, |out| counter(out, &[], adoption.drops()))
     }
 
-    /// Our own TLS files, and certificates.
+    /// Encodes metrics of our own TLS files and certificates.
     fn tls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &self.0;
         counters(encoder, &table::TLS_RELOADS, &TlsReload::LABELS, &metrics.tls_reloads)?;
@@ -176,12 +176,12 @@ impl Scrape {
         })
     }
 
-    /// The log.
+    /// Encodes metrics of the log.
     fn log(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
     }
 
-    /// Resources that the process uses.
+    /// Encodes the resources that the process uses.
     fn resources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
@@ -198,7 +198,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// Turns of initializers.
+    /// Encodes turns and attendance of initializers.
     fn initializers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all: Vec<_> = self.0.initializers().into_iter().map(|(name, one)| (name, one.cells().sums())).collect();
         family(encoder, &table::INITIALIZER_RUNS, |out| {
@@ -209,7 +209,7 @@ impl Scrape {
             all.iter().try_for_each(|(name, sums)| histogram(out, &[("initializer", name)], sums, |_| true))
         })?;
         let attended = self.0.attendance();
-        let gauges: [(&Family, OfInitializer); 4] = [
+        let gauges: [(&Family, AttendanceGauge); 4] = [
             (&table::INITIALIZER_INSTANCES, |one| one.instances as f64),
             (&table::INITIALIZER_HOLDS, |one| one.holds as f64),
             (&table::INITIALIZER_OLDEST_HOLD, |one| one.oldest.unwrap_or_default().as_secs_f64()),
@@ -238,7 +238,7 @@ impl Scrape {
     }
 }
 
-/// Writes the head of a family, then its samples. prometheus-client wants the name without unit and `_total`.
+/// Encodes the head of a family, then its samples. prometheus-client expects the name without unit and `_total`.
 fn family(
     encoder: &mut DescriptorEncoder<'_>,
     family: &Family,
@@ -259,7 +259,7 @@ fn family(
     samples(&mut encoder.encode_descriptor(name, family.help, unit, kind)?)
 }
 
-/// One sample of a counter.
+/// Encodes one sample of a counter.
 fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
     if labels.is_empty() {
         return out.encode_counter::<NoLabelSet, _, u64>(&value, None);
@@ -267,7 +267,7 @@ fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> 
     out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
-/// A family of counters, one for each value of its only label.
+/// Encodes a family of counters, one for each value of its only label.
 fn counters(encoder: &mut DescriptorEncoder<'_>, table: &Family, labels: &[&str], cells: &[AtomicU64]) -> fmt::Result {
     let name = table.labels.first().copied().unwrap_or_default();
     family(encoder, table, |out| {
@@ -275,13 +275,13 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, table: &Family, labels: &[&str]
     })
 }
 
-/// The one sample of a build's information.
+/// Encodes the only sample of the build information.
 fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
     let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
     out.encode_family(&[("version", version), ("arch", arch), ("os", os)])?.encode_gauge(&1)
 }
 
-/// A hook's counts by cause; zeros are left out.
+/// Encodes a hook's counts by cause, without zeros.
 fn by_cause<'a>(
     out: &mut MetricEncoder<'_>,
     [name, hook_type]: [(&str, &str); 2],
@@ -293,7 +293,7 @@ fn by_cause<'a>(
     Ok(())
 }
 
-/// A sample of a counter for each outcome.
+/// Encodes a sample of a counter for each outcome.
 fn by_outcome<const N: usize>(
     out: &mut MetricEncoder<'_>,
     labels: &[(&str, &str)],
@@ -307,7 +307,7 @@ fn by_outcome<const N: usize>(
     })
 }
 
-/// The histogram over the outcomes that count.
+/// Encodes a histogram over the outcomes for which `counts` returns true.
 fn histogram<const N: usize>(
     out: &mut MetricEncoder<'_>,
     labels: &[(&str, &str)],
@@ -334,9 +334,9 @@ fn histogram<const N: usize>(
 }
 
 impl Scrape {
-    /// Calls of hooks.
+    /// Encodes metrics of hooks.
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let hooks: Vec<_> = self.0.hooks().into_iter().map(Counted::of).collect();
+        let hooks: Vec<_> = self.0.hooks().into_iter().map(HookSums::of).collect();
         family(encoder, &table::HOOK_CALLS, |out| {
             hooks.iter().try_for_each(|hook| by_outcome(out, &hook.labels(), &HookOutcome::LABELS, &hook.sums))
         })?;
@@ -344,7 +344,7 @@ impl Scrape {
             for hook in &hooks {
                 for (kind, cells) in FailureKind::ALL.iter().zip(&hook.counters.failures) {
                     for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
-                        // Only what has happened: 24 zeros for each of hundreds of hooks would be all there is to see.
+                        // Only nonzero counts: otherwise 24 zeros for each of hundreds of hooks would hide them.
                         let count = cell.load(Relaxed);
                         if count > 0 {
                             let [name, hook_type] = hook.labels();
@@ -369,18 +369,18 @@ impl Scrape {
             hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))
         })?;
         family(encoder, &table::HOOK_UNASKED, |out| {
-            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.unasked.load(Relaxed)))
+            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.skipped_unproven.load(Relaxed)))
         })?;
         family(encoder, &table::HOOK_CALLS_IN_VAIN, |out| {
             let mutating = hooks.iter().filter(|hook| hook.hook_type == HookType::Mutating);
-            mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.in_vain.load(Relaxed)))
+            mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.discarded.load(Relaxed)))
         })?;
         for (table, how) in [
             (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::False),
             (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Error),
         ] {
             family(encoder, table, |out| {
-                let count = |hook: &Counted| hook.counters.unmet[how as usize].load(Relaxed);
+                let count = |hook: &HookSums| hook.counters.unmet[how as usize].load(Relaxed);
                 hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), count(hook)))
             })?;
         }
@@ -390,7 +390,7 @@ impl Scrape {
                 None => Ok(()),
             })
         })?;
-        // Of these, too, only what has happened.
+        // Only nonzero counts, as above.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
             hooks
                 .iter()
@@ -415,15 +415,15 @@ impl Scrape {
     }
 }
 
-/// A hook's counters, added up.
-struct Counted {
+/// Hook with the sums of its metrics.
+struct HookSums {
     hook_type: HookType,
     name: Arc<str>,
     sums: Sums<5>,
     counters: Arc<HookMetrics>,
 }
 
-impl Counted {
+impl HookSums {
     fn of((hook_type, name, counters): (HookType, Arc<str>, Arc<HookMetrics>)) -> Self {
         Self { hook_type, name, sums: counters.calls.sums(), counters }
     }

@@ -1,8 +1,8 @@
-//! Counters of one hook, resolved once a generation, and the cells that they are made of.
+//! Metrics of one hook, looked up once per generation, and the cells that count calls by outcome and duration.
 //!
-//! A cell costs two uncontended additions: every worker has its own row on its own cache lines, so an addition never
-//! waits for another core. A row is one counter per outcome and duration bucket. The number of calls by outcome, their
-//! count and the histogram are sums over it, so that one record is one bucket and one sum, and nothing is counted
+//! Recording a call costs two uncontended additions: every worker has its own row, on its own cache lines, so an
+//! addition never waits for another core. A row has one counter for each outcome and duration bucket, and one sum for
+//! each outcome. Calls by outcome, their total and the histogram are all derived from these, so nothing is counted
 //! twice.
 
 use std::{
@@ -25,16 +25,16 @@ use super::{
     table::BOUNDS_NANOS,
 };
 
-/// End of one hook call.
+/// Outcome of a hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookOutcome {
-    /// The hook said yes.
+    /// The hook allowed the request.
     Allowed,
-    /// The hook said no.
+    /// The hook denied the request.
     Denied,
-    /// A CallFailure that the policy ignored.
+    /// The call failed, and the failure policy ignored that.
     FailedOpen(FailureKind),
-    /// A CallFailure that rejected the request.
+    /// The call failed, and that rejected the request.
     FailedClosed(FailureKind),
     /// The request was decided before this hook answered.
     Cancelled,
@@ -43,72 +43,72 @@ pub enum HookOutcome {
 impl HookOutcome {
     /// Labels, by index.
     pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed_open", "failed_closed", "cancelled"];
-    /// Index of failed_open.
+    /// Index of `failed_open`.
     pub(super) const OPEN: usize = 2;
-    /// Index of failed_closed.
+    /// Index of `failed_closed`.
     pub(super) const CLOSED: usize = 3;
-    /// Index of cancelled.
+    /// Index of `cancelled`.
     pub(super) const CANCELLED: usize = 4;
 }
 
 labels! {
-    /// Reason why an audit annotation of a hook is left out.
+    /// Reason why an audit annotation of a hook is dropped.
     pub enum DroppedAnnotation {
         /// `<hook>/<key>` is no qualified name.
         Key = "key",
-        /// The key has another value already.
+        /// The key already has another value.
         Value = "value",
-        /// The answer holds more of them than are taken.
+        /// The answer has too many annotations.
         Limit = "limit",
     }
 }
 
 labels! {
-    /// Reason why a hook is called once more about the same review.
+    /// Reason why a hook is called again about the same review.
     pub enum Repeat {
-        /// It answered 429 or 5xx with `Retry-After`.
+        /// The hook answered 429 or 5xx with `Retry-After`.
         RetryAfter = "retry_after",
-        /// Its failure policy is Retry.
+        /// The hook's failure policy is Retry.
         Policy = "policy",
     }
 }
 
-/// Why its match conditions kept a hook from being called.
+/// Reason why match conditions excluded a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmetConditions {
     /// A condition is false.
     False,
-    /// No condition is false, and at least one has no value: the hook is skipped, or the request rejected.
+    /// No condition is false, and at least one has an error: the hook is skipped, or the request rejected.
     Error,
 }
 
-/// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
+/// Metrics of one hook. Recording on the hot path takes no lock and no lookup.
 #[derive(Debug)]
 pub struct HookMetrics {
     pub(super) calls: Cells<5>,
-    /// Failures by kind; the first of each pair under Ignore, the second under Fail.
+    /// Failed calls by kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FailureKind::ALL.len()],
-    /// Requests that it has rejected.
+    /// Requests that the hook rejected.
     pub(super) rejections: Rejections,
-    /// Annotations left out, by cause.
+    /// Dropped annotations, by cause.
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::LABELS.len()],
     /// Repeated calls, by cause.
     pub(super) repeats: [AtomicU64; Repeat::LABELS.len()],
-    /// Reviews that it was not asked about, as it passed no probe.
-    pub(super) unasked: AtomicU64,
-    /// Calls ahead of its turn that did not count.
-    pub(super) in_vain: AtomicU64,
-    /// Reviews for which its match conditions were not met, by [`UnmetConditions`].
+    /// Reviews that skipped the hook since it has not passed a probe.
+    pub(super) skipped_unproven: AtomicU64,
+    /// Calls ahead of their turn that were discarded.
+    pub(super) discarded: AtomicU64,
+    /// Reviews that the hook's match conditions excluded, by [`UnmetConditions`].
     pub(super) unmet: [AtomicU64; 2],
-    /// Evaluations of its match conditions; made at the first, as most hooks have no conditions.
+    /// Evaluations of the match conditions; created at the first one, since most hooks have no conditions.
     pub(super) conditions: OnceLock<Cells<1>>,
     workers: usize,
-    /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
+    /// Timeout of one call in nanoseconds; 0 while no hook of the name is in force.
     timeout: AtomicU64,
     recent: RecentResults,
-    /// Log lines about its failures.
+    /// Rate limiter for logs about failed calls.
     failure_lines: Throttle,
-    /// Log lines about what is dropped from its answers.
+    /// Rate limiter for logs about dropped annotations.
     dropped: Throttle,
 }
 
@@ -119,7 +119,7 @@ impl Default for HookMetrics {
 }
 
 impl HookMetrics {
-    /// Counters for that many workers.
+    /// Creates metrics for that many workers.
     pub(super) fn new(workers: usize) -> Self {
         Self {
             calls: Cells::new(workers),
@@ -127,8 +127,8 @@ impl HookMetrics {
             rejections: Rejections::default(),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             repeats: array::from_fn(|_| AtomicU64::new(0)),
-            unasked: AtomicU64::new(0),
-            in_vain: AtomicU64::new(0),
+            skipped_unproven: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
             unmet: array::from_fn(|_| AtomicU64::new(0)),
             conditions: OnceLock::new(),
             workers,
@@ -139,7 +139,7 @@ impl HookMetrics {
         }
     }
 
-    /// One call ended.
+    /// Records the end of a call.
     pub fn record(&self, worker: usize, outcome: HookOutcome, took: Duration) {
         let index = match outcome {
             HookOutcome::Allowed => {
@@ -163,58 +163,58 @@ impl HookMetrics {
         self.calls.record(worker, index, took);
     }
 
-    /// It has rejected a request with this code.
+    /// Records that the hook rejected a request with this code.
     pub fn rejected(&self, operation: Operation, cause: RejectionCause, code: i32) {
         self.rejections.count(operation, cause, code);
     }
 
-    /// Audit annotations of an answer were left out.
+    /// Records dropped audit annotations of an answer.
     pub fn annotations_dropped(&self, cause: DroppedAnnotation, count: u64) {
         self.annotations_dropped[cause as usize].fetch_add(count, Relaxed);
     }
 
-    /// A review meant it, and it was not asked: it is still being probed.
-    pub fn passed_unasked(&self) {
-        self.unasked.fetch_add(1, Relaxed);
+    /// Records a review that matched the hook and skipped it, since the hook has not passed a probe.
+    pub fn skipped_unproven(&self) {
+        self.skipped_unproven.fetch_add(1, Relaxed);
     }
 
-    /// A call ahead of its turn did not count.
+    /// Records a discarded call ahead of its turn.
     pub fn discarded(&self) {
-        self.in_vain.fetch_add(1, Relaxed);
+        self.discarded.fetch_add(1, Relaxed);
     }
 
-    /// A review matched its rules, and its match conditions kept it from being called.
+    /// Records a review that matched the hook's rules and was excluded by its match conditions.
     pub fn conditions_unmet(&self, how: UnmetConditions) {
         self.unmet[how as usize].fetch_add(1, Relaxed);
     }
 
-    /// Its match conditions were evaluated once.
+    /// Records one evaluation of the match conditions.
     pub fn conditions_evaluated(&self, worker: usize, took: Duration) {
         self.conditions.get_or_init(|| Cells::new(self.workers)).record(worker, 0, took);
     }
 
-    /// No hook of this name is in force.
+    /// Removes the timeout, before those of the next generation are set.
     pub fn forget_timeout(&self) {
         self.timeout.store(0, Relaxed);
     }
 
-    /// A hook of this name is in force whose calls may take so long; of several the shortest counts.
+    /// Sets the timeout of a hook of this name in force. Of several such hooks, the shortest timeout counts.
     pub fn set_timeout(&self, timeout: Duration) {
         let (nanos, before) = (timeout.as_nanos() as u64, self.timeout.load(Relaxed));
         self.timeout.store(if before == 0 { nanos } else { nanos.min(before) }, Relaxed);
     }
 
-    /// The longest that one call may take; `None` while no hook of the name is in force.
+    /// Returns the timeout of one call; `None` while no hook of the name is in force.
     pub(super) fn timeout(&self) -> Option<Duration> {
         Some(self.timeout.load(Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Remembers what the counters are now, for [`HookMetrics::recent_failures`]. Not for the threads that call hooks.
+    /// Samples the counters for [`HookMetrics::recent_failures`]. Not for threads that call hooks.
     pub fn sample(&self, now: Instant) {
         self.recent.sample(now, self.counts());
     }
 
-    /// Calls that failed within the last minutes; `None` where none has.
+    /// Returns the failed calls of the last minutes; `None` if there are none.
     pub fn recent_failures(&self, now: Instant) -> Option<RecentCallFailures> {
         if !self.recent.have_failed() {
             return None;
@@ -223,38 +223,38 @@ impl HookMetrics {
         self.recent.failures((now, self.counts()), kind)
     }
 
-    /// Calls ahead of its turn within the last minutes that did not count, of all calls; `None` where all have counted.
-    pub fn recently_in_vain(&self, now: Instant) -> Option<RecentInVain> {
-        if self.in_vain.load(Relaxed) == 0 {
+    /// Returns the discarded calls of the last minutes, and the number of all calls; `None` if none was discarded.
+    pub fn recently_discarded(&self, now: Instant) -> Option<RecentInVain> {
+        if self.discarded.load(Relaxed) == 0 {
             return None;
         }
         let (over, grown) = self.recent.grown(now, self.counts());
         let calls = grown.calls + grown.cancelled;
-        (grown.in_vain > 0).then_some(RecentInVain { in_vain: grown.in_vain, calls, over })
+        (grown.discarded > 0).then_some(RecentInVain { in_vain: grown.discarded, calls, over })
     }
 
-    /// Calls that have ended so far.
+    /// Returns the current counts of calls.
     fn counts(&self) -> Counts {
         let sums = self.calls.sums();
         Counts {
             calls: (0..HookOutcome::CANCELLED).map(|outcome| sums.count(outcome)).sum(),
             failed: sums.count(HookOutcome::OPEN) + sums.count(HookOutcome::CLOSED),
             cancelled: sums.count(HookOutcome::CANCELLED),
-            in_vain: self.in_vain.load(Relaxed),
+            discarded: self.discarded.load(Relaxed),
         }
     }
 
-    /// It is called once more.
+    /// Records that the hook is called again.
     pub fn repeated(&self, cause: Repeat) {
         self.repeats[cause as usize].fetch_add(1, Relaxed);
     }
 
-    /// May a failure of this hook be logged now? Then: how many lines were held back since the last.
+    /// Returns the number of suppressed lines if a failure of this hook may be logged now; otherwise `None`.
     pub fn may_log_failure(&self) -> Option<u64> {
         self.failure_lines.pass()
     }
 
-    /// May something that is dropped from its answers be logged now? Then: how many lines were held back since the last.
+    /// Returns the number of suppressed lines if dropped annotations may be logged now; otherwise `None`.
     pub fn may_log_dropped(&self) -> Option<u64> {
         self.dropped.pass()
     }
@@ -265,26 +265,26 @@ impl HookMetrics {
     }
 }
 
-/// Most different rejections of one hook that are told apart: the code of a denial is the hook's to choose. Denials beyond
-/// are counted without it.
+/// Maximum number of kinds of rejections that are counted separately, since a hook chooses its codes. Further denials
+/// are counted without their code.
 const MAX_REJECTION_KINDS: usize = 64;
 
-/// Codes above it are counted as this one. Upstream: `pkg/admission/metrics/metrics.go`.
+/// Maximum code; larger ones are counted as this. Upstream: `pkg/admission/metrics/metrics.go`.
 const MAX_CODE: i32 = 600;
 
-/// Cause for which a hook rejects a request.
+/// Cause of a rejection by a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectionCause {
-    /// The hook said no.
+    /// The hook denied the request.
     Denied,
-    /// Its call failed, and its failure policy rejects; or it may not be called on a dry run.
+    /// The call failed and the failure policy rejects, or the hook must not be called in a dry run.
     FailedClosed,
-    /// Its patch cannot be applied.
+    /// The hook's patch cannot be applied.
     PatchRefused,
 }
 
 impl RejectionCause {
-    /// Value of the metric's label: that of `gatepost_hook_calls_total` where it has one.
+    /// Returns the value of the metric's label, as in `gatepost_hook_calls_total` if that has it.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Denied => "denied",
@@ -294,15 +294,15 @@ impl RejectionCause {
     }
 }
 
-/// Operation, by its index; cause, and code: `None` for any other.
+/// Index of the operation, cause, and code; `None` for all other codes.
 type Key = (usize, RejectionCause, Option<u16>);
 
-/// Counts of rejections. The lock is taken for rejected requests only.
+/// Counts of rejections. Only rejected requests take the lock.
 #[derive(Debug, Default)]
 pub(super) struct Rejections(Mutex<BTreeMap<Key, u64>>);
 
 impl Rejections {
-    /// One more.
+    /// Counts one rejection.
     pub(super) fn count(&self, operation: Operation, cause: RejectionCause, code: i32) {
         let code = u16::try_from(code.clamp(0, MAX_CODE)).ok();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,7 +313,7 @@ impl Rejections {
         *counts.entry(key).or_default() += 1;
     }
 
-    /// All of them: operation, cause, code and count.
+    /// Returns all counts, with operation, cause and code.
     pub(super) fn all(&self) -> Vec<(&'static str, &'static str, String, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown = |((operation, cause, code), count): (Key, u64)| {
@@ -324,7 +324,7 @@ impl Rejections {
     }
 }
 
-/// Buckets of a histogram: one for each bound and one beyond the last.
+/// Number of buckets of a histogram: one for each bound, and one beyond the last.
 pub(super) const BUCKETS: usize = BOUNDS_NANOS.len() + 1;
 
 #[derive(Debug)]
@@ -339,7 +339,7 @@ pub(super) struct Cells<const OUTCOMES: usize> {
     rows: Box<[CachePadded<Row<OUTCOMES>>]>,
 }
 
-/// The sum of all rows.
+/// Sums of all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sums<const OUTCOMES: usize> {
     pub(super) counts: [[u64; BUCKETS]; OUTCOMES],
@@ -347,7 +347,7 @@ pub(super) struct Sums<const OUTCOMES: usize> {
 }
 
 impl<const OUTCOMES: usize> Cells<OUTCOMES> {
-    /// One row for each worker, at least one.
+    /// Creates one row for each worker, at least one.
     pub(super) fn new(workers: usize) -> Self {
         let row = || {
             CachePadded::new(Row {
@@ -358,7 +358,7 @@ impl<const OUTCOMES: usize> Cells<OUTCOMES> {
         Self { rows: (0..workers.max(1)).map(|_| row()).collect() }
     }
 
-    /// Something ended. A worker we have no row for shares the last one.
+    /// Records an event. Workers beyond the rows share the last one.
     #[inline]
     pub(super) fn record(&self, worker: usize, outcome: usize, took: Duration) {
         let row = &self.rows[worker.min(self.rows.len() - 1)];
@@ -368,7 +368,7 @@ impl<const OUTCOMES: usize> Cells<OUTCOMES> {
         row.nanos[outcome].fetch_add(nanos, Relaxed);
     }
 
-    /// Adds all rows up.
+    /// Returns the sums of all rows.
     pub(super) fn sums(&self) -> Sums<OUTCOMES> {
         let sum = |cell: &dyn Fn(&Row<OUTCOMES>) -> u64| self.rows.iter().map(|row| cell(row)).sum();
         Sums {
@@ -379,7 +379,7 @@ impl<const OUTCOMES: usize> Cells<OUTCOMES> {
 }
 
 impl<const OUTCOMES: usize> Sums<OUTCOMES> {
-    /// Count of that outcome.
+    /// Returns the count of that outcome.
     pub(super) fn count(&self, outcome: usize) -> u64 {
         self.counts[outcome].iter().sum()
     }
@@ -402,16 +402,16 @@ mod tests {
         let last = failures.last.unwrap();
         assert_eq!((failures.failed, failures.calls, last.kind), (2, 3, "timeout"));
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
-        let in_vain = metrics.recently_in_vain(now);
+        let in_vain = metrics.recently_discarded(now);
         assert_eq!(in_vain, None);
         metrics.discarded();
-        let in_vain = metrics.recently_in_vain(now).unwrap();
+        let in_vain = metrics.recently_discarded(now).unwrap();
         assert_eq!((in_vain.in_vain, in_vain.calls), (1, 4), "those that were cancelled are calls too");
         for minute in 0..7 {
             metrics.sample(now + Duration::from_secs(60 * minute));
         }
         assert_eq!(metrics.recent_failures(now + Duration::from_secs(420)), None, "no longer");
-        assert_eq!(metrics.recently_in_vain(now + Duration::from_secs(420)), None, "no longer");
+        assert_eq!(metrics.recently_discarded(now + Duration::from_secs(420)), None, "no longer");
     }
 
     #[test]

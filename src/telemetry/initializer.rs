@@ -1,4 +1,4 @@
-//! Counters of one initializer, resolved once a generation.
+//! Metrics of one initializer, looked up once per generation.
 
 use std::{
     fmt,
@@ -15,50 +15,50 @@ use super::{
 use gatepost_api::FailurePolicy;
 
 labels! {
-    /// End of one initializer's turn at one object.
+    /// Outcome of an initializer's turn at an object.
     pub enum InitializerOutcome {
-        /// It has changed the object.
+        /// The initializer changed the object.
         Changed = "changed",
-        /// It has left the object as it was.
+        /// The initializer left the object as it was.
         Unchanged = "unchanged",
-        /// It has refused the object.
+        /// The initializer rejected the object.
         Rejected = "rejected",
-        /// It did not act, or not as it should, and is passed over.
+        /// The initializer did not act, or not as it should, and is skipped.
         FailedOpen = "failed_open",
-        /// The same, and the request is rejected.
+        /// The initializer did not act, or not as it should, and the request is rejected.
         FailedClosed = "failed_closed",
-        /// Too many objects waited already, and the request is rejected.
+        /// Too many objects are waiting already, and the request is rejected.
         Shed = "shed",
     }
 }
 
 impl InitializerOutcome {
-    /// All of them.
+    /// All outcomes.
     const ALL: [Self; 6] =
         [Self::Changed, Self::Unchanged, Self::Rejected, Self::FailedOpen, Self::FailedClosed, Self::Shed];
 
-    /// Did it not act?
+    /// Returns true if the initializer did not act as it should.
     fn is_failure(self) -> bool {
         matches!(self, Self::FailedOpen | Self::FailedClosed | Self::Shed)
     }
 }
 
 labels! {
-    /// Reason why a report of a stored object was dropped. The bounded label of `gatepost_stored_reports_dropped_total`.
+    /// Reason why a report of a stored object was dropped; the label of `gatepost_stored_reports_dropped_total`.
     pub enum DroppedReport {
         /// The message is longer than a list and a Status can be.
         Message = "message",
-        /// Its list has more names than are read.
+        /// The list has too many names.
         Names = "names",
-        /// Its result has more causes than are read.
+        /// The result has too many causes.
         Causes = "causes",
-        /// A name, uid or version of it is longer than any that an object can have.
+        /// A name, uid or version is longer than that of any object can be.
         Text = "text",
-        /// It says that an object is initialized or gone which was not reported as unfinished, and which no CREATE waits for.
+        /// The report is about the end of an initialization that was not reported, and for which no CREATE waits.
         Unknown = "unknown_object",
-        /// No apiserver could make it.
+        /// No apiserver could send the report.
         Unreadable = "unreadable",
-        /// There is no room for it in the memory budget.
+        /// The report does not fit into the memory budget.
         NoRoom = "no_room",
     }
 }
@@ -75,7 +75,7 @@ impl InitializerMetrics {
         Self { turns: Cells::new(workers), recent: RecentResults::since(Instant::now()) }
     }
 
-    /// One turn ended.
+    /// Records the end of a turn.
     pub fn record(&self, worker: usize, outcome: InitializerOutcome, took: Duration) {
         if outcome.is_failure() {
             self.recent.failed(outcome as u8, self.counts());
@@ -85,12 +85,12 @@ impl InitializerMetrics {
         self.turns.record(worker, outcome as usize, took);
     }
 
-    /// Remembers what the counters are now, for [`InitializerMetrics::recent_failures`].
+    /// Samples the counters for [`InitializerMetrics::recent_failures`].
     pub fn sample(&self, now: Instant) {
         self.recent.sample(now, self.counts());
     }
 
-    /// Turns within the last minutes in which it did not act; `None` where it has always acted.
+    /// Returns the failed turns of the last minutes; `None` if there are none.
     pub fn recent_failures(&self, now: Instant) -> Option<RecentCallFailures> {
         if !self.recent.have_failed() {
             return None;
@@ -115,28 +115,28 @@ impl InitializerMetrics {
     }
 }
 
-/// Instances and holds of one initializer that a process acts for.
+/// Instances and holds of one initializer in this process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attendance {
-    /// Its name.
+    /// Name of the initializer.
     pub name: Arc<str>,
-    /// Treatment of objects on which it does not act; the stricter one where several resources name it.
+    /// Treatment of objects on which it does not act; the strictest one if several resources name it.
     pub failure_policy: FailurePolicy,
-    /// Instances that are attached.
+    /// Number of attached instances.
     pub instances: usize,
-    /// Objects that wait for it.
+    /// Number of objects that wait for it.
     pub holds: usize,
-    /// Time that the oldest of them has waited.
+    /// Time for which the oldest of these objects has waited.
     pub oldest: Option<Duration>,
-    /// For how long no instance has been attached; `None` while one is.
+    /// Time for which no instance has been attached; `None` while one is.
     pub unattended: Option<Duration>,
-    /// False while no instance has been attached since it was configured: it is not asked, and refuses nothing.
+    /// False if no instance has been attached since it was configured: it is not called, and rejects nothing.
     pub proven: bool,
-    /// No instance has ever been attached to this process.
+    /// True if no instance has ever been attached to this process.
     pub never_attached: bool,
 }
 
-/// Reads the attendance.
+/// Returns the attendance.
 type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
 
 /// Source of the attendance, set by the process.
@@ -144,12 +144,12 @@ type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
 pub(super) struct Attended(Mutex<Option<Read>>);
 
 impl Attended {
-    /// Sets the source; the last one set counts.
+    /// Sets the source; replaces an earlier one.
     pub(super) fn set(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
     }
 
-    /// The attendance, by name; nothing where nobody knows it.
+    /// Returns the attendance, by name; empty without a source.
     pub(super) fn get(&self) -> Vec<Attendance> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|read| read()).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! LineWriter: a bounded queue of lines and the one thread that writes them.
+//! LineWriter: a bounded queue of lines, and the thread that writes them.
 //!
-//! A caller that pushes never waits: beyond its bounds the queue loses lines and counts them. Only the thread waits for
-//! the sink, be it a full disk, a mount that hangs or a pipe that nobody reads.
+//! Pushing a line never waits: if the queue is full, the line is lost and counted. Only the thread waits for the sink,
+//! such as a full disk, a mount that hangs or a pipe that nobody reads.
 
 use std::{
     io::{self, Write},
@@ -16,36 +16,36 @@ use std::{
 
 use crossbeam::queue::ArrayQueue;
 
-/// Interval at which a queue is emptied whose thread is not woken.
+/// Interval at which a thread that pushes do not wake empties its queue.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes gathered for one write.
-const BATCH: usize = 256 * 1024;
+/// Size in bytes from which a batch is written.
+const BATCH_BYTES: usize = 256 * 1024;
 
-/// Bounds of one queue, and when it is emptied.
+/// Bounds of a queue, and whether pushes wake the thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Lines that wait.
+    /// Maximum number of queued lines.
     pub(super) lines: usize,
-    /// Bytes of these.
+    /// Maximum number of queued bytes.
     pub(super) bytes: usize,
-    /// Each push wakes the thread. Otherwise it looks ten times a second: a wake-up costs more than a push.
+    /// If true, each push wakes the thread. Otherwise it runs ten times a second: a wake-up costs more than a push.
     pub(super) wakes: bool,
 }
 
-/// Result of writing out several lines together.
+/// Result of writing a batch of lines.
 pub(super) struct BatchResult {
-    /// Number of lines written whole.
+    /// Number of lines that were written completely.
     pub(super) lines: u64,
-    /// Error that the others met.
+    /// Error because of which the others were not written.
     pub(super) ended: io::Result<()>,
 }
 
-/// A queue of lines and the thread that writes them.
+/// Queue of lines, and the thread that writes them.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     shared: Arc<Shared>,
     thread: Thread,
-    /// Says nothing, and is hung up when the thread ends.
+    /// Receives nothing; disconnected when the thread ends.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -59,8 +59,8 @@ struct Shared {
 }
 
 impl LineWriter {
-    /// Starts the thread. It calls `begin` first, and `observe` after every write with what became of it:
-    /// whatever line that gives is written next.
+    /// Starts the thread. It calls `begin` first, and `observe` after every write; a line that `observe` returns is
+    /// written next.
     pub(super) fn start(
         name: &str,
         sink: impl Write + Send + 'static,
@@ -84,7 +84,7 @@ impl LineWriter {
         Ok(Self { shared, thread: thread.thread().clone(), ended: Mutex::new(ended) })
     }
 
-    /// Hands over one line, without its newline; false where it is lost, and counted.
+    /// Queues one line, without its newline. Returns false if the line is lost, and counts it.
     pub(super) fn push(&self, line: Vec<u8>) -> bool {
         let taken = self.shared.push(line);
         if taken && self.shared.bounds.wakes {
@@ -93,18 +93,18 @@ impl LineWriter {
         taken
     }
 
-    /// Lines that were not written.
+    /// Returns the number of lines that were not written.
     pub(super) fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Begins to write out what waits; later lines are lost. Does not wait.
+    /// Starts to write the queued lines; later lines are lost. Does not wait.
     pub(super) fn begin_to_close(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.thread.unpark();
     }
 
-    /// The same, and waits so long at most; true when everything that waited was handed to the sink.
+    /// Closes the queue and waits at most `within`. Returns true if all queued lines were handed to the sink.
     pub(super) fn close(&self, within: Duration) -> bool {
         self.begin_to_close();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +115,7 @@ impl LineWriter {
 impl Shared {
     fn push(&self, line: Vec<u8>) -> bool {
         let size = line.len();
-        // Counted first, so that pushes at the same time cannot all find room.
+        // Counted first, so that concurrent pushes cannot exceed the bound together.
         let fits = self.bytes.fetch_add(size, Ordering::Relaxed) + size <= self.bounds.bytes;
         if fits && !self.closing.load(Ordering::Relaxed) && self.queue.push(line).is_ok() {
             return true;
@@ -127,15 +127,15 @@ impl Shared {
 
     fn run(&self, sink: impl Write, mut observe: impl FnMut(&BatchResult) -> Option<Vec<u8>>, _hangs_up: Sender<()>) {
         let mut sink = Sink { sink, torn: false };
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_BYTES);
         loop {
-            // Read before emptying: what was pushed before the closing is then surely seen by this round.
+            // Loaded before emptying, so that this round writes everything that was pushed before the close.
             let closing = self.closing.load(Ordering::Acquire);
             self.empty(&mut sink, &mut batch, &mut observe);
             if closing {
                 return;
             }
-            // A wake-up that came meanwhile may have been taken by what the sink waited for.
+            // The sink may have consumed a wake-up that arrived meanwhile.
             if self.closing.load(Ordering::Acquire) || self.bounds.wakes && !self.queue.is_empty() {
                 continue;
             }
@@ -151,7 +151,7 @@ impl Shared {
     ) {
         let mut lines = 0_u64;
         loop {
-            while batch.len() < BATCH {
+            while batch.len() < BATCH_BYTES {
                 let Some(line) = self.queue.pop() else { break };
                 self.bytes.fetch_sub(line.len(), Ordering::Relaxed);
                 batch.extend_from_slice(&line);
@@ -174,10 +174,10 @@ impl Shared {
     }
 }
 
-/// Destination of lines. A full disk may take the beginning of one.
+/// Destination of lines. A full disk may accept only part of a line.
 struct Sink<W> {
     sink: W,
-    /// The last write was not a whole line.
+    /// True if the last write ended within a line.
     torn: bool,
 }
 
@@ -189,7 +189,7 @@ impl<W: Write> Sink<W> {
         BatchResult { lines: written.iter().filter(|byte| **byte == b'\n').count() as u64, ended }
     }
 
-    /// As `write_all`, but returns how far it came. Half a line from before is ended first, so that it spoils no other.
+    /// Like `write_all`, but returns the number of bytes written. Ends an incomplete earlier line first.
     fn write_out(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.torn {
             if let Err(error) = self.sink.write_all(b"\n") {

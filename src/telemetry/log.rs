@@ -1,7 +1,7 @@
-//! Log: the lines for people, on stderr, pushed without waiting.
+//! Log: lines for people, on stderr, pushed without waiting.
 //!
-//! There is one for the whole process, as there is one stderr. Workers' lines are queued, and written by a thread of
-//! its own: a reader of stderr that stands still holds up that thread and nothing else.
+//! There is one log for the whole process, since there is one stderr. Lines are queued, and a separate thread writes
+//! them: a blocked reader of stderr blocks only that thread.
 
 use std::{
     cell::Cell,
@@ -15,83 +15,83 @@ use std::{
 
 use super::line_writer::{Bounds, LineWriter};
 
-/// Much more than is said at a change of a large configuration, and little memory.
+/// More lines than a change of a large configuration logs, in little memory.
 const BOUNDS: Bounds = Bounds { lines: 4096, bytes: 4 << 20, wakes: true };
-/// The most of one line that is kept.
+/// Maximum length of a line in bytes; the rest is cut off.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
 static LOG: OnceLock<LineWriter> = OnceLock::new();
-/// Lines whose loss the log itself has reported.
+/// Number of lost lines that the log has reported.
 static REPORTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// On the thread that writes: what it says itself, while it does.
-    static OWN: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
+    /// Line that the writing thread logs itself, while [`loss_report`] captures it.
+    static CAPTURED_LINE: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
 }
 
-/// Starts the thread that writes to stderr; it calls `begin` first. A second start changes nothing.
+/// Starts the thread that writes to stderr; it calls `begin` first. A second start has no effect.
 ///
 /// # Errors
-/// The operating system gives us no thread.
+/// Returns an error if the operating system cannot start a thread.
 pub fn start(begin: fn()) -> io::Result<()> {
     if LOG.get().is_none() {
         let writer = LineWriter::start("log", io::stderr(), BOUNDS, begin, |written| {
-            // Failures to write are not logged here: stderr is the place that takes nothing.
-            written.ended.as_ref().ok().and_then(|()| missing())
+            // Failed writes are not logged, since stderr is what fails.
+            written.ended.as_ref().ok().and_then(|()| loss_report())
         })?;
-        // A caller that was faster has set the same.
+        // A concurrent caller may have set the same log.
         let _ = LOG.set(writer);
     }
     Ok(())
 }
 
-/// Writes a line that is no event: of a panic, or of the process's end. Where no log was started, at once.
+/// Writes a line that is no event: of a panic, or of the end of the process. Writes at once if no log was started.
 pub fn line(line: &str) {
     match LOG.get() {
         Some(log) => drop(log.push(cut(line.as_bytes()))),
-        // Where stderr is closed there is no reader.
+        // If stderr is closed, nobody reads the line.
         None => drop(writeln!(io::stderr(), "{line}")),
     }
 }
 
-/// Lines that were not written.
+/// Returns the number of lines that were not written.
 pub fn lost() -> u64 {
     LOG.get().map_or(0, LineWriter::lost)
 }
 
-/// Writes what waits, for so long at most. Later lines are lost.
+/// Writes the queued lines, within the time `within`. Later lines are lost.
 pub fn close(within: Duration) {
     if let Some(log) = LOG.get() {
         log.close(within);
     }
 }
 
-/// Once stderr takes lines again, the line that says how many are missing. Not by way of the queue: it may be full.
-fn missing() -> Option<Vec<u8>> {
+/// Returns a line with the number of newly lost lines, if any. Not queued, since the queue may be full.
+fn loss_report() -> Option<Vec<u8>> {
     let lost = lost();
     let reported = REPORTED.swap(lost, Relaxed);
     if lost == reported {
         return None;
     }
-    OWN.set(Some(Vec::new()));
+    CAPTURED_LINE.set(Some(Vec::new()));
     let more = lost - reported;
     tracing::warn!(lost = more, "log lines were lost, since stderr was not read; counted as gatepost_log_lost_total");
-    OWN.take().filter(|line| !line.is_empty())
+    CAPTURED_LINE.take().filter(|line| !line.is_empty())
 }
 
 fn cut(line: &[u8]) -> Vec<u8> {
     line.get(..MAX_LINE_BYTES).unwrap_or(line).to_vec()
 }
 
-/// Takes one event a write, as `tracing-subscriber` makes them.
+/// Writer for `tracing-subscriber`, which makes one write for each event.
 #[derive(Clone, Copy, Debug)]
 pub struct LogLines;
 
 impl Write for LogLines {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let line = cut(event.strip_suffix(b"\n").unwrap_or(event));
-        if OWN.take().is_some() {
-            OWN.set(Some(line));
+        if CAPTURED_LINE.take().is_some() {
+            CAPTURED_LINE.set(Some(line));
         } else if let Some(log) = LOG.get() {
             log.push(line);
         }

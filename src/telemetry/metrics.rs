@@ -1,4 +1,4 @@
-//! Metrics: every counter there is; counting takes no lock and looks nothing up.
+//! Metrics: all counters but those of [`reading`](super::reading). Counting on the hot path takes no lock.
 
 use std::{
     array,
@@ -18,28 +18,28 @@ use super::{
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};
 
-/// All counters.
+/// Counters, and the sources of [`Reading`]s.
 pub struct Metrics {
     workers: usize,
     pub(super) requests: Cells<6>,
-    /// Mutating phases.
+    /// Mutating phases of requests.
     pub(super) mutations: Cells<1>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
     pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
     pub(super) access_reviews: Cells<{ AccessReviewOutcome::LABELS.len() }>,
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
-    /// Which certificate ends when.
+    /// End of each certificate, by its name.
     ends: Mutex<Vec<(String, SystemTime)>>,
     validating: ByName<HookMetrics>,
     mutating: ByName<HookMetrics>,
     bypasses: ByName<BypassMetrics>,
     initializers: ByName<InitializerMetrics>,
-    /// Reports of stored objects.
+    /// Dropped reports of stored objects, by reason.
     pub(super) dropped_reports: [AtomicU64; DroppedReport::LABELS.len()],
-    /// Requests about our own configuration.
+    /// Requests about our own configuration, which skip hooks.
     pub(super) own_configuration: AtomicU64,
-    /// Requests that break-glass has let past.
+    /// Requests to which break-glass applied.
     pub(super) break_glass: AtomicU64,
     adoption: AdoptionMetrics,
     readings: Readings,
@@ -59,7 +59,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counters for that many workers.
+    /// Creates counters for that many workers.
     pub fn new(workers: usize) -> Self {
         Self {
             workers,
@@ -84,8 +84,8 @@ impl Metrics {
         }
     }
 
-    /// The counters of the hook of that type and name, the same ones at every call. Takes a lock: call it once per
-    /// generation.
+    /// Returns the metrics of the hook of that type and name, the same ones for every call. Takes a lock: call this
+    /// once per generation.
     pub fn hook(&self, hook_type: HookType, name: &Arc<str>) -> Arc<HookMetrics> {
         self.of_type(hook_type).get(name, || HookMetrics::new(self.workers))
     }
@@ -97,78 +97,78 @@ impl Metrics {
         }
     }
 
-    /// The counters of the bypass of that name, the same ones at every call. Takes a lock: call it once per generation.
+    /// Returns the metrics of the bypass of that name, always the same. Takes a lock: call this once per generation.
     pub fn bypass(&self, name: &Arc<str>) -> Arc<BypassMetrics> {
         self.bypasses.get(name, BypassMetrics::default)
     }
 
-    /// The counters of the initializer of that name, the same ones at every call. Takes a lock: call it once per
-    /// generation.
+    /// Returns the metrics of the initializer of that name, the same ones for every call. Takes a lock: call this once
+    /// per generation.
     pub fn initializer(&self, name: &Arc<str>) -> Arc<InitializerMetrics> {
         self.initializers.get(name, || InitializerMetrics::new(self.workers))
     }
 
-    /// A request about our own configuration was let past.
-    pub fn let_ourselves_past(&self) {
+    /// Records a request about our own configuration that skipped hooks.
+    pub fn record_own_configuration(&self) {
         self.own_configuration.fetch_add(1, Relaxed);
     }
 
-    /// Break-glass has let a request past every hook, or past one that meant it.
+    /// Records a request in which break-glass skipped every hook, or a hook that matched.
     pub fn record_break_glass(&self) {
         self.break_glass.fetch_add(1, Relaxed);
     }
 
-    /// Every bypass's counters, by name.
+    /// Returns the metrics of every bypass, by name.
     pub(super) fn bypasses(&self) -> Vec<(Arc<str>, Arc<BypassMetrics>)> {
         self.bypasses.all()
     }
 
-    /// Every initializer's counters, by name.
+    /// Returns the metrics of every initializer, by name.
     pub(super) fn initializers(&self) -> Vec<(Arc<str>, Arc<InitializerMetrics>)> {
         self.initializers.all()
     }
 
-    /// One request ended.
+    /// Records the end of a request.
     pub fn request(&self, worker: usize, outcome: RequestOutcome, took: Duration) {
         self.requests.record(worker, outcome as usize, took);
     }
 
-    /// The mutating phase of a request ended.
+    /// Records the end of the mutating phase of a request.
     pub fn mutation(&self, worker: usize, took: Duration) {
         self.mutations.record(worker, 0, took);
     }
 
-    /// A call or connection ended at the front.
+    /// Records a call or connection that ended without a verdict.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// A report of a stored object was dropped.
+    /// Records a dropped report of a stored object.
     pub fn dropped_report(&self, reason: DroppedReport) {
         self.dropped_reports[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// Webhooks that were taken over from the apiserver.
+    /// Returns the metrics of adopted webhooks.
     pub const fn adoption(&self) -> &AdoptionMetrics {
         &self.adoption
     }
 
-    /// One read of the configuration ended.
+    /// Records a read of the configuration.
     pub fn config_read(&self, outcome: ReadOutcome, took: Duration) {
         self.config_reads.record(0, outcome.index(), took);
     }
 
-    /// One access review ended.
+    /// Records the end of an access review.
     pub fn access_review(&self, outcome: AccessReviewOutcome, took: Duration) {
         self.access_reviews.record(0, outcome as usize, took);
     }
 
-    /// The TLS files have changed.
+    /// Records a change of the TLS files.
     pub fn tls_reload(&self, outcome: TlsReload) {
         self.tls_reloads[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// These certificates, and no others, are in use, and end then.
+    /// Sets the certificates in use, each with its end. Replaces all earlier ones.
     pub fn set_ends(&self, ends: Vec<(String, SystemTime)>) {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
@@ -177,37 +177,37 @@ impl Metrics {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Object bytes that were copied in user space after they were read.
+    /// Records object bytes that were copied in user space after they were read.
     pub fn copied(&self, bytes: usize) {
         self.copied.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Object bytes copied so far.
+    /// Returns the number of object bytes copied so far.
     pub fn copied_bytes(&self) -> u64 {
         self.copied.load(Relaxed)
     }
 
-    /// Registers who knows a value; the last one to say so counts.
+    /// Registers the source of a value; replaces an earlier one.
     pub fn observe(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
         self.readings.set(reading, read);
     }
 
-    /// Registers who knows the instances and holds of initializers; the last one to say so counts.
+    /// Registers the source of instances and holds of initializers; replaces an earlier one.
     pub fn observe_attendance(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
         self.attended.set(read);
     }
 
-    /// Instances and holds of each initializer that a process acts for.
+    /// Returns the instances and holds of each initializer in this process.
     pub(super) fn attendance(&self) -> Vec<Attendance> {
         self.attended.get()
     }
 
-    /// The counters of every hook.
+    /// Returns the metrics of every hook.
     pub fn hook_counters(&self) -> Vec<Arc<HookMetrics>> {
         self.hooks().into_iter().map(|(_, _, counters)| counters).collect()
     }
 
-    /// The counters of every initializer.
+    /// Returns the metrics of every initializer.
     pub fn initializer_counters(&self) -> Vec<Arc<InitializerMetrics>> {
         self.initializers().into_iter().map(|(_, counters)| counters).collect()
     }
@@ -216,12 +216,12 @@ impl Metrics {
         self.readings.get(reading)
     }
 
-    /// Values of that family that others own, each with the value of its label.
+    /// Returns the values of that family from registered sources, each with the value of its label.
     pub(super) fn read_all(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
         self.readings.of(family)
     }
 
-    /// Every hook's counters, by type and name.
+    /// Returns the metrics of every hook, by type and name.
     pub(super) fn hooks(&self) -> Vec<(HookType, Arc<str>, Arc<HookMetrics>)> {
         let of_type = |hook_type| {
             let named = self.of_type(hook_type).all().into_iter();
@@ -231,11 +231,11 @@ impl Metrics {
     }
 }
 
-/// Number of names from which on a new name removes the counters that nothing uses any longer, so that a configuration
-/// whose names keep changing does not fill the memory.
+/// Number of names from which a new name removes unused counters, so that a configuration whose names keep changing
+/// does not use ever more memory.
 const NAMES_BEFORE_REMOVAL: usize = 4096;
 
-/// Counters by name.
+/// Metrics by name.
 #[derive(Debug)]
 pub(super) struct ByName<T>(Mutex<BTreeMap<Arc<str>, Arc<T>>>);
 
@@ -246,7 +246,7 @@ impl<T> Default for ByName<T> {
 }
 
 impl<T> ByName<T> {
-    /// Value of that name, the same one at every call while it is in use.
+    /// Returns the metrics of that name, the same ones for every call while they are in use.
     pub(super) fn get(&self, name: &Arc<str>, new: impl FnOnce() -> T) -> Arc<T> {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if named.len() >= NAMES_BEFORE_REMOVAL && !named.contains_key(name) {
@@ -255,24 +255,24 @@ impl<T> ByName<T> {
         named.entry(Arc::clone(name)).or_insert_with(|| Arc::new(new())).clone()
     }
 
-    /// All of them, by name.
+    /// Returns all metrics, by name.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         named.iter().map(|(name, counters)| (Arc::clone(name), Arc::clone(counters))).collect()
     }
 }
 
-/// Counts of requests that a bypass has applied to, by its effect, which a change of the configuration may change.
+/// Number of requests to which a bypass applied, by effect. A change of the configuration may change the effect.
 #[derive(Debug, Default)]
 pub struct BypassMetrics([AtomicU64; BypassEffect::ALL.len()]);
 
 impl BypassMetrics {
-    /// It applied to one request.
+    /// Records that the bypass applied to a request.
     pub fn record(&self, effect: BypassEffect) {
         self.0[effect.index()].fetch_add(1, Relaxed);
     }
 
-    /// Count for each effect.
+    /// Returns the count for each effect.
     pub(super) fn counts(&self) -> impl Iterator<Item = (BypassEffect, u64)> {
         BypassEffect::ALL.into_iter().zip(&self.0).map(|(effect, cell)| (effect, cell.load(Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
+//! Telemetry: metrics, the audit log and the log. None of it makes a request wait.
 
 pub mod audit;
 mod exposition;
@@ -23,4 +23,4 @@ pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
 pub use reading::UnreadableObjects;
-pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};
+pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_INTERVAL};

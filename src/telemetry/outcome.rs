@@ -1,51 +1,51 @@
-//! Outcome: ends of requests, reads and reloads, each the label of one counter.
+//! Outcome: results of requests, reads and reloads, each the label of a counter.
 
 use gatepost_base::labels;
 
 labels! {
-    /// End of one request.
+    /// Outcome of a request.
     pub enum RequestOutcome {
-        /// The write may happen.
+        /// The write is allowed.
         Allowed = "allowed",
-        /// A hook or an initializer said no, or the creator of an object may not choose its initializers so.
+        /// A hook or an initializer denied the request, or the creator of the object may not choose its initializers.
         Denied = "denied",
-        /// A CallFailure under Fail, or a held error of matching, rejected it.
+        /// A failed call or a matching error rejected the request.
         Failed = "failed",
-        /// Refused unasked: stale configuration.
+        /// Rejected without calling a hook: the configuration is stale.
         Stale = "stale",
-        /// Our fault.
+        /// A bug in Gatepost.
         Internal = "internal",
-        /// Allowed without asking a hook, as a bypass says so.
+        /// Allowed without calling a hook, by a bypass rule or break-glass.
         Bypassed = "bypassed",
     }
 }
 
 labels! {
-    /// Reason why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
+    /// Reason why a call or connection ended without a verdict. The bounded label of `gatepost_refused_total`.
     pub enum Refused {
-        /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
+        /// Neither HTTP/2 nor HTTP/1.1, or an invalid or too long head.
         Protocol = "protocol",
         /// The TLS handshake failed.
         TlsHandshake = "tls_handshake",
-        /// No TLS where TLS is spoken.
+        /// No TLS on a port with TLS.
         NotTls = "not_tls",
-        /// Another method than POST.
+        /// A method other than POST.
         Method = "method",
-        /// Neither gRPC nor a review by its content type.
+        /// Content type neither of gRPC nor of a review.
         ContentType = "content_type",
-        /// Nothing is served at this path.
+        /// Unknown path.
         UnknownPath = "unknown_path",
-        /// No such method or service.
+        /// Unknown gRPC service or method.
         UnknownMethod = "unknown_method",
         /// A compressed message.
         Compressed = "compressed",
-        /// An unreadable `grpc-timeout` or `?timeout=`.
+        /// Invalid `grpc-timeout` or `?timeout=`.
         Timeout = "timeout",
-        /// Unreadable namespace labels.
+        /// Invalid namespace labels.
         NamespaceLabels = "namespace_labels",
-        /// Not exactly one whole gRPC message, or no body.
+        /// Not exactly one complete gRPC message, or no body.
         Framing = "framing",
-        /// A message beyond the limit.
+        /// A message larger than the limit.
         TooLarge = "too_large",
         /// No room in the memory budget.
         Overloaded = "overloaded",
@@ -53,69 +53,69 @@ labels! {
         Deadline = "deadline",
         /// The message is not a review.
         NotAReview = "not_a_review",
-        /// The caller went away before the verdict.
+        /// The caller cancelled the call before the verdict.
         Cancelled = "cancelled",
         /// Too many connections.
         Connections = "connections",
-        /// A client beyond its share of connections, memory, or calls of health and reflection.
+        /// A client exceeded its share of connections, memory, or calls of health and reflection.
         ClientShare = "client_share",
-        /// A message that came too slowly.
+        /// A message that arrived too slowly.
         Stalled = "stalled",
         /// A connection whose caller did not read its verdicts.
         Unread = "unread",
-        /// A connection with more HTTP/2 frames than are of use.
+        /// A connection with too many HTTP/2 frames that serve no call.
         Flood = "flood",
-        /// A connection whose peer answered no PING.
+        /// A connection whose peer did not answer a PING.
         Unanswered = "unanswered",
-        /// An idle connection that made room for another.
+        /// An idle connection that was closed to admit another.
         Evicted = "evicted",
         /// A review that has passed through too many Gateposts.
         Loop = "loop",
-        /// A claim of an initializer's name by somebody who may not have it.
+        /// A claim of an initializer's name by a client that is not entitled to it.
         Claim = "claim",
-        /// More instances of initializers than there are places.
+        /// Too many instances of initializers.
         Instances = "instances",
     }
 }
 
 labels! {
-    /// Result of one access review: decision of a cluster's authorizer on an access check, or none.
+    /// Result of an access review by the cluster's authorizer.
     pub enum AccessReviewOutcome {
-        /// The user may do that.
+        /// The user has access.
         Allowed = "allowed",
-        /// The user may not.
+        /// The user has no access.
         Denied = "denied",
-        /// No decision came.
+        /// The authorizer made no decision.
         Failed = "failed",
-        /// The request that it was for ended before.
+        /// The request ended before the decision.
         Abandoned = "abandoned",
     }
 }
 
 impl AccessReviewOutcome {
-    /// Index of those that took no time of their own.
+    /// Index of `Abandoned`, whose duration is not meaningful.
     pub(super) const ABANDONED: usize = Self::Abandoned as usize;
 }
 
 /// Result of one read of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// It is as it was.
+    /// The contents are the same.
     Unchanged,
-    /// It has changed and is in force.
+    /// Changed contents are in force.
     Changed,
-    /// It has changed and is invalid: what was in force stays.
+    /// Changed contents are invalid, or every change is held back: what was in force stays.
     Rejected,
-    /// It enforces less than before, and waits for a second read that lets the same go.
+    /// Changed contents enforce less than before, and wait for a second read with the same relaxations.
     Unconfirmed,
-    /// It has changed and is in force, but for documents that are held back.
+    /// Changed contents are in force, except documents that are held back.
     HeldBack,
-    /// It could not be read; why, as the source's error names it.
+    /// The source could not be read; see [`ReadError::kind`](crate::source::ReadError::kind).
     Failed(&'static str),
 }
 
 impl ReadOutcome {
-    /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
+    /// Labels, by index: good reads, then failures by kind. Unknown kinds are counted as the last.
     pub(super) const LABELS: [&'static str; 17] = [
         "unchanged",
         "changed",
@@ -135,10 +135,10 @@ impl ReadOutcome {
         "failed_other_store",
         "failed_other",
     ];
-    /// Number of results that are good reads.
+    /// Number of outcomes of good reads, which come first.
     pub(super) const GOOD: usize = 5;
 
-    /// Of its label.
+    /// Returns the index of the label.
     pub(super) fn index(self) -> usize {
         match self {
             Self::Unchanged => 0,
@@ -157,9 +157,9 @@ impl ReadOutcome {
 labels! {
     /// Result of a change of the TLS files.
     pub enum TlsReload {
-        /// In force for new connections.
+        /// The new files are in force for new connections.
         Replaced = "replaced",
-        /// Unusable.
+        /// The new files are unusable.
         Rejected = "rejected",
     }
 }

@@ -1,5 +1,5 @@
-//! Readings: values that others own, and that are read when the metrics are; and events that should never happen,
-//! counted for the whole process.
+//! Readings: values that other modules own, read at each scrape; and the counters of the whole process, for events that
+//! should never happen.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -11,15 +11,15 @@ use super::table::{self, Family};
 /// Defines the readings, each with its family and the value of the family's label, if it has one.
 macro_rules! readings {
     ($($id:ident = $family:ident $label:literal,)*) => {
-        /// A value that somebody else owns and that is read when the metrics are.
+        /// Value that another module owns, read at each scrape.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reading { $(#[doc = concat!("Of [`", stringify!($family), "`](table::", stringify!($family), ").")] $id,)* }
 
         impl Reading {
-            /// All of them.
+            /// All readings.
             pub const ALL: [Self; [$(Self::$id),*].len()] = [$(Self::$id),*];
 
-            /// Family, and value of its label, or "".
+            /// Returns the family, and the value of its label, or "".
             fn place(self) -> (&'static Family, &'static str) {
                 match self { $(Self::$id => (&table::$family, $label),)* }
             }
@@ -68,7 +68,7 @@ readings! {
     ProcessStart = PROCESS_START "",
 }
 
-/// Reads a value; `None` leaves the metric out.
+/// Returns a value; `None` omits the metric.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// Source of each value.
@@ -81,17 +81,17 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Sets the source of a value; the last one set counts.
+    /// Sets the source of a value; replaces an earlier one.
     pub(super) fn set(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize] = Some(Box::new(read));
     }
 
-    /// The value, where somebody knows it.
+    /// Returns the value; `None` if it has no source, or is unknown.
     pub(super) fn get(&self, reading: Reading) -> Option<f64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize].as_ref().and_then(|read| read())
     }
 
-    /// The values of that family that somebody knows, each with the value of its label.
+    /// Returns the known values of that family, each with the value of its label.
     pub(super) fn of(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
         let of_family = Reading::ALL.into_iter().filter(move |reading| reading.place().0.name == family.name);
         of_family.filter_map(|reading| Some((reading.place().1, self.get(reading)?)))
@@ -102,52 +102,52 @@ static UNREADABLE: [AtomicU64; UnreadableObjects::LABELS.len()] = [const { Atomi
 static HOOK_WORKER_PANICS: AtomicU64 = AtomicU64::new(0);
 static STARVED_CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The task that carries one worker's calls to one hook has panicked.
+/// Records a panic of the task that makes one worker's calls of one hook.
 pub fn hook_worker_panicked() {
     HOOK_WORKER_PANICS.fetch_add(1, Relaxed);
 }
 
-/// Number of panics in workers' clients.
+/// Returns the number of these panics.
 pub fn hook_worker_panics() -> u64 {
     HOOK_WORKER_PANICS.load(Relaxed)
 }
 
-/// A connection to a hook was replaced, as the hook's flow control left no room for calls.
+/// Records the replacement of a connection to a hook whose flow control left no room for calls.
 pub fn connection_starved() {
     STARVED_CONNECTIONS.fetch_add(1, Relaxed);
 }
 
-/// Number of connections that were replaced for that.
+/// Returns the number of these replacements.
 pub fn starved_connections() -> u64 {
     STARVED_CONNECTIONS.load(Relaxed)
 }
 
-/// Objects of the cluster that could not be read, by what they are.
+/// Kinds of objects of the cluster that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableObjects {
     /// Namespaces, for their labels.
     Namespaces,
     /// EndpointSlices of hooks' Services.
     EndpointSlices,
-    /// Objects that are stored unfinished by their label.
+    /// Objects that are stored unfinished, by their label.
     StoredUnfinished,
 }
 
 impl UnreadableObjects {
-    /// Value of the label for each.
+    /// Values of the label.
     pub const LABELS: [&'static str; 3] = ["namespaces", "endpointslices", "stored_unfinished"];
 
-    /// One could not be read.
+    /// Records an object that could not be read.
     pub fn count(self) {
         UNREADABLE[self as usize].fetch_add(1, Relaxed);
     }
 
-    /// Number of these events since the start.
+    /// Returns the number of objects of this kind that could not be read.
     pub fn counted(self) -> u64 {
         UNREADABLE[self as usize].load(Relaxed)
     }
 
-    /// Numbers of all, each with its label.
+    /// Returns the numbers of all kinds, each with its label.
     pub(super) fn all() -> impl Iterator<Item = (&'static str, u64)> {
         Self::LABELS.into_iter().zip(&UNREADABLE).map(|(label, count)| (label, count.load(Relaxed)))
     }

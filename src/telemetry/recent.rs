@@ -1,7 +1,7 @@
-//! Recent: results of a hook's calls, or of an initializer's turns, over the last minutes.
+//! Recent results of a hook's calls, or of an initializer's turns.
 //!
-//! Counters only grow; whoever wants to know what fails now needs to know what they were a while ago. They are sampled
-//! beside the calls, so that a call pays for none of it.
+//! Counters only grow, so recent results are the difference to a former sample. Samples are taken outside of calls,
+//! which therefore cost no more.
 
 use std::{
     collections::VecDeque,
@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Time between two samples.
-pub const SAMPLE_EVERY: Duration = Duration::from_secs(30);
-/// Calls that ended longer ago no longer count as recent.
+/// Interval between two samples.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
+/// Age from which calls no longer count as recent.
 const WINDOW: Duration = Duration::from_secs(5 * 60);
 
-/// Counters as they were at times, the oldest first, none of them older than is needed.
+/// Samples of the counters, the oldest first. At most the oldest is older than the window.
 #[derive(Debug)]
 pub(super) struct Recent(VecDeque<Sample>);
 
@@ -27,82 +27,82 @@ struct Sample {
     counts: Counts,
 }
 
-/// Calls that have ended with an answer or a failure, those of them that failed, and others.
+/// Counts of calls. `calls` ended with an answer or a failure; `failed` are part of them, `cancelled` are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) calls: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,
-    /// Calls that ended so or were cancelled.
-    pub(super) in_vain: u64,
+    /// Discarded calls, which are part of `cancelled`.
+    pub(super) discarded: u64,
 }
 
-/// Calls of a mutating hook ahead of its turn that did not count lately.
+/// Recent calls of a mutating hook ahead of its turn that were discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentInVain {
-    /// Number of calls in vain.
+    /// Number of discarded calls.
     pub in_vain: u64,
-    /// All calls in that time, these included.
+    /// Number of all calls in that time.
     pub calls: u64,
     /// Length of that time.
     pub over: Duration,
 }
 
-/// Calls of a hook, or turns of an initializer, that failed lately.
+/// Recent failed calls of a hook, or failed turns of an initializer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentCallFailures {
     /// Number of failed calls.
     pub failed: u64,
-    /// Calls that ended in that time, those that failed included.
+    /// Number of calls that ended in that time, including failed ones.
     pub calls: u64,
     /// Length of that time.
     pub over: Duration,
-    /// The last one, where it is known.
+    /// Last failure, if its kind is known.
     pub last: Option<LastFailure>,
-    /// Calls that have succeeded since the last failure; `None` where none has.
+    /// Successful calls since the last failure; `None` if there are none.
     pub recovery: Option<Recovery>,
 }
 
 impl RecentCallFailures {
-    /// Have as many calls succeeded since the last failure as had failed?
+    /// Returns true if at least as many calls have succeeded since the last failure as had failed.
     pub fn has_recovered(&self) -> bool {
         self.recovery.is_some_and(|recovery| recovery.successes >= self.failed)
     }
 }
 
-/// Calls that have succeeded since the last failure.
+/// Successful calls since the last failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// Number of them.
+    /// Number of successful calls.
     pub successes: u64,
-    /// Time of the last one, to the second.
+    /// Time of the last success, in whole seconds.
     pub last: SystemTime,
 }
 
-/// The last call that failed.
+/// Last failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastFailure {
-    /// In what way, as `gatepost_hook_call_failures_total` names it.
+    /// Kind of the failure, as in `gatepost_hook_call_failures_total`.
     pub kind: &'static str,
-    /// Time of the call, to the second.
+    /// Time of the failure, in whole seconds.
     pub at: SystemTime,
 }
 
-/// Counters over the last minutes, the last failure, and the successes after it.
+/// Samples of the counters, the last failure, and the successes after it.
 #[derive(Debug)]
 pub(super) struct RecentResults {
-    /// No call locks it.
+    /// Samples. Calls do not lock this.
     samples: Mutex<Recent>,
-    /// The last failure: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
+    /// Last failure: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
     last_failure: AtomicU64,
-    /// Calls that had succeeded before it.
+    /// Number of successful calls before the last failure.
     succeeded_before: AtomicU64,
-    /// The last success after the first failure, in seconds since 1970.
+    /// Time of the last success after the first failure, in seconds since 1970.
     last_success: AtomicU64,
 }
 
 impl RecentResults {
-    /// Nothing was counted before.
+    /// Creates the state with all counters zero at `at`.
     pub(super) fn since(at: Instant) -> Self {
         Self {
             samples: Mutex::new(Recent::since(at)),
@@ -112,41 +112,41 @@ impl RecentResults {
         }
     }
 
-    /// A call has failed in this way; the counters are those before it.
+    /// Records a failed call of this kind; `counts` are the counters before it.
     pub(super) fn failed(&self, kind: u8, counts: Counts) {
         self.succeeded_before.store(counts.succeeded(), Relaxed);
         self.last_failure.store(seconds() << 8 | u64::from(kind), Relaxed);
     }
 
-    /// A call has succeeded. Of what has never failed this costs one load.
+    /// Records a successful call. Costs one load if no call has failed yet.
     #[inline]
     pub(super) fn succeeded(&self) {
         if self.last_failure.load(Relaxed) == 0 {
             return;
         }
         let now = seconds();
-        // The line is written once a second, not once a call.
+        // Writes the cache line once a second, not for each call.
         if self.last_success.load(Relaxed) != now {
             self.last_success.store(now, Relaxed);
         }
     }
 
-    /// The counters are this now.
+    /// Samples the counters.
     pub(super) fn sample(&self, now: Instant, counts: Counts) {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).sample(now, counts);
     }
 
-    /// Time since the oldest sample, and what was counted since.
+    /// Returns the time since the oldest recent sample, and the growth of the counters since then.
     pub(super) fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts)
     }
 
-    /// True once something has failed.
+    /// Returns true if any call has failed.
     pub(super) fn have_failed(&self) -> bool {
         self.last_failure.load(Relaxed) != 0
     }
 
-    /// Failures within the last minutes; `None` where nothing has failed.
+    /// Returns the recent failures; `None` if there are none.
     pub(super) fn failures(
         &self,
         (now, counts): (Instant, Counts),
@@ -167,46 +167,46 @@ impl RecentResults {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl Counts {
-    /// Calls that have ended without a failure.
+    /// Returns the number of successful calls.
     fn succeeded(&self) -> u64 {
         self.calls.saturating_sub(self.failed)
     }
 }
 
 impl Recent {
-    /// Nothing was counted before.
+    /// Creates the state with all counters zero at `at`.
     pub(super) fn since(at: Instant) -> Self {
         Self(VecDeque::from([Sample { at, counts: Counts::default() }]))
     }
 
-    /// The counters are this now.
+    /// Adds a sample, unless the last one is very recent.
     pub(super) fn sample(&mut self, at: Instant, counts: Counts) {
-        if self.0.back().is_some_and(|last| at.saturating_duration_since(last.at) < SAMPLE_EVERY / 2) {
+        if self.0.back().is_some_and(|last| at.saturating_duration_since(last.at) < SAMPLE_INTERVAL / 2) {
             return;
         }
         self.0.push_back(Sample { at, counts });
-        // One that is older than the window is kept: what happened since is counted from there.
+        // Keeps one sample that is older than the window, as the start of it.
         while self.0.get(1).is_some_and(|next| at.saturating_duration_since(next.at) >= WINDOW) {
             self.0.pop_front();
         }
     }
 
-    /// Time since the oldest sample, and what was counted since.
+    /// Returns the time since the oldest recent sample, and the growth of the counters since then.
     pub(super) fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
-        let recent = |sample: &&Sample| now.saturating_duration_since(sample.at) <= WINDOW + SAMPLE_EVERY;
+        let recent = |sample: &&Sample| now.saturating_duration_since(sample.at) <= WINDOW + SAMPLE_INTERVAL;
         let Some(from) = self.0.iter().find(recent).or(self.0.back()) else { return (Duration::ZERO, counts) };
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let grown = Counts {
             calls: since(counts.calls, from.counts.calls),
             failed: since(counts.failed, from.counts.failed),
             cancelled: since(counts.cancelled, from.counts.cancelled),
-            in_vain: since(counts.in_vain, from.counts.in_vain),
+            discarded: since(counts.discarded, from.counts.discarded),
         };
         (now.saturating_duration_since(from.at), grown)
     }

@@ -1,4 +1,4 @@
-//! The table of every metric: name, kind, labels and help. `docs/metrics.md` is printed from it.
+//! Table of all metrics: name, kind, labels and help. `docs/metrics.md` is generated from it.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ macro_rules! families {
     ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(#[doc = $help] pub const $id: Family =
             Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
-        /// Every family, in the order they are exposed.
+        /// Every family, in the order of the exposition.
         pub const ALL: &[Family] = &[$($id),*];
     };
 }
@@ -17,28 +17,28 @@ pub mod read_proxy;
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows; its name ends in `_total`.
+    /// A value that only grows; its name ends in `_total`.
     Counter,
-    /// Goes up and down.
+    /// A value that grows and shrinks.
     Gauge,
     /// Durations by bucket; see [`BOUNDS_NANOS`].
     Histogram,
 }
 
-/// One metric family, by the name it is exposed under.
+/// Metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The full name, unit and `_total` included.
+    /// Full name, including unit and `_total`.
     pub name: &'static str,
     /// Type of the metric.
     pub kind: MetricKind,
     /// Label names, in order.
     pub labels: &'static [&'static str],
-    /// One sentence.
+    /// Help text, one sentence.
     pub help: &'static str,
 }
 
-/// Upper bounds of the histograms' buckets, in nanoseconds: 50 us to 30 s.
+/// Upper bounds of the buckets of histograms, in nanoseconds: 50 us to 30 s.
 pub const BOUNDS_NANOS: [u64; 18] = [
     50_000,
     100_000,
@@ -213,8 +213,8 @@ families! {
         "Log lines that were lost because stderr did not take them.";
 }
 
-/// Families of any process that a read proxy has, too. Not [`BUILD_INFO`]: whoever is warned when no sidecar is scraped
-/// must not take a proxy for one.
+/// Families of any process that a read proxy has, too. Without [`BUILD_INFO`], so that an alert on its absence, if no
+/// sidecar is scraped, does not take a proxy for one.
 pub const BESIDE_THE_PROXY: [Family; 9] = [
     TLS_RELOADS,
     CERTIFICATE_EXPIRY,
@@ -227,7 +227,7 @@ pub const BESIDE_THE_PROXY: [Family; 9] = [
     LOG_LOST,
 ];
 
-/// The table as a Markdown page, no line longer than 100 characters.
+/// Returns the table as a Markdown page, with lines of at most 100 characters.
 pub fn markdown() -> String {
     let mut page = String::from(
         "# Metrics\n\n\

@@ -1,4 +1,4 @@
-//! Access reviews: has access checks of requests decided by the authorizer of a cluster.
+//! Access reviews: sends the access checks of requests to the authorizer of a cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use crate::{
 };
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
-/// Access checks that are asked at once; others wait, each within its request's time.
-const AT_ONCE: usize = 64;
+/// Access checks sent at once; others wait within the deadlines of their requests.
+const MAX_CONCURRENT_REVIEWS: usize = 64;
 
-/// Interval at which a client is checked for changed credentials.
+/// Interval at which the credentials of the client are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Failure as the requester may read it. The whole one names the apiserver's address and our own account, and is logged.
+/// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
 const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost says why";
 
-/// A cluster whose authorizer is about to be asked.
+/// Loop that sends access checks to a cluster's authorizer.
 #[derive(Debug)]
 pub struct AccessReviews {
     connection: ReloadingClient,
@@ -27,33 +27,33 @@ pub struct AccessReviews {
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<AccessQuestion>,
     metrics: Arc<Metrics>,
-    /// Failure of the last check, as logged.
+    /// Error of the last check, as logged.
     logged: Option<KubeError>,
 }
 
 impl AccessReviews {
-    /// Of that cluster. Connects to nothing before [`AccessReviews::run`].
+    /// Creates the loop for a cluster. Connects to nothing before [`AccessReviews::run`].
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// Returns an error if the address or the credentials cannot be read.
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
         let connection = ReloadingClient::new(access).await?;
         Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), logged: None })
     }
 
-    /// The same, counted there.
+    /// Sets the metrics that count access reviews.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The authorizer, for those who ask it.
+    /// Returns the authorizer that requests use.
     pub fn authorizer(&self) -> Arc<Authorizer> {
         Arc::clone(&self.authorizer)
     }
 
-    /// Has checks decided until dropped.
+    /// Sends access checks until dropped.
     pub async fn run(mut self) {
         let mut asking = JoinSet::new();
         loop {
@@ -63,8 +63,8 @@ impl AccessReviews {
                         self.report(outcome);
                     }
                 }
-                question = self.questions.recv(), if asking.len() < AT_ONCE => {
-                    // The authorizer is ours: there is always somebody who may ask.
+                question = self.questions.recv(), if asking.len() < MAX_CONCURRENT_REVIEWS => {
+                    // `self.authorizer` has a sender, so the channel is never closed.
                     let Some(question) = question else { return };
                     match self.client().await {
                         Ok(client) => drop(asking.spawn(decide(client, question, Arc::clone(&self.metrics)))),
@@ -90,7 +90,7 @@ impl AccessReviews {
         Ok(client)
     }
 
-    /// One line a change.
+    /// Logs changes of the outcome.
     fn report(&mut self, outcome: Result<(), KubeError>) {
         match outcome {
             Ok(()) if self.logged.take().is_some() => tracing::info!("the authorizer of the cluster answers again"),
@@ -112,7 +112,7 @@ impl AccessReviews {
     }
 }
 
-/// One access check; `None` where its request has ended before.
+/// Does one access check; `None` if its request ended first.
 async fn decide(client: KubeClient, question: AccessQuestion, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
     let AccessQuestion { username, user, check, mut answer } = question;
     let began = Instant::now();

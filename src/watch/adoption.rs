@@ -1,4 +1,4 @@
-//! What adoption reads and reports of this sidecar: the webhooks in force, the age of reads, metrics and audit.
+//! Adoption's view of this sidecar: the webhooks in force, the age of reads, metrics and audit.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use gatepost_adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, Web
 // A replica whose last read is stale starts anew.
 const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
 
-/// The sidecar, as adoption sees it.
+/// The sidecar as adoption uses it.
 pub struct AdoptionSidecar {
     /// State in force.
     pub current: Arc<Current>,
@@ -54,7 +54,7 @@ fn webhooks_in_force(generation: &Generation) -> Vec<WebhookInForce> {
     hooks.filter_map(|(index, live)| webhook_in_force(generation, index, live)).collect()
 }
 
-/// The webhook that this hook is; `None` if the hook is our own configuration's.
+/// Returns the webhook that a hook is; `None` if the hook comes from our own configuration.
 fn webhook_in_force(generation: &Generation, index: u32, live: &LiveHook) -> Option<WebhookInForce> {
     let origin = generation.snapshot.origin(index)?;
     let hook_type = live.hook.hook_type;

@@ -1,4 +1,4 @@
-//! Break-glass loop: looks at the clocks, and at the local file, once a second, whatever the source does.
+//! Break-glass loop: checks the clocks and the local file at a regular interval, whatever the source does.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,18 +9,18 @@ use std::{
 use tokio::time::{self, MissedTickBehavior};
 
 use crate::{
-    live::break_glass::{BreakGlasses, GlassOrigin, Reread},
+    live::break_glass::{BreakGlassDocuments, BreakGlassOrigin, Reread},
     source::{READ_DEADLINE, guarded},
 };
 use gatepost_api::BreakGlass;
 use gatepost_base::files::BlockingReads;
 use gatepost_config::SourceFile;
 
-/// Result of one read of the file: its sound documents, and a fault.
-type Found = (Vec<BreakGlass>, Option<String>);
+/// Valid documents of the file, and the first problem.
+type FileRead = (Vec<BreakGlass>, Option<String>);
 
-/// Looks after what is open for ever; `file`: the one of `--break-glass-file`.
-pub async fn keep(glasses: Arc<BreakGlasses>, file: Option<PathBuf>, every: Duration) {
+/// Keeps the open documents current until dropped. `file` is the one of `--break-glass-file`.
+pub async fn keep(glasses: Arc<BreakGlassDocuments>, file: Option<PathBuf>, every: Duration) {
     let (reads, mut reread) = (BlockingReads::default(), Reread::default());
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -29,7 +29,7 @@ pub async fn keep(glasses: Arc<BreakGlasses>, file: Option<PathBuf>, every: Dura
         if let Some(path) = file.clone() {
             match reads.run(READ_DEADLINE, move || read(&path)).await {
                 Ok((documents, problem)) => take(&glasses, (reread.heeded(documents), problem)),
-                // Documents read before stay open for their own time.
+                // Documents that were read before stay open until their own end.
                 Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
             }
         }
@@ -37,18 +37,18 @@ pub async fn keep(glasses: Arc<BreakGlasses>, file: Option<PathBuf>, every: Dura
     }
 }
 
-/// Looks at the file once, at the start. Blocks.
-pub fn look(glasses: &BreakGlasses, file: &Path) {
+/// Reads the file once, at the start. Blocks.
+pub fn look(glasses: &BreakGlassDocuments, file: &Path) {
     take(glasses, read(file));
 }
 
-fn take(glasses: &BreakGlasses, (documents, problem): Found) {
+fn take(glasses: &BreakGlassDocuments, (documents, problem): FileRead) {
     glasses.set_file_problem(problem);
-    glasses.take(GlassOrigin::File, documents, time::Instant::now().into_std(), SystemTime::now());
+    glasses.take(BreakGlassOrigin::File, documents, time::Instant::now().into_std(), SystemTime::now());
 }
 
-/// A file that another user may have written opens nothing.
-fn read(path: &Path) -> Found {
+/// Reads the file. A file that another user can have written opens nothing.
+fn read(path: &Path) -> FileRead {
     let bytes = match guarded::read(path, guarded::our_user()) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return (Vec::new(), None),

@@ -1,4 +1,4 @@
-//! Discovery loop: asks the followed cluster what it serves, regularly and when somebody wants to know.
+//! Discovery loop: reads the resources that the watched cluster serves, regularly and on request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use crate::live::Discovery;
 use gatepost_base::clock::{Moment, slept};
 use gatepost_kube_support::{Discoverer, KubeClient, KubeError};
 
-/// Time between two readings; while nothing has changed a reading is two answers without a body.
+/// Interval between two reads. A read without changes costs two responses without a body.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Least time between two readings, however often one is wanted.
-const LEAST: Duration = Duration::from_secs(1);
-/// Longest time of one reading: an older apiserver is asked many questions.
+/// Shortest interval between two reads, however often one is requested.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of one read: an older apiserver needs many requests.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Follows what a cluster serves until dropped.
+/// Keeps the discovery of a cluster current until dropped.
 pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
     let (mut discoverer, mut message) = (Discoverer::default(), None::<KubeError>);
     loop {
@@ -42,7 +42,7 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
             Ok(Err(_)) | Err(_) => {}
         }
         discovery.reading_ended();
-        sleep(LEAST).await;
+        sleep(MIN_READ_INTERVAL).await;
         let _ = timeout(READ_INTERVAL, discovery.wanted()).await;
     }
 }

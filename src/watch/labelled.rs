@@ -1,14 +1,14 @@
-//! LabelledObjects: the loop that works on objects which a stock apiserver stores unfinished.
+//! LabelledObjects: the loop that initializes objects which a stock apiserver stores unfinished.
 //!
-//! One replica leads. It watches the metadata of marked objects, and has initializers act on each in their order. Nothing of
-//! it is kept: the state of each object is in the object, and every change is made for one version of it. So a replica that
-//! ends anywhere leaves objects that the next one goes on with.
+//! One replica leads. It watches the metadata of marked objects and makes the initializers of each act in their order.
+//! It stores no state of its own: the state of an object is in the object, and every write is conditional on the
+//! object's version. So the next leader continues with the objects of a replica that ended at any point.
 //!
 //! | what | file |
 //! | --- | --- |
-//! | who leads | `LeaderElection` of `gatepost-kube-support` |
+//! | leader election | `LeaderElection` of `gatepost-kube-support` |
 //! | a list and its changes | `follow`, `resource` |
-//! | objects that are known, and whose turn is due | `agenda`, `turns` |
+//! | known objects, and whose turn is due | `agenda`, `turns` |
 //! | one step of one object | `step`, `act`, `review`, `turn` |
 
 mod act;
@@ -36,56 +36,56 @@ use tokio::{
 use self::{
     agenda::{Agenda, Due},
     follow::MarkedObjects,
-    turn::{Ended, Engine, Turn},
+    turn::{Engine, Turn, TurnEnd},
 };
 use crate::live::{Current, Namespaces};
 use gatepost_base::memory::{MemoryBudget, Purpose};
 use gatepost_kube_support::{KubeClient, KubeError, LeaderElection, ReloadingClient};
 
-/// Name of the lease by which replicas elect the one that works on marked objects. Two that work for a moment do no harm:
-/// each of their changes is made for one version of its object.
+/// Name of the lease by which replicas elect the leader. Two leaders for a moment do no harm, since each write is
+/// conditional on the version of its object.
 const LEASE: &str = "gatepost-initialize";
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Interval at which the holder renews the lease.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
-/// Time after the last renewal for which the holder works on. Other replicas wait longer.
+/// Time after the last renewal for which the holder works. Other replicas wait longer.
 const WORK_LIMIT: Duration = Duration::from_secs(10);
 const _: () = assert!(WORK_LIMIT.as_secs() < LEASE_DURATION.as_secs());
 
-/// Interval of looks at the time, and at the configuration.
+/// Interval at which due times and the configuration are checked.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time at the start in which callers are not sent here, until it is known as whom the apiserver knows us.
-const NAMELESS: Duration = Duration::from_secs(10);
-/// Interval between warnings of what cannot be written.
-const QUIET: Duration = Duration::from_secs(60);
-/// News that wait to be taken. Each may hold some hundred KiB.
-const NEWS: usize = 16;
-/// Longest wait for the apiserver at the end.
-const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+/// Longest time after the start for which the replica is unready because it does not know its username.
+const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between warnings about failed writes.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Most queued events of resources. Each may have some hundred KiB.
+const MAX_QUEUED_NEWS: usize = 16;
+/// Timeout of giving up the lease at the end.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Resources by group and name.
 type Names = BTreeSet<(Box<str>, Box<str>)>;
 
-/// Objects that a stock apiserver stores unfinished, about to be worked on.
+/// Loop over the objects that a stock apiserver stores unfinished.
 #[derive(Debug)]
 pub struct LabelledObjects {
     connection: ReloadingClient,
     election: LeaderElection,
     engine: Arc<Engine>,
-    /// Failure of the last look at the lease, as logged.
+    /// Error of the last attempt to renew the lease, as logged.
     logged: Option<KubeError>,
 }
 
 impl LabelledObjects {
-    /// Objects of that cluster. Replicas agree by a lease in `namespace`, which this one holds by a name of its own
-    /// that begins with `replica`. Connects to nothing before [`LabelledObjects::run`].
+    /// Creates the loop for a cluster. Replicas agree by a lease in `namespace`; this replica's name as a holder begins
+    /// with `replica`. Connects to nothing before [`LabelledObjects::run`].
     pub fn new(
         connection: ReloadingClient,
         (namespace, replica): (&str, &str),
         current: Arc<Current>,
         (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
     ) -> Self {
-        current.labelled().await_account((Instant::now() + NAMELESS).into_std());
+        current.labelled().await_account((Instant::now() + ACCOUNT_TIMEOUT).into_std());
         let instance = RandomState::new().hash_one(Instant::now());
         Self {
             connection,
@@ -95,14 +95,14 @@ impl LabelledObjects {
         }
     }
 
-    /// Works on them, whenever this replica leads, until dropped.
+    /// Initializes objects while this replica leads, until dropped.
     pub async fn run(&mut self) {
         let mut tick = interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // At once, too: what is asked first is who we are.
+            // The first tick is immediate, so that the username is known soon.
             tick.tick().await;
-            if !self.configured().is_empty() && self.holds().await {
+            if !self.configured().is_empty() && self.renew_lease().await {
                 let Ok(client) = self.connection.client().await else { continue };
                 tracing::info!("this replica initializes stored objects from now on");
                 self.engine.current.labelled().set_leads(true);
@@ -113,7 +113,7 @@ impl LabelledObjects {
         }
     }
 
-    /// Gives the lease back.
+    /// Gives up the lease.
     pub async fn leave(&mut self) {
         if !self.engine.current.labelled().leads() {
             return;
@@ -122,18 +122,18 @@ impl LabelledObjects {
             let client = self.connection.client().await?;
             self.election.leave(&client).await
         };
-        let _ = tokio::time::timeout(LEAVES_WITHIN, leaving).await;
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, leaving).await;
     }
 
-    /// Resources whose objects are stored by label.
+    /// Returns the resources whose objects are stored by label.
     fn configured(&self) -> Names {
         let generation = self.engine.current.load();
         let entries = generation.snapshot.initializers().iter().filter(|entry| entry.by_label);
         entries.map(|entry| (entry.api_group.clone(), entry.resource.clone())).collect()
     }
 
-    /// Does this replica lead for the next while? Every replica learns on the way as whom it is known.
-    async fn holds(&mut self) -> bool {
+    /// Renews the lease and returns true if this replica leads. Also reads the replica's username, if it is unknown.
+    async fn renew_lease(&mut self) -> bool {
         let asked = async {
             let client = self.connection.client().await?;
             let labelled = self.engine.current.labelled();
@@ -159,17 +159,17 @@ impl LabelledObjects {
         }
     }
 
-    /// Works until the lease is another's, or might be.
+    /// Initializes objects until another replica has the lease, or may have it.
     async fn work(&mut self, client: KubeClient) {
         let (clients, latest) = watch::channel(client);
-        let (to, mut news) = mpsc::channel(NEWS);
+        let (to, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
         let (mut following, mut followed) = (JoinSet::new(), BTreeMap::<(Box<str>, Box<str>), AbortHandle>::new());
         let mut agenda = Agenda::new(self.engine.memory.empty(Purpose::Queue));
         let mut turns = JoinSet::new();
         let mut tick = interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
-        let mut failing = Failing::default();
+        let mut failing = WriteFailureLog::default();
         loop {
             while let Some((due, turn)) = agenda.next(turn::now()) {
                 let (engine, client) = (Arc::clone(&self.engine), latest.borrow().clone());
@@ -186,20 +186,20 @@ impl LabelledObjects {
                 _ = tick.tick() => {
                     if renewed.elapsed() >= RENEWAL_INTERVAL {
                         let asked = Instant::now();
-                        if self.holds().await {
+                        if self.renew_lease().await {
                             renewed = asked;
                             if let Ok(client) = self.connection.client().await {
                                 clients.send_replace(client);
                             }
                         } else if self.logged.is_none() {
-                            // Somebody else has it.
+                            // Another replica has the lease.
                             return;
                         }
                     }
                     if renewed.elapsed() >= WORK_LIMIT {
                         return;
                     }
-                    // A resource that is configured no longer is followed on: its objects must not stay hidden.
+                    // A removed resource is still followed, since its objects must not stay hidden.
                     for name in self.configured() {
                         followed.entry(name.clone()).or_insert_with(|| {
                             following.spawn(MarkedObjects::new(latest.clone(), name, to.clone()).run())
@@ -213,7 +213,7 @@ impl LabelledObjects {
     }
 }
 
-async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::Assignment) -> (Arc<str>, Ended) {
+async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::Assignment) -> (Arc<str>, TurnEnd) {
     let agenda::Assignment { resource, stored, since } = at;
     let uid = Arc::clone(&stored.uid);
     let turn = Turn { engine, client, resource, stored, since };
@@ -224,27 +224,27 @@ async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::
     (uid, ended)
 }
 
-/// Writes that the apiserver does not take, as they are logged.
+/// Log of writes that the apiserver does not accept.
 #[derive(Debug, Default)]
-struct Failing {
+struct WriteFailureLog {
     logged: Option<Instant>,
-    /// It has been taken again since.
+    /// True if a write has succeeded since the last warning.
     over: bool,
 }
 
-impl Failing {
-    /// A line at most a minute, and one when it is over: objects may fail each for itself, while others do not.
-    fn report(&mut self, ended: &Ended) {
+impl WriteFailureLog {
+    /// Logs at most one warning a minute, and one line after recovery: single objects may fail while others do not.
+    fn report(&mut self, ended: &TurnEnd) {
         match ended {
-            Ended::Again(Some(failure)) => {
-                if self.logged.is_none_or(|logged| logged.elapsed() >= QUIET) {
+            TurnEnd::Retry(Some(failure)) => {
+                if self.logged.is_none_or(|logged| logged.elapsed() >= WARNING_INTERVAL) {
                     let fix = failure.fix();
                     tracing::warn!(%failure, fix, "cannot initialize stored objects; they wait, and are tried again");
                     (self.logged, self.over) = (Some(Instant::now()), false);
                 }
             }
-            Ended::Again(None) => {}
-            Ended::Settled | Ended::Waits => {
+            TurnEnd::Retry(None) => {}
+            TurnEnd::Settled | TurnEnd::Waiting => {
                 if self.logged.is_some() && !self.over {
                     tracing::info!("stored objects are initialized again");
                     self.over = true;

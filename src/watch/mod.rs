@@ -1,4 +1,4 @@
-//! Watch: the loops that keep what is in force current, beside the configuration itself.
+//! Loops that keep the state in force current, besides the configuration itself.
 
 pub mod access_reviews;
 pub mod adoption;

@@ -1,8 +1,8 @@
-//! NamespaceWatcher: the labels of the cluster's namespaces, by a list and its changes
-//! ([`follow`](gatepost_kube_support::follow())), or, of one namespace, by asking for it alone.
+//! NamespaceWatcher: labels of the cluster's namespaces, from a list and its changes
+//! ([`follow`](gatepost_kube_support::follow())), or from a lookup of one namespace.
 //!
-//! While they cannot be followed, what is known stays and grows old. Once it is too old
-//! ([`TOO_OLD_AFTER`](crate::live::namespaces::TOO_OLD_AFTER)), requests ask for their namespace alone.
+//! While the watch fails, the known labels stay in use. Once they are too old
+//! ([`TOO_OLD_AFTER`](crate::live::namespaces::TOO_OLD_AFTER)), each request looks its namespace up.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -22,15 +22,15 @@ use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient
 
 const PATH: &str = "/api/v1/namespaces";
 
-/// Failure of a lookup as the requester may read it. The whole one names the apiserver's address and our own account, and
-/// is logged, at most once in so long.
+/// Error of a lookup for the requester. The full error names the apiserver's address and our account, so it is only
+/// logged.
 const NOT_FOUND_OUT: &str = "the apiserver did not tell, and Gatepost's log says why";
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes of one namespace's labels that are kept.
+/// Most bytes of one namespace's labels that are stored.
 const MAX_KEPT_LABEL_BYTES: usize = 16 << 10;
 
-/// One cluster's namespaces, about to be followed.
+/// Watcher of one cluster's namespaces.
 #[derive(Debug)]
 pub struct NamespaceWatcher {
     client: KubeClient,
@@ -39,7 +39,7 @@ pub struct NamespaceWatcher {
     questions: mpsc::Receiver<NamespaceQuestion>,
 }
 
-/// A Namespace, as far as it is needed.
+/// Part of a Namespace that is needed.
 #[derive(Debug, Deserialize)]
 struct NamespaceObject {
     metadata: NamespaceMetadata,
@@ -52,23 +52,23 @@ struct NamespaceMetadata {
 }
 
 impl NamespaceWatcher {
-    /// Nothing is known yet, and nothing asked before [`NamespaceWatcher::run`].
+    /// Creates the watcher without namespaces. Sends no request before [`NamespaceWatcher::run`].
     pub fn new(client: KubeClient) -> Self {
         let (namespaces, questions) = Namespaces::new(Instant::now());
         Self { client, namespaces, discovery: Arc::default(), questions }
     }
 
-    /// Namespaces known, for readers.
+    /// Returns the known namespaces, for readers.
     pub fn namespaces(&self) -> Arc<Namespaces> {
         Arc::clone(&self.namespaces)
     }
 
-    /// Resources that the cluster serves, for readers.
+    /// Returns the resources that the cluster serves, for readers.
     pub fn discovery(&self) -> Arc<Discovery> {
         Arc::clone(&self.discovery)
     }
 
-    /// Follows them until dropped. Answers questions about unknown ones beside it.
+    /// Watches the namespaces until dropped, and answers lookups of unknown ones.
     pub async fn run(self) {
         let Self { client, namespaces, discovery, questions } = self;
         let mut labels = LabelFollower { client: client.clone(), namespaces, listed: Vec::new() };
@@ -76,7 +76,7 @@ impl NamespaceWatcher {
     }
 }
 
-/// Keeps the labels current.
+/// Follower that keeps the labels current.
 struct LabelFollower {
     client: KubeClient,
     namespaces: Arc<Namespaces>,
@@ -118,7 +118,7 @@ impl FollowHandler for LabelFollower {
                 }
             }
             FollowEvent::Gone(object) => self.namespaces.remove(&object.metadata.name),
-            // From now on it is asked about.
+            // From now on requests look it up.
             FollowEvent::Unreadable(identity) => self.namespaces.remove(&identity.name),
             FollowEvent::Current(at) => self.namespaces.stamp_at(at),
         }
@@ -126,8 +126,8 @@ impl FollowHandler for LabelFollower {
     }
 }
 
-/// Whether a namespace's labels are few enough to be kept. Kubernetes bounds labels only by the size of a request, so
-/// users who may create namespaces could fill the memory. Labels that are not kept are looked up for each request.
+/// Returns true if a namespace's labels are small enough to be stored. Kubernetes bounds labels only by the size of a
+/// request, so users who may create namespaces could fill the memory. Other labels are looked up for each request.
 fn is_kept((_, labels): &(Box<str>, Labels)) -> bool {
     labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() <= MAX_KEPT_LABEL_BYTES
 }
@@ -138,16 +138,16 @@ impl NamespaceObject {
     }
 }
 
-/// Labels of the namespace, as the apiserver gives them now; `None` where there is no such namespace.
+/// Looks up the labels of a namespace; `None` if it does not exist.
 ///
 /// # Errors
-/// [`KubeError`] of a request.
+/// Returns the [`KubeError`] of the request.
 pub(super) async fn labels_of(client: &KubeClient, namespace: &str) -> Result<Option<Labels>, KubeError> {
     let found = client.find_metadata_as::<NamespaceObject>(PATH, namespace).await?;
     Ok(found.map(|object| object.named().1))
 }
 
-/// Each question is one request of its own: none waits behind another.
+/// Answers lookups, each by a request of its own, so that none waits for another.
 async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQuestion>) {
     let logged = Arc::new(Mutex::new(None));
     while let Some(NamespaceQuestion { namespace, mut answer }) = questions.recv().await {
@@ -155,7 +155,7 @@ async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQues
         tokio::spawn(async move {
             let found = tokio::select! {
                 found = labels_of(&client, &namespace) => found,
-                // The caller has run out of time, and an apiserver that is slow is not asked for nothing.
+                // The caller has timed out: a slow apiserver gets no useless requests.
                 () = answer.closed() => return,
             };
             if let Err(failure) = &found {

@@ -1,5 +1,5 @@
-//! Registration drift: hooks in force of which the registration with the apiserver does not send everything. A hook is
-//! never asked about a request that is not sent, and no other signal shows that.
+//! Registration drift: hooks in force whose requests the registration with the apiserver does not fully send. A hook is
+//! never called for a request that is not sent, and no other signal shows that.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use gatepost_config::{
 };
 use gatepost_kube_support::{KubeAccess, KubeError, ReloadingClient};
 
-/// Path and kind of the registrations of hooks of that type.
+/// Returns the path and the kind of registrations for a hook type.
 const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
     match hook_type {
         HookType::Validating => {
@@ -34,14 +34,14 @@ const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
     }
 }
 
-/// The registration of hooks of a type; `None` where there is none.
-type Found = (HookType, Option<Value>);
+/// Registration of a hook type; `None` if it does not exist.
+type RegistrationRead = (HookType, Option<Value>);
 
-/// Time between two looks: a registration changes by hand, and an alert waits longer than this.
+/// Interval between reads: a registration is changed by hand, and an alert waits longer than this.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Timeout of one look.
+/// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Follows one registration by its name.
+/// Watch of one registration by its name.
 #[derive(Debug)]
 pub struct RegistrationWatch {
     connection: ReloadingClient,
@@ -49,21 +49,21 @@ pub struct RegistrationWatch {
     current: Arc<Current>,
     state: Arc<Latest<RegistrationState>>,
     every: Duration,
-    /// The states of the registration and of the configuration that were compared last.
+    /// Versions of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
     /// Hooks last logged as not covered.
     logged: Arc<BTreeSet<String>>,
     /// Time of the last comparison.
     at: Option<Instant>,
-    /// Failure to read it, as logged.
+    /// Error of the last read, as logged.
     failed: Option<String>,
 }
 
 impl RegistrationWatch {
-    /// The registration of that name in the cluster. Connects to nothing yet.
+    /// Creates the watch of a registration in a cluster. Connects to nothing yet.
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// Returns an error if the address or the credentials cannot be read.
     pub async fn new(access: KubeAccess, name: &str, health: &ReplicaHealth) -> Result<Self, KubeError> {
         Ok(Self {
             connection: ReloadingClient::new(access).await?,
@@ -78,13 +78,13 @@ impl RegistrationWatch {
         })
     }
 
-    /// The same, looking as often as that.
+    /// Sets the interval between reads.
     #[must_use]
     pub fn every(self, every: Duration) -> Self {
         Self { every, ..self }
     }
 
-    /// Follows it until dropped.
+    /// Watches the registration until dropped.
     pub async fn run(mut self) {
         loop {
             let read = match timeout(READ_TIMEOUT, self.read()).await {
@@ -105,8 +105,8 @@ impl RegistrationWatch {
         }
     }
 
-    /// The registration of each type of which there are hooks.
-    async fn read(&mut self) -> Result<Vec<Found>, KubeError> {
+    /// Reads the registration for each hook type in use.
+    async fn read(&mut self) -> Result<Vec<RegistrationRead>, KubeError> {
         let snapshot = Arc::clone(&self.current.load().snapshot);
         let client = self.connection.client().await?;
         let mut found = Vec::new();
@@ -118,13 +118,13 @@ impl RegistrationWatch {
         Ok(found)
     }
 
-    /// Compares what is in force with the registrations; nothing, where none has changed.
-    async fn compare(&mut self, found: Vec<Found>) -> Result<(), String> {
+    /// Compares the configuration in force with the registrations, unless neither has changed.
+    async fn compare(&mut self, found: Vec<RegistrationRead>) -> Result<(), String> {
         let generation = self.current.load();
         if generation.number == 0 {
             return Ok(());
         }
-        let version = |(_, object): &Found| {
+        let version = |(_, object): &RegistrationRead| {
             let version = object.as_ref().and_then(|object| object.pointer("/metadata/resourceVersion"));
             version.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
@@ -136,7 +136,7 @@ impl RegistrationWatch {
         }
         let snapshot = Arc::clone(&generation.snapshot);
         drop(generation);
-        // Many hooks and many rules take a while.
+        // Comparing many hooks and rules takes long.
         let found = spawn_blocking(move || uncovered(found, &snapshot)).await;
         let uncovered = found.map_err(|error| format!("comparing failed: {error}; report this bug"))??;
         self.at = Some(Instant::now());
@@ -145,7 +145,7 @@ impl RegistrationWatch {
         Ok(())
     }
 
-    /// One line a change.
+    /// Logs changes of the result.
     fn report(&mut self, uncovered: BTreeSet<String>) {
         const SOME: usize = 5;
         if uncovered == *self.logged {
@@ -180,8 +180,8 @@ impl RegistrationWatch {
     }
 }
 
-/// A line for each hook of which no registration sends everything. One that is not there sends nothing.
-fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
+/// Returns a line for each hook whose requests are not all sent. A missing registration sends nothing.
+fn uncovered(found: Vec<RegistrationRead>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
     let name = |subject: CoverageSubject, shown: &dyn fmt::Display| match subject {
         CoverageSubject::Hook(index) => snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned(),
         CoverageSubject::Initializers => shown.to_string(),
@@ -190,8 +190,7 @@ fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>,
     for (hook_type, object) in found {
         let there = object.is_some();
         let object = object.map(|mut object| {
-            // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the
-            // check.
+            // The apiserver omits the kind in an answer to a request by path.
             object["kind"] = registrations(hook_type).1.into();
             object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
             object
@@ -203,7 +202,7 @@ fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>,
             lines.extend(of_type.map(|one| format!("{}: {why}", name(one.subject, &one))));
             continue;
         }
-        // Of one hook the first is enough.
+        // The first gap of each hook is enough.
         let mut last = None;
         for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed && gap.hook_type == hook_type) {
             if last.replace(gap.at) != Some(gap.at) {

@@ -1,7 +1,7 @@
-//! ServiceWatcher: endpoints of the Services that hooks are named by: one list of their EndpointSlices, then its changes
-//! ([`follow`](gatepost_kube_support::follow())); a new list where other hooks are in force.
+//! ServiceWatcher: endpoints of the Services that hooks name, from a list of their EndpointSlices and its changes
+//! ([`follow`](gatepost_kube_support::follow())); they are listed anew if other hooks are in force.
 //!
-//! While they cannot be followed, what is known stays in use, until it is too old
+//! While the watch fails, the known endpoints stay in use until they are too old
 //! ([`SERVICES_STALE_AFTER`](crate::hooks::SERVICES_STALE_AFTER)).
 
 mod slices;
@@ -21,38 +21,38 @@ use gatepost_kube_support::{
 };
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
-/// The label by which a slice belongs to a Service.
+/// Label that assigns a slice to a Service.
 const LABEL: &str = "kubernetes.io/service-name";
-/// The most Services that are followed, all in one query; names of others are looked up.
-const MOST_SERVICES: usize = 200;
-/// Shortest interval of reading a Service's ports anew, once its slices have changed or do not fit them.
+/// Most Services that are watched, all in one query; the names of others are resolved by DNS.
+const MAX_SERVICES: usize = 200;
+/// Shortest interval of rereading a Service's ports after its slices changed or did not fit them.
 const PORTS_EVERY: Duration = Duration::from_secs(5);
 
-/// Services of one cluster, about to be followed.
+/// Watcher of the Services of one cluster.
 #[derive(Debug)]
 pub struct ServiceWatcher(SliceFollower);
 
-/// Keeps the addresses current.
+/// Follower that keeps the addresses current.
 #[derive(Debug)]
 struct SliceFollower {
     connection: ReloadingClient,
     current: Arc<Current>,
     addresses: Arc<ServiceAddresses>,
-    /// Their slices, as far as they are known.
+    /// Known slices of the Services.
     slices: Slices,
-    /// Client of the list under way, for the ports of Services.
+    /// Client of the current list, for the ports of Services.
     client: Option<KubeClient>,
-    /// Number of the generation whose hooks they are of.
+    /// Number of the generation whose hooks name the Services.
     generation: u64,
     /// True once too many Services were reported.
     too_many: bool,
 }
 
 impl ServiceWatcher {
-    /// Watcher of the Services that the hooks in force name, in that cluster. Connects to nothing yet.
+    /// Creates the watcher of the Services that the hooks in force name. Connects to nothing yet.
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// Returns an error if the address or the credentials cannot be read.
     pub async fn new(access: KubeAccess, current: Arc<Current>) -> Result<Self, KubeError> {
         let addresses = ServiceAddresses::new(Instant::now());
         let connection = ReloadingClient::new(access).await?;
@@ -60,44 +60,41 @@ impl ServiceWatcher {
         Ok(Self(SliceFollower { connection, current, addresses, slices, client, generation, too_many: false }))
     }
 
-    /// Known addresses, for dials.
+    /// Returns the known addresses, for dialling.
     pub fn addresses(&self) -> Arc<ServiceAddresses> {
         Arc::clone(&self.0.addresses)
     }
 
-    /// Follows them until dropped.
+    /// Watches the Services until dropped.
     pub async fn run(mut self) {
         follow(&mut self.0).await;
     }
 }
 
 impl SliceFollower {
-    /// The Services that hooks in force name, in order, as far as they are followed.
+    /// Returns the Services that hooks in force name, in order, up to the limit.
     fn wanted(&mut self) -> BTreeSet<Service> {
         let generation = self.current.load();
-        // One that moves is dialled at both places.
+        // A hook that moves is dialled at both endpoints.
         let endpoints = generation.hooks.iter().flat_map(|live| [&live.hook.endpoint, &live.target.entry().endpoint]);
         let services = endpoints.filter_map(|endpoint| match &endpoint.address {
             Address::Tcp { host, .. } => Service::of_host(host),
             Address::Unix(_) => None,
         });
         let mut wanted: BTreeSet<_> = services.collect();
-        let too_many = wanted.len() > MOST_SERVICES;
+        let too_many = wanted.len() > MAX_SERVICES;
         if too_many && !self.too_many {
             let services = wanted.len();
-            tracing::warn!(
-                services,
-                "hooks name more than {MOST_SERVICES} Services; names of the others are looked up"
-            );
+            tracing::warn!(services, "hooks name more than {MAX_SERVICES} Services; names of the others are looked up");
         }
         self.too_many = too_many;
-        while wanted.len() > MOST_SERVICES {
+        while wanted.len() > MAX_SERVICES {
             wanted.pop_last();
         }
         wanted
     }
 
-    /// Reads the ports of one Service again, where that is due. One at a time: changes wait meanwhile.
+    /// Rereads the ports of one Service, if due. Changes wait meanwhile, so only one is read at a time.
     async fn reread_ports(&mut self) -> Result<bool, KubeError> {
         let Some(service) = self.slices.due(PORTS_EVERY) else { return Ok(false) };
         self.read_ports(&service).await?;
@@ -114,7 +111,7 @@ impl SliceFollower {
 impl FollowHandler for SliceFollower {
     type Object = EndpointSlice;
     const METADATA_ONLY: bool = false;
-    /// The Services' ports included.
+    /// Interval of lists, which also reread the Services' ports.
     const RELIST: Duration = Duration::from_secs(300);
     const LOST: &'static str = "cannot watch EndpointSlices; what is known of them is getting old";
     const FOUND: &'static str = "watching EndpointSlices again";

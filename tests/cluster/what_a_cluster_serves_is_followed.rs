@@ -65,7 +65,7 @@ fn cannot_convert(message: Option<String>) -> bool {
 }
 
 async fn is_known(discovery: &Discovery) {
-    until("what is served is known", || discovery.look(Instant::now()).served() != Served::UNREAD).await;
+    until("what is served is known", || discovery.look(Instant::now()).served() != Served::UNKNOWN).await;
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn what_cannot_be_read_is_not_known() {
     until("it was asked for", || apiserver.times(Asked::Discovery) > 0).await;
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let gate = refusing(&discovery, &no).await;
-    assert_eq!(discovery.look(Instant::now()).served(), Served::UNREAD);
+    assert_eq!(discovery.look(Instant::now()).served(), Served::UNKNOWN);
     assert!(cannot_convert(refusal_message(&gate, ["example.com", "v2", "gadgets"]).await));
     assert!(
         cannot_convert(refusal_message(&gate, ["autoscaling", "v2", "horizontalpodautoscalers"]).await),

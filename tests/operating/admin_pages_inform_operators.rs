@@ -61,7 +61,7 @@ async fn readyz_is_ok_from_the_first_read_to_the_drain() {
     };
     assert_eq!(ready().await, (503, "not ready: the configuration has not been read yet\n".into()));
     assert_eq!(ask(address, "GET", "/livez").await.0, 200, "alive all the same");
-    current.freshness().stamp(Instant::now());
+    current.freshness().stamp_awake(Instant::now());
     assert_eq!(ready().await, (200, "ok\n".into()));
     health.begin_stopping();
     assert_eq!(ready().await, (503, "not ready: shutting down\n".into()));
@@ -73,11 +73,11 @@ async fn readyz_of_a_stale_replica_is_unready_among_replicas() {
     let current = Arc::new(Current::new(long_ago));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
     let address = admin(&health, &Arc::default()).await;
-    current.freshness().stamp(long_ago);
+    current.freshness().stamp_awake(long_ago);
     assert_eq!(ask(address, "GET", "/readyz").await.0, 200, "another replica is no help to a caller of this one alone");
     let (status, _, body) = ask(address, "GET", "/readyz?fresh").await;
     assert_eq!((status, body.starts_with("not ready: the configuration is stale")), (503, true), "{body}");
-    current.freshness().stamp(Instant::now());
+    current.freshness().stamp_awake(Instant::now());
     assert_eq!(ask(address, "GET", "/readyz?fresh").await.2, "ok\n");
 }
 
@@ -92,7 +92,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     let (current, metrics) = (Arc::new(Current::new(Instant::now())), Arc::new(Metrics::new(1)));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
     let address = admin(&health, &metrics).await;
-    current.freshness().stamp(Instant::now());
+    current.freshness().stamp_awake(Instant::now());
     assert_eq!(ask(address, "GET", "/readyz?verbose").await.2, "ok\n");
     let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {"name": "c"},
         "externalAdmissionHooks": [{"name": "h.x", "clientConfig": {"url": "http://127.0.0.1:1/p"}, "rules": []}]}"#;
@@ -179,7 +179,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
         bypassed: Vec::new(),
         initializers: Default::default(),
     }));
-    current.freshness().stamp(Instant::now());
+    current.freshness().stamp_awake(Instant::now());
     let error = "etcd is gone; start it".to_owned();
     health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem {

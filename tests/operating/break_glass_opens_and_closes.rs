@@ -21,7 +21,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
+    live::{Current, STALE_AFTER, break_glass::BreakGlassOrigin},
     review::{AdmissionDeps, Reasons},
     runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
@@ -56,7 +56,7 @@ fn glass(hooks: &[&str]) -> BreakGlass {
 }
 
 fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
-    gate.break_glass.take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
+    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
@@ -71,7 +71,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
-    current.freshness().stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
+    current.freshness().stamp_awake(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
     AdmissionDeps {
         current: Arc::new(current),

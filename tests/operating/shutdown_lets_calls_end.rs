@@ -61,7 +61,7 @@ async fn unix_socket_serves_until_shutdown() {
     let listener = tokio::net::UnixListener::bind(&path).expect("binds");
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let sidecar = front::serving(FrontLimits::default(), nowhere, Bound::Unix(listener));
-    sidecar.current.freshness().stamp(Instant::now());
+    sidecar.current.freshness().stamp_awake(Instant::now());
     let caller = front::over(tokio::net::UnixStream::connect(&path).await.expect("connects")).await;
     caller.review("1", 100_000).await.assert_allowed("1");
 }
@@ -192,7 +192,7 @@ async fn shutdown_lets_a_writing_caller_over_tls_read_its_last_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, tls));
-    sidecar.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
+    sidecar.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     let stream = tls::connect(address, &client(&authority, None, &["h2"], BOTH)).await.expect("shakes hands");
     drained_under(sidecar, stream).await;
 }

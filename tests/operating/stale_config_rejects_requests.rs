@@ -22,7 +22,7 @@ use gatepost::{
     rotate::{Rotator, RotatorOptions},
     source::{
         Contents, READ_DEADLINE, ReadError,
-        poll::{READ_EVERY, Ticks},
+        poll::{READ_INTERVAL, Ticks},
     },
 };
 use gatepost_api::{Revision, Verdict, verdict::REVISION};
@@ -72,7 +72,7 @@ impl Road {
         let rotator = Rotator::new(current, Arc::clone(&gate.metrics), options);
         let road = Self { gate: Arc::new(gate), script: RefCell::new(AT_ONCE), began };
         let (readings, read) = mpsc::channel(1);
-        let mut ticks = Ticks::new(READ_EVERY, || SLEPT.get());
+        let mut ticks = Ticks::new(READ_INTERVAL, || SLEPT.get());
         let poll = async { while readings.send(ticks.read(road.read()).await).await.is_ok() {} };
         tokio::select! {
             () = poll => panic!("the poll has ended"),
@@ -256,7 +256,7 @@ fn read_at(mut gate: AdmissionDeps, started: Option<Instant>) -> AdmissionDeps {
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     if let Some(started) = started {
-        current.freshness().stamp(started);
+        current.freshness().stamp_awake(started);
     }
     gate.current = Arc::new(current);
     gate
@@ -274,7 +274,7 @@ async fn stale_config_rejects_requests_and_calls_no_hook() {
         assert_eq!(refusal.retry_after_seconds, 1);
         assert_eq!(a.seen().len(), before, "nobody was asked");
 
-        stale.current.freshness().stamp(Instant::now());
+        stale.current.freshness().stamp_awake(Instant::now());
         assert!(ask(&stale, create_pod("2", 100)).await.allowed(), "the first good read ends it");
     }
 }
@@ -299,7 +299,7 @@ async fn generation_is_taken_after_its_age_is_checked() {
     let (first, now) = (gate.current.load(), Instant::now());
     let current = Arc::new(Current::by(slept_meanwhile, now));
     current.publish(Arc::clone(&first));
-    current.freshness().stamp(now);
+    current.freshness().stamp_awake(now);
     gate.current = Arc::clone(&current);
     let (digest, snapshot) = (String::new(), Arc::clone(&first.snapshot));
     let (hooks, bypassed, initializers) = Default::default();

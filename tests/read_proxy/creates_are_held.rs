@@ -54,14 +54,14 @@ impl Apiserver {
         }
     }
 
-    async fn world(&self, most_holds: usize, hold_timeout: Duration) -> World {
+    async fn world(&self, max_holds: usize, hold_timeout: Duration) -> World {
         let this = self.clone();
         let script = move |request: Request<Incoming>| {
             let answer = this.answer(&request);
             async { answer }
         };
         World::with(script, &["h2", "http/1.1"], |settings| {
-            settings.most_holds = most_holds;
+            settings.max_holds = max_holds;
             settings.hold_timeout = hold_timeout;
         })
         .await

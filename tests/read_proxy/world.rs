@@ -198,8 +198,8 @@ impl World {
             see_all: Vec::new(),
             not_found_for: vec!["kubelet/".to_owned()],
             hold_timeout: LONG,
-            most_holds: 16,
-            most_connections: 64,
+            max_holds: 16,
+            max_connections: 64,
         };
         change(&mut settings);
         let proxy = Proxy::new(settings, Cluster::new(access).await.unwrap(), plain, front_proxy);

@@ -14,7 +14,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
+    live::{Current, STALE_AFTER, break_glass::BreakGlassOrigin},
     review::{AdmissionDeps, Reasons, decide},
     telemetry::Audit,
 };
@@ -40,7 +40,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     if let Some(started) = age.and_then(|age| now.checked_sub(age)) {
-        current.freshness().stamp(started);
+        current.freshness().stamp_awake(started);
     }
     let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
     AdmissionDeps {
@@ -293,7 +293,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
         hooks: vec!["x.example.com".into()],
         by: "ann".into(),
     };
-    gate.break_glass.take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

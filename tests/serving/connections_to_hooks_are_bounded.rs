@@ -46,7 +46,7 @@ fn call(responses: &Arc<Responses>, tag: usize, time: Duration) -> Call {
         tag: tag as u32,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: gatepost_api::Hops::FIRST,
+        forwarded: gatepost_api::Hops::FIRST.into(),
     }
 }
 

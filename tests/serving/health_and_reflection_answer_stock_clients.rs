@@ -31,7 +31,7 @@ async fn health_follows_readiness() {
         let status = health.check(about(service)).await.expect("answers").into_inner().status();
         assert_eq!(status, ServingStatus::NotServing, "{service:?} before the first good read");
     }
-    sidecar.current.freshness().stamp(Instant::now());
+    sidecar.current.freshness().stamp_awake(Instant::now());
     for service in ["", "gatepost.v1.Admission"] {
         let status = health.check(about(service)).await.expect("answers").into_inner().status();
         assert_eq!(status, ServingStatus::Serving, "{service:?}");

@@ -114,7 +114,7 @@ async fn with_each(protocol: &str, transport: Transport, knobs: &[Knobs]) {
             async move {
                 if transport == Transport::Grpc {
                     let framed = [&[0], &(sent.len() as u32).to_be_bytes()[..], &sent].concat();
-                    return channel.ask_once(Method::Validate, framed.into(), LONG).await.expect("an answer");
+                    return channel.call_once(Method::Validate, framed.into(), LONG).await.expect("an answer");
                 }
                 let form = HttpForm::Json(ReviewVersion::V1);
                 let reply = channel.post_once("/echo", form, Rope::new([sent]), LONG).await.expect("a reply");

@@ -101,7 +101,7 @@ async fn h2_with_every_knob_turned() {
             let message = body(largest / 24 * call, call);
             calls.spawn(async move {
                 let framed = [&[0], &(message.len() as u32).to_be_bytes()[..], &message].concat();
-                let answer = channel.ask_once(Method::Validate, framed.into(), LONG).await.expect("an answer");
+                let answer = channel.call_once(Method::Validate, framed.into(), LONG).await.expect("an answer");
                 assert!(answer == message, "other bytes");
             });
         }

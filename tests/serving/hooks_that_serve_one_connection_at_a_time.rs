@@ -118,7 +118,7 @@ fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {
             tag: worker as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost_api::Hops::FIRST,
+            forwarded: gatepost_api::Hops::FIRST.into(),
         },
     );
 }

@@ -75,7 +75,7 @@ impl Hook {
                 tag: 0,
                 reuse: Reuse::Allowed,
                 resends: 0,
-                hops: gatepost_api::Hops::FIRST,
+                forwarded: gatepost_api::Hops::FIRST.into(),
             },
         );
         let mut arrived = timeout(time.min(LONG), responses.take()).await.ok()?;

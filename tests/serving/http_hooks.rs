@@ -12,7 +12,9 @@ use bytes::Bytes;
 use gatepost::hooks::{
     Call, Channel, FailedCall, HookRequest, HttpReply, HttpRequest, ProcessingEvidence, Reply, Responses, Reuse,
 };
-use gatepost_api::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address};
+use gatepost_api::{
+    CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, TraceContext, Transport, hook::Address,
+};
 use http::Version;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -55,7 +57,7 @@ fn call(responses: &Arc<Responses>, tag: u32, body: &Rope) -> Call {
         tag,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: gatepost_api::Hops::FIRST,
+        forwarded: gatepost_api::Hops::FIRST.into(),
     }
 }
 
@@ -120,6 +122,26 @@ async fn a_post_has_the_headers_of_kube_apiserver() {
             (&*empty.path, empty.body.len(), empty.header("content-type")),
             ("/?timeout=10s", 0, "application/json")
         );
+    }
+}
+
+#[tokio::test]
+async fn trace_headers_reach_the_hook() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = [("traceparent", "00-ab-cd-01"), ("tracestate", "vendor=1"), ("baggage", "tenant=a,user=b")];
+    for (face, hook) in every_face(&folder, HttpScript::Allow).await {
+        let responses = Arc::new(Responses::default());
+        let mut traced = call(&responses, 0, &question());
+        traced.forwarded.trace =
+            TraceContext::new(|name| trace.iter().filter(move |(of, _)| *of == name).map(|(_, text)| text.as_bytes()));
+        channel(&hook).ask(0, traced);
+        answers(&responses, 1).await;
+        channel(&hook).ask(0, call(&responses, 1, &question()));
+        answers(&responses, 1).await;
+        let [traced, plain] = &hook.seen()[..] else { panic!("{face}: {:?}", hook.seen()) };
+        for (name, value) in trace {
+            assert_eq!((traced.header(name), plain.header(name)), (value, ""), "{face}: {name}");
+        }
     }
 }
 

@@ -24,7 +24,7 @@ async fn serving(files: ServerFiles) -> (Sidecar, Arc<ServerTls>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, Arc::clone(&tls)));
-    sidecar.current.freshness().stamp(std::time::Instant::now() + std::time::Duration::from_secs(3600));
+    sidecar.current.freshness().stamp_awake(std::time::Instant::now() + std::time::Duration::from_secs(3600));
     (sidecar, tls)
 }
 

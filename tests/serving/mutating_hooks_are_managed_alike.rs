@@ -16,7 +16,7 @@ use crate::support::{
     sidecar::Configured,
 };
 use gatepost::{
-    live::{Current, Rotation, break_glass::GlassOrigin},
+    live::{Current, Rotation, break_glass::BreakGlassOrigin},
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
 };
@@ -43,7 +43,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let started = now.checked_sub(Duration::from_secs(60)).unwrap();
     let current = Current::new(started);
     current.publish(gate.current.load());
-    current.freshness().stamp(started);
+    current.freshness().stamp_awake(started);
     over(Arc::new(current), Arc::clone(&gate.metrics))
 }
 
@@ -111,7 +111,7 @@ async fn break_glass_opens_one_and_is_loud() {
         hooks: vec!["no.example.com".into()],
         by: "ann".into(),
     };
-    gate.break_glass.take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);

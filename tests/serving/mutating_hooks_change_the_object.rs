@@ -370,7 +370,7 @@ async fn start(MadeUp { act, .. }: MadeUp) -> HttpHook {
 const REQUESTS: usize = 9;
 
 /// The verdicts, and what each hook was asked about.
-async fn run(hooks: &[MadeUp], dry_run: bool, dispatch: Dispatch, most_chance: u8) -> (Vec<Verdict>, Vec<Vec<String>>) {
+async fn run(hooks: &[MadeUp], dry_run: bool, dispatch: Dispatch, max_chance: u8) -> (Vec<Verdict>, Vec<Vec<String>>) {
     let (mut started, mut entries) = (Vec::new(), Vec::new());
     for (n, made_up) in hooks.iter().enumerate() {
         let at = start(*made_up).await;
@@ -381,7 +381,7 @@ async fn run(hooks: &[MadeUp], dry_run: bool, dispatch: Dispatch, most_chance: u
         entries.push(entry(&format!("h{n}"), "Mutating", &at, &more));
         started.push(at);
     }
-    let gate = with(gate(&document(&entries), Reasons::First), Speculation { dispatch, most_chance });
+    let gate = with(gate(&document(&entries), Reasons::First), Speculation { dispatch, max_chance });
     let mut verdicts = Vec::new();
     for _ in 0..REQUESTS {
         let request = AdmissionRequest { dry_run: Some(dry_run), ..create_pod("u", 0) };
@@ -404,8 +404,8 @@ fn asking_together_comes_to_the_same_as_asking_one_by_one() {
     let asked_ahead = std::cell::Cell::new(false);
     let strategy = (made_up(), any::<bool>(), prop::sample::select(vec![0, 20, 50, 100]));
     runner
-        .run(&strategy, |(hooks, dry_run, most_chance)| {
-            let (together, asked_together) = runtime.block_on(run(&hooks, dry_run, Dispatch::Speculative, most_chance));
+        .run(&strategy, |(hooks, dry_run, max_chance)| {
+            let (together, asked_together) = runtime.block_on(run(&hooks, dry_run, Dispatch::Speculative, max_chance));
             let (alone, asked_alone) = runtime.block_on(run(&hooks, dry_run, Dispatch::Serial, 0));
             prop_assert_eq!(&together, &alone);
             for (hook, (together, alone)) in hooks.iter().zip(asked_together.iter().zip(&asked_alone)) {

@@ -38,7 +38,7 @@ const PATCH: &str = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"1"}}
 async fn front_of(gate: Arc<AdmissionDeps>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    gate.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
+    gate.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     before(gate, FrontLimits::default(), address, Bound::Tcp(listener))
 }
 

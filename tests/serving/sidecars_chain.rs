@@ -13,7 +13,7 @@ use gatepost::{
     review::{Reasons, decide},
     runtime::{Settings, Sidecar},
 };
-use gatepost_api::Rope;
+use gatepost_api::{Rope, TraceContext};
 use gatepost_wire::{
     inbound::view,
     pb::{gatepost::v1::NamespaceLabels, k8s::io::api::admission::v1::AdmissionResponse},
@@ -43,6 +43,10 @@ async fn the_review_its_labels_and_its_notes_pass_through() {
     let mut caller = caller(Duration::from_secs(10));
     caller.namespace_labels_text = Some(STANDARD_NO_PAD.encode(labels.encode_to_vec()).into());
 
+    let trace = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("baggage", "tenant=a")];
+    let lines = |name| trace.iter().filter(move |(of, _)| *of == name).map(|(_, value)| value.as_bytes());
+    caller.forwarded.trace = TraceContext::new(lines);
+
     let verdict = decide(&outer, &review, &caller).await;
     assert!(verdict.allowed(), "{:?}", verdict.refusal);
     assert_eq!(verdict.warnings, ["mind the gap"]);
@@ -54,6 +58,11 @@ async fn the_review_its_labels_and_its_notes_pass_through() {
             revision(),
         ]
     );
-    assert!(leaf.seen().pop().expect("asked").body == whole, "the same bytes, two hops on");
+    let seen = leaf.seen().pop().expect("asked");
+    assert!(seen.body == whole, "the same bytes, two hops on");
+    for (name, value) in trace {
+        assert_eq!(seen.headers.get(name).map(|value| value.as_bytes()), Some(value.as_bytes()), "{name}");
+    }
+    assert_eq!(seen.headers.get("tracestate"), None);
     tokio::task::spawn_blocking(move || inner.stop()).await.expect("stops");
 }

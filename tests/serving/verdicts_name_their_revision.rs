@@ -57,7 +57,7 @@ async fn whatever_it_is() {
     let now = Instant::now();
     let stale = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap());
     stale.publish(gate.current.load());
-    stale.freshness().stamp(now.checked_sub(Duration::from_secs(6)).unwrap());
+    stale.freshness().stamp_awake(now.checked_sub(Duration::from_secs(6)).unwrap());
     gate.current = Arc::new(stale);
     let verdict = ask(&gate, create_pod("1", 100)).await;
     assert_eq!((verdict.allowed(), verdict.audit_annotations), (false, vec![revision()]), "refused unasked");

@@ -47,7 +47,7 @@ async fn a_hook_that_wants_another_version_fails_or_is_asked_apart() {
             assert!(refusal.message.contains("only the caller can convert"), "{}", refusal.message);
 
             let (before_one, before_two) = (one.seen().len(), two.seen().len());
-            assert!(ask(&gate, sent, made, OtherVersions::AskedApart).await.allowed(), "{sent} {made}");
+            assert!(ask(&gate, sent, made, OtherVersions::ReviewedSeparately).await.allowed(), "{sent} {made}");
             let asked = (one.seen().len() - before_one, two.seen().len() - before_two);
             assert_eq!(asked, if sent == "v1" { (1, 0) } else { (0, 1) }, "{sent} {made}");
         }
@@ -60,9 +60,9 @@ async fn asked_apart_nothing_is_noted_and_other_failures_count() {
     let gate = gate(&document(&[hook_for("v1", &no, "  failurePolicy: Ignore\n")]), Reasons::First);
     let noted = ask(&gate, "v2", "v2", OtherVersions::Fail).await;
     assert!(noted.allowed() && noted.audit_annotations.len() == 2, "{noted:?}");
-    let apart = ask(&gate, "v2", "v2", OtherVersions::AskedApart).await;
+    let apart = ask(&gate, "v2", "v2", OtherVersions::ReviewedSeparately).await;
     assert!(apart.allowed() && apart.audit_annotations == [revision()], "{apart:?}");
-    assert!(!ask(&gate, "v1", "v2", OtherVersions::AskedApart).await.allowed());
+    assert!(!ask(&gate, "v1", "v2", OtherVersions::ReviewedSeparately).await.allowed());
 }
 
 /// A rule for Pods in `v9`, of which `check` says that it never matches, leaves the writing of Pods alone; what no
@@ -92,7 +92,7 @@ async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
     let gate = gate(&document(&[hook_for("v1", &one, ""), all]), Reasons::First);
     for (made, sent, asked) in [("v1", "v1", (1, 1)), ("v2", "v2", (0, 1)), ("v2", "v1", (1, 0))] {
         let before = (one.seen().len(), any.seen().len());
-        assert!(ask(&gate, sent, made, OtherVersions::AskedApart).await.allowed(), "{sent} {made}");
+        assert!(ask(&gate, sent, made, OtherVersions::ReviewedSeparately).await.allowed(), "{sent} {made}");
         assert_eq!((one.seen().len() - before.0, any.seen().len() - before.1), asked, "made in {made}, sent in {sent}");
     }
 }

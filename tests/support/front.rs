@@ -61,7 +61,7 @@ pub struct Sidecar {
 pub async fn sidecar(limits: FrontLimits) -> Sidecar {
     let sidecar = unconfigured(limits).await;
     // Read in an hour's time: fresh for as long as a test may last on a busy machine.
-    sidecar.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
+    sidecar.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     sidecar
 }
 
@@ -70,7 +70,7 @@ pub async fn sidecar_with_budget(limits: FrontLimits, budget: usize) -> Sidecar 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let sidecar = before_with(gate(), limits, budget, address, Bound::Tcp(listener));
-    sidecar.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
+    sidecar.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     sidecar
 }
 

@@ -72,7 +72,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         hooks,
         initializers,
     }));
-    current.freshness().stamp(Instant::now() + READ_IN);
+    current.freshness().stamp_awake(Instant::now() + READ_IN);
     Arc::new(AdmissionDeps {
         current,
         status: Arc::default(),
@@ -113,7 +113,7 @@ pub fn caller(budget: Duration) -> Caller {
         worker: 0,
         other_versions: OtherVersions::Fail,
         segment: None,
-        hops: Hops::default(),
+        forwarded: Hops::default().into(),
         stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,

@@ -1,8 +1,8 @@
-//! The loop that takes webhooks of others over, one turn after each read of the source.
+//! The loop that takes webhooks of others over. It runs one turn after each read of the source.
 //!
-//! Every replica publishes in a lease of its own which webhooks it calls. The replica that holds the leader's lease writes
-//! the announcement there, and then the conditions. It begins these writes only within a few seconds after a renewal of
-//! that lease: by the time that another replica may hold it, none of our writes is in flight.
+//! Every replica publishes in its own lease which webhooks it calls. The replica that holds the leader's lease writes
+//! the announcement to that lease, and then writes the conditions. It begins these writes only within a few seconds
+//! after a renewal of the lease, and ends them before another replica may hold the lease.
 
 use std::{
     borrow::Cow,
@@ -29,14 +29,14 @@ use crate::{
     rights::Authorizer, version_without_conditions, write, writes::update_registration,
 };
 
-/// Delay between a read and the claims that follow from it: the configuration is put in force meanwhile.
+/// Delay between a read and its claims. The sidecar puts the configuration in force meanwhile.
 const SETTLING_DELAY: Duration = Duration::from_millis(100);
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which this replica's lease is renewed.
+/// Renewal interval of this replica's lease.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
-/// Time after a renewal of the leader's lease within which writes of objects begin: half of the lease's duration.
+/// Maximum time from a renewal of the leader's lease to the start of a write: half of the lease's duration.
 const WRITE_START_LIMIT: Duration = Duration::from_secs(3);
-/// Time after a renewal within which they end, answered or not, so that the lease is renewed again in time.
+/// Maximum time from that renewal to the end of all writes, which are cancelled then to renew the lease in time.
 const WRITE_END_LIMIT: Duration = Duration::from_secs(4);
 const _: () = assert!(2 * WRITE_START_LIMIT.as_secs() <= LEADER_LEASE_DURATION.as_secs());
 const _: () = assert!(WRITE_END_LIMIT.as_secs() + 2 <= LEADER_LEASE_DURATION.as_secs());
@@ -45,39 +45,39 @@ const VERSION_INTERVAL: Duration = Duration::from_secs(600);
 /// Maximum number of leases of dead replicas that are deleted in one turn.
 const MAX_LEASE_DELETIONS: usize = 5;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for a change by the owner to be in force, and for a probe of the endpoint that it names.
+/// Time until an owner's change is in force, including a probe of the new endpoint.
 const CHANGE_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// Time for our registration to cover a taken webhook again before the webhook is given back.
+/// Time within which our registration must cover a taken webhook again. Then the webhook is given back.
 const COVERAGE_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// The sidecar that runs adoption: which webhooks it calls, and where it reports.
+/// Interface to the sidecar: the webhooks that it calls, its metrics and its audit log.
 pub trait Sidecar: fmt::Debug + Send + Sync {
-    /// Webhooks of others that are called now.
+    /// Returns the webhooks of others that are called now.
     fn webhooks_in_force(&self) -> Vec<WebhookInForce>;
 
-    /// Sets the age from which the last read of the configuration is stale; `None` means the usual age, which must be at
-    /// least [`MAX_READ_GAP`](crate::MAX_READ_GAP).
+    /// Sets the age at which the last read of the configuration becomes stale. `None` restores the usual age, which
+    /// must be at least [`MAX_READ_GAP`](crate::MAX_READ_GAP).
     fn limit_read_age(&self, age: Option<Duration>);
 
-    /// Metrics of adoption.
+    /// Returns the metrics of adoption.
     fn metrics(&self) -> &AdoptionMetrics;
 
-    /// Writes a line of the audit log.
+    /// Writes a line to the audit log.
     fn audit(&self, line: Value);
 }
 
-/// A webhook of others that is called.
+/// A webhook of others that the sidecar calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookInForce {
     /// [Id](WebhookKey::id) of its name.
     pub id: String,
     /// Digest of the entry that is in force, if known.
     pub state: Option<String>,
-    /// It still calls a former endpoint because the one that its entry names has not passed a probe.
+    /// The sidecar still calls a former endpoint, because the endpoint of the entry has not passed a probe.
     pub is_moving: bool,
 }
 
-/// Input of the loop: settings, and what the source reads.
+/// Input of the loop: settings, and reads of the source.
 #[derive(Debug)]
 pub struct AdoptionReads {
     /// Webhooks to take over, and the namespace of the leases.
@@ -86,11 +86,11 @@ pub struct AdoptionReads {
     pub access: KubeAccess,
     /// Holder identity of this replica's leases.
     pub holder: String,
-    /// Time at which the source was opened; times of views count from it.
+    /// Time at which the source was opened. Times of views are relative to it.
     pub opened: Moment,
     /// Result of each read.
     pub views: watch::Receiver<Arc<AdoptionView>>,
-    /// Webhooks that this replica gave back before it served, to be recorded.
+    /// Webhooks that this replica gave back before it served requests, to be recorded.
     pub given_back: mpsc::Receiver<UnservedWebhook>,
 }
 
@@ -101,11 +101,11 @@ pub struct AdoptionView {
     pub now: Duration,
     /// The leases.
     pub leases: Vec<Lease>,
-    /// The webhooks of others.
+    /// Webhooks of others.
     pub seen: Vec<SeenWebhook>,
     /// Webhooks that this replica calls, and the announcement that it follows.
     pub calls: CallPlan,
-    /// The registrations that lead to us.
+    /// Our registrations.
     pub registrations: Vec<OwnRegistration>,
     /// Registrations to update.
     pub updates: Vec<RegistrationUpdate>,
@@ -123,24 +123,24 @@ pub struct Adoption {
     authorizer: Authorizer,
     receivers: ReceiverReader,
     leadership: Leadership,
-    /// Claims that were published last, and when.
+    /// Claims that were published last, and the time of publishing.
     published: Option<(Claims, Instant)>,
-    /// Time at which the apiserver's version was read, and the version if it has no match conditions.
+    /// Time at which the apiserver's version was read, and the version if it does not support match conditions.
     version: Option<(Instant, Option<String>)>,
-    /// Last reason of each webhook that is left to the apiserver, as each is logged once.
+    /// Last logged reason of each webhook that is left to the apiserver.
     logged_reasons: BTreeMap<WebhookKey, &'static str>,
-    /// Error of the last turn, as it was logged.
+    /// Logged error of the last turn.
     logged_failure: Option<String>,
     /// Time of the last read.
     last_read: Option<Instant>,
     /// Webhooks that the apiserver and this replica may both call.
-    overlapping: Since,
-    /// Webhooks that are called, but not as their newest state says.
-    displaced: Since,
+    overlapping: StateStarts,
+    /// Webhooks that are called by a former state or at a former endpoint.
+    displaced: StateStarts,
     /// Taken webhooks that our registration does not cover.
-    uncovered: Since,
+    uncovered: StateStarts,
     leads: bool,
-    /// Our lease was deleted because the credentials name two clusters.
+    /// This replica's lease was deleted because its two kubeconfigs name different clusters.
     withdrawn: bool,
 }
 
@@ -152,7 +152,7 @@ enum TurnError {
         ours: String,
         other: String,
     },
-    /// A write of an object got no answer.
+    /// The apiserver did not answer a write.
     Unanswered {
         server: String,
     },
@@ -178,11 +178,11 @@ impl fmt::Display for TurnError {
     }
 }
 
-/// Time from which each webhook has been in a state without a break, by its id.
+/// Time at which each webhook entered a state that it has not left since, by id.
 #[derive(Debug, Default)]
-struct Since(BTreeMap<String, Instant>);
+struct StateStarts(BTreeMap<String, Instant>);
 
-impl Since {
+impl StateStarts {
     /// Records the webhooks that are in the state at `now`.
     fn update(&mut self, ids: &BTreeSet<String>, now: Instant) {
         self.0.retain(|id, _| ids.contains(id));
@@ -191,7 +191,7 @@ impl Since {
         }
     }
 
-    /// Webhooks that have been in the state for less than this time.
+    /// Returns the webhooks that have been in the state for less than `time`.
     fn shorter_than(&self, time: Duration, now: Instant) -> impl Iterator<Item = &String> {
         self.0.iter().filter(move |(_, since)| now.saturating_duration_since(**since) < time).map(|(id, _)| id)
     }
@@ -199,14 +199,14 @@ impl Since {
 
 /// Ids of the webhooks in force.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct InForce {
+struct InForceIds {
     called: BTreeSet<String>,
-    /// Those called at the endpoint of their newest state, and by that state. Other replicas must not rely on the others:
-    /// a moving webhook calls the server that its owner has left, and a held-back one decides by a former state.
+    /// Webhooks that are called by their newest state and at its endpoint. Other replicas must not rely on the others:
+    /// these are called by a former state, or at the endpoint that their owner has left.
     in_place: BTreeSet<String>,
 }
 
-impl InForce {
+impl InForceIds {
     fn of(webhooks: Vec<WebhookInForce>, plan: &CallPlan) -> Self {
         let current = plan.webhooks.iter().filter(|webhook| !webhook.former);
         let newest: BTreeMap<_, _> = current.map(|webhook| (&*webhook.id, &*webhook.state)).collect();
@@ -220,19 +220,19 @@ impl InForce {
         found
     }
 
-    /// Webhooks that other replicas may rely on: those in place, and those that were a moment ago. Otherwise an owner who
-    /// changes a webhook every other second would keep it from being taken.
-    fn reliable(self, displaced: &mut Since, now: Instant) -> BTreeSet<String> {
+    /// Returns the webhooks that other replicas may rely on: those in place, and those that were in place a moment ago.
+    /// Otherwise, an owner who changes a webhook every other second would prevent its takeover.
+    fn reliable(self, displaced: &mut StateStarts, now: Instant) -> BTreeSet<String> {
         displaced.update(&self.called.difference(&self.in_place).cloned().collect(), now);
         self.in_place.into_iter().chain(displaced.shorter_than(CHANGE_GRACE_PERIOD, now).cloned()).collect()
     }
 }
 
 impl Adoption {
-    /// Connects to nothing yet. `authorizer` is the cluster whose authorizer match conditions ask.
+    /// Creates the loop without connecting. Match conditions query the authorizer of the cluster `authorizer`.
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// Fails if the address or the credentials cannot be read.
     pub async fn new(
         reads: AdoptionReads,
         authorizer: KubeAccess,
@@ -251,15 +251,15 @@ impl Adoption {
             logged_reasons: BTreeMap::new(),
             logged_failure: None,
             last_read: None,
-            overlapping: Since::default(),
-            displaced: Since::default(),
-            uncovered: Since::default(),
+            overlapping: StateStarts::default(),
+            displaced: StateStarts::default(),
+            uncovered: StateStarts::default(),
             leads: false,
             withdrawn: false,
         })
     }
 
-    /// Runs a turn after each read, until dropped.
+    /// Runs a turn after each read, until the future is dropped.
     pub async fn run(&mut self) {
         loop {
             let changed = tokio::select! {
@@ -298,11 +298,11 @@ impl Adoption {
     async fn turn(&mut self, view: &AdoptionView) -> Result<(), TurnError> {
         self.sidecar.limit_read_age(view.calls.lease_is_stale.then_some(MAX_READ_AGE_WITH_STALE_LEASE));
         let client = self.connection.client().await?;
-        let in_force = InForce::of(self.sidecar.webhooks_in_force(), &view.calls);
+        let in_force = InForceIds::of(self.sidecar.webhooks_in_force(), &view.calls);
         self.count(view, &in_force.called);
         let reliable = in_force.reliable(&mut self.displaced, Instant::now());
         if let Some(other) = self.authorizer.other_cluster(&view.cluster).await.map(str::to_owned) {
-            // A replica that serves another cluster has no say in this one.
+            // A replica of another cluster must publish no claims in this one.
             if !std::mem::replace(&mut self.withdrawn, true) {
                 self.delete_lease(&client).await?;
             }
@@ -327,26 +327,26 @@ impl Adoption {
         self.lead(&client, (view, &seen), leader).await
     }
 
-    /// The webhooks with this replica's objections, and the ids of those whose conditions need an authorizer that it cannot
-    /// ask.
+    /// Returns the webhooks with this replica's objections, and the ids of those whose conditions need an authorizer
+    /// that this replica cannot query.
     async fn with_objections<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [SeenWebhook]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         self.tolerate_uncovered(view, &mut seen);
-        let asks = |seen: &SeenWebhook| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
+        let asks = |seen: &SeenWebhook| seen.uses_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
         if !seen.iter().any(asks) {
             return (seen, denied);
         }
-        let Some(why) = self.authorizer.no_reviews().await else { return (seen, denied) };
-        for seen in seen.to_mut().iter_mut().filter(|seen| seen.asks_authorizer) {
+        let Some(why) = self.authorizer.no_access_review_reason().await else { return (seen, denied) };
+        for seen in seen.to_mut().iter_mut().filter(|seen| seen.uses_authorizer) {
             seen.objection.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
             denied.insert(seen.standing.id.clone());
         }
         (seen, denied)
     }
 
-    /// Drops the objection that our registration does not cover a taken webhook, for [`COVERAGE_GRACE_PERIOD`], if the
-    /// registration is being updated. An entry with a match condition of others is not tolerated: the condition may come
-    /// back each time.
+    /// Ignores for [`COVERAGE_GRACE_PERIOD`] that our registration does not cover a taken webhook, if the registration
+    /// is being updated. Nothing is ignored if an entry has a match condition of others, which may be added again after
+    /// each update.
     fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [SeenWebhook]>) {
         let is_updated = !view.updates.is_empty() && view.updates.iter().all(|update| !update.conditional);
         let is_uncovered = |seen: &SeenWebhook| {
@@ -362,7 +362,7 @@ impl Adoption {
         }
     }
 
-    /// Renews the leader's lease, or takes it, and writes what is due.
+    /// Renews or acquires the leader's lease, and makes the writes that are due.
     async fn lead(
         &mut self,
         client: &KubeClient,
@@ -380,7 +380,7 @@ impl Adoption {
         let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
         let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
         if !patch_lease(client, &self.reads.settings.leader_lease(), &lease).await? {
-            // Somebody else has written it since; the next read has the change.
+            // The lease has changed since it was read. The next read returns the change.
             return Ok(());
         }
         self.leadership.leader().on_announced(*now, Moment::now(slept).since(self.reads.opened));
@@ -388,7 +388,7 @@ impl Adoption {
             tracing::info!(replica = self.reads.settings.replica, "this replica takes webhooks over from now on");
         }
         self.report_left(&plan);
-        // The announcement of a former leader is read back as ours before anything else is written.
+        // A new leader reads its announcement back before any other write.
         if !held {
             return Ok(());
         }
@@ -398,7 +398,7 @@ impl Adoption {
         Ok(timeout(left, writing).await.map_err(|_| unanswered())??)
     }
 
-    /// Writes what is due after the renewal of the leader's lease that began at `renewed`.
+    /// Makes the writes that are due after the renewal of the leader's lease that began at `renewed`.
     async fn write_due(
         &mut self,
         client: &KubeClient,
@@ -406,7 +406,7 @@ impl Adoption {
         plan: &Plan,
         renewed: Moment,
     ) -> Result<(), KubeError> {
-        // Once our lease may have expired, another replica may lead, and what we have read may be stale.
+        // Once our lease may have expired, another replica may lead, and our read may be outdated.
         let in_time = || Moment::now(slept).since(renewed) <= WRITE_START_LIMIT;
         let mut result = Ok(());
         for update in view.updates.iter().take_while(|_| in_time()) {
@@ -426,7 +426,7 @@ impl Adoption {
             }
             result = result.and(self.write(client, view.now, &write).await);
         }
-        let abandoned = self.leadership.abandoned(view.now, &view.leases);
+        let abandoned = self.leadership.abandoned_leases(view.now, &view.leases);
         for name in abandoned.take(MAX_LEASE_DELETIONS).take_while(|_| in_time()) {
             client.delete(&format!("{}/{name}", self.reads.settings.leases())).await?;
         }
@@ -458,7 +458,7 @@ impl Adoption {
         Ok(())
     }
 
-    /// Counts webhooks that are left to the apiserver, and logs each once for each reason.
+    /// Counts the webhooks that are left to the apiserver, and logs each of them whenever its reason changes.
     fn report_left(&mut self, plan: &Plan) {
         let mut left = [0; Reason::WORDS.len()];
         let present: BTreeSet<_> = plan.decisions.iter().map(|(key, _)| key).collect();
@@ -481,7 +481,7 @@ impl Adoption {
         self.sidecar.metrics().set_drops(self.leadership.leader().drops());
     }
 
-    /// Counts taken webhooks, and the time in which both the apiserver and this replica may call one.
+    /// Counts taken webhooks, and adds up the time in which both the apiserver and this replica may call a webhook.
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
         let metrics = self.sidecar.metrics();
         let carried = view.seen.iter().filter(|seen| seen.standing.carries);
@@ -500,13 +500,13 @@ impl Adoption {
         }
     }
 
-    /// Records that this replica gave a webhook back before it served.
+    /// Records that this replica gave a webhook back before it served requests.
     async fn record_given_back(&mut self, UnservedWebhook { key, uid, reason, .. }: &UnservedWebhook) {
         let client = timeout(WRITE_START_LIMIT, self.connection.client()).await.ok().and_then(Result::ok);
         self.recorder.record(client.as_ref(), key, Some(reason), uid);
     }
 
-    /// The apiserver's version if it has no match conditions.
+    /// Returns the apiserver's version if it does not support match conditions.
     async fn unsupported(&mut self, client: &KubeClient) -> Result<Option<String>, KubeError> {
         if let Some((at, known)) = &self.version
             && at.elapsed() < VERSION_INTERVAL
@@ -522,14 +522,14 @@ impl Adoption {
         client.delete(&self.reads.settings.replica_lease(&self.reads.holder)).await.map(drop)
     }
 
-    /// Releases the leader's lease if we hold it, and deletes this replica's own.
+    /// Releases the leader's lease if this replica holds it, and deletes this replica's lease.
     pub async fn leave(&mut self) {
         let leaving = async {
             let (client, settings) = (self.connection.client().await?, &self.reads.settings);
             let leases = settings.read_leases(&client).await?;
             let leader = leases.iter().find(|lease| lease.is_leader());
             if let Some(leader) = leader.filter(|leader| leader.holder == self.reads.holder) {
-                // If that fails, the next leader waits until the lease has expired.
+                // If the release fails, the next leader waits until the lease has expired.
                 let _ = release_lease(&client, &settings.leader_lease(), &leader.version).await;
             }
             self.delete_lease(&client).await
@@ -559,7 +559,7 @@ mod tests {
             let (key, entry, cause) = (key.clone(), json!({}), Cause::Carries);
             let webhooks = vec![CalledWebhook { key, id: id.clone(), entry, state, cause, at_once: true, former }];
             let plan = CallPlan { webhooks, ..CallPlan::default() };
-            let in_force = InForce::of(vec![WebhookInForce { id, state: Some("s1".to_owned()), is_moving }], &plan);
+            let in_force = InForceIds::of(vec![WebhookInForce { id, state: Some("s1".to_owned()), is_moving }], &plan);
             assert_eq!(in_force.called.len(), 1);
             !in_force.in_place.is_empty()
         };
@@ -568,16 +568,16 @@ mod tests {
         assert!(!in_place(false, "s2", false), "its newest state is held back");
         assert!(!in_place(true, "s1", false), "the endpoint that it moves to has passed no probe");
         let unknown = WebhookInForce { id: key.id(), state: None, is_moving: false };
-        let InForce { called, in_place } = InForce::of(vec![unknown], &CallPlan::default());
+        let InForceIds { called, in_place } = InForceIds::of(vec![unknown], &CallPlan::default());
         assert_eq!((called.len(), in_place.len()), (1, 0), "no read has asked for it");
     }
 
     #[test]
     fn displaced_webhook_is_reliable_for_a_moment() {
-        let (mut displaced, began) = (Since::default(), Instant::now());
+        let (mut displaced, began) = (StateStarts::default(), Instant::now());
         let mut reliable = |milliseconds, called: &[&str], in_place: &[&str]| {
             let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
-            let in_force = InForce { called: set(called), in_place: set(in_place) };
+            let in_force = InForceIds { called: set(called), in_place: set(in_place) };
             let reliable = in_force.reliable(&mut displaced, began + Duration::from_millis(milliseconds));
             reliable.into_iter().collect::<String>()
         };

@@ -1,23 +1,25 @@
-//! Documents to write: they add our condition to webhooks, and remove it.
+//! Documents to write, which add our condition to webhooks or remove it.
 
 use std::collections::BTreeSet;
 
 use gatepost_api::HookType;
 use serde_json::{Value, json};
 
-use crate::{CONDITION, FENCE, GIVEN_BACK, UnservedWebhook, WebhookKey, standings, webhook::our_condition};
+use crate::{
+    CONDITION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, UnservedWebhook, WebhookKey, standings, webhook::our_condition,
+};
 
-/// Field manager of our conditions. It owns nothing else.
+/// Field manager of our conditions, annotations and finalizers.
 pub const MANAGER: &str = "gatepost-adopt";
-/// Finalizer of our own registration while something is taken over: Gatepost must receive the requests for webhooks that
-/// the apiserver does not call.
+/// Finalizer of our registrations while webhooks are taken over: Gatepost must receive the requests for them, as the
+/// apiserver does not call them.
 pub const FINALIZER: &str = "gatepost.dev/adopt";
 
-/// A webhook, and the expression of our condition there.
+/// Name of a webhook, and the expression of our condition in it.
 pub type Carrier<'a> = (&'a str, &'a str);
 
-/// Server-side apply document for one configuration: exactly these of its webhooks carry our condition. The uid, and the
-/// version where given, make the write fail if the object was recreated or has changed.
+/// Returns the server-side apply document for one configuration, in which exactly `webhooks` carry our condition. The
+/// uid and any `version` make the write fail if the object was recreated or has changed.
 pub fn conditions_document(
     hook_type: HookType,
     name: &str,
@@ -41,8 +43,8 @@ pub fn conditions_document(
     document
 }
 
-/// As [`conditions_document`], with an annotation that always changes the resourceVersion, so that a write still in flight
-/// fails.
+/// Returns a [`conditions_document`] with an annotation that always changes the resourceVersion, so that a write in
+/// flight fails.
 pub fn fence_document(
     hook_type: HookType,
     name: &str,
@@ -50,13 +52,13 @@ pub fn fence_document(
     webhooks: &[Carrier<'_>],
 ) -> Value {
     let mut document = conditions_document(hook_type, name, uid, Some(version), webhooks);
-    document["metadata"]["annotations"] = json!({ FENCE: version });
+    document["metadata"]["annotations"] = json!({ FENCE_ANNOTATION: version });
     document
 }
 
-/// As [`conditions_document`], for the object as it was read, without our condition on a webhook that a starting replica
-/// cannot call. An annotation records that. `None` if the webhook does not carry the condition. The flag is true if
-/// anybody else owns the condition, which then stays until it is [removed by force](forced_removal).
+/// Returns a [`conditions_document`] that removes our condition from a webhook that a starting replica cannot call,
+/// with an annotation that records this. `None` if the webhook does not carry the condition. The flag is true if others
+/// may own the condition: it then stays until it is [removed by force](forced_removal).
 pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<(Value, bool)> {
     let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
     let standings = standings(*hook_type, object);
@@ -66,14 +68,14 @@ pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<
     let carry: Vec<_> = others.iter().map(|(webhook, expression)| (*webhook, expression.as_str())).collect();
     let mut document = conditions_document(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
     // One write gives back one webhook; the ids of earlier ones stay.
-    let before = object["metadata"]["annotations"][GIVEN_BACK].as_str().unwrap_or_default();
+    let before = object["metadata"]["annotations"][GIVEN_BACK_ANNOTATION].as_str().unwrap_or_default();
     let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
     let ids: Vec<_> = ids.into_iter().collect();
-    document["metadata"]["annotations"] = json!({ GIVEN_BACK: ids.join(" ") });
-    Some((document, !it.by_us))
+    document["metadata"]["annotations"] = json!({ GIVEN_BACK_ANNOTATION: ids.join(" ") });
+    Some((document, !it.only_owned_by_us))
 }
 
-/// Server-side apply document for our own registration, with our finalizer (`on`) or without it.
+/// Returns the server-side apply document for our registration, with our finalizer (`on`) or without it.
 pub fn finalizer_document(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
     let mut document = conditions_document(hook_type, name, uid, Some(version), &[]);
     if on {
@@ -82,7 +84,7 @@ pub fn finalizer_document(hook_type: HookType, name: &str, (uid, version): (&str
     document
 }
 
-/// JSON patch that removes our condition from these webhooks of the object, whoever owns it; `None` if none carries it.
+/// Returns a JSON patch that removes our condition from these webhooks, whoever owns it; `None` if none carries it.
 pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
     let mut operations = Vec::new();
     for (index, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
@@ -117,7 +119,10 @@ mod tests {
         assert!(none.get("webhooks").is_none());
         let fenced = fence_document(HookType::Mutating, "c", ("u", "7"), &[("a", EXPRESSION)]);
         let bare = conditions_document(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]);
-        assert_eq!((&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE]), (&bare["webhooks"], &"7".into()));
+        assert_eq!(
+            (&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE_ANNOTATION]),
+            (&bare["webhooks"], &"7".into())
+        );
         let held = finalizer_document(HookType::Validating, "gatepost", ("u", "7"), true);
         assert_eq!(held["metadata"]["finalizers"], json!([FINALIZER]));
         assert_eq!(
@@ -150,15 +155,15 @@ mod tests {
             let (uid, reason) = ("u".to_owned(), Reason::TooMany);
             UnservedWebhook { key: key(webhook), uid, reason, carries: true }
         };
-        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK: "f"}});
+        let metadata =
+            json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: "f"}});
         let object = json!({"metadata": metadata, "webhooks": [
             {"name": "a", "matchConditions": [ours]}, {"name": "b", "matchConditions": [ours]}, {"name": "c"}]});
         let (document, by_others) = give_back_document(&object, &unserved("a")).unwrap();
         assert!(by_others, "nobody is known to own it");
         let mut ids = [key("a").id(), "f".to_owned()];
         ids.sort();
-        let metadata =
-            json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK: ids.join(" ")}});
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: ids.join(" ")}});
         assert_eq!(
             (&document["metadata"], &document["webhooks"]),
             (&metadata, &json!([{"name": "b", "matchConditions": [ours]}]))

@@ -1,8 +1,8 @@
-//! Decisions of the leader, the one replica that writes, on each webhook at each turn.
+//! Decisions of the leader on each webhook at each turn. Only the leader writes webhooks.
 //!
-//! It announces a webhook first, and applies the condition once every live replica claims, under that very announcement,
-//! to call it. A webhook that carries the condition stays announced, so that the leader restores a condition dropped by
-//! the owner at the next turn.
+//! The leader announces a webhook first. It applies the condition once every live replica claims to call the webhook
+//! under that announcement. A webhook that carries the condition stays announced, so that the leader restores the
+//! condition at the next turn after the owner drops it.
 
 use std::{
     cmp::Reverse,
@@ -13,52 +13,52 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Announcement, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+    Announcement, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, ReadWebhook, Reason, SeenWebhook, WebhookKey,
     fights::whole_seconds,
 };
 
-/// Maximum time for which a webhook that cannot be taken is announced: meanwhile the apiserver and some replicas both call
-/// it.
+/// Maximum time for which a webhook that cannot be taken is announced. Meanwhile, the apiserver and some replicas both
+/// call it.
 const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(6);
-/// Minimum time for which a webhook is announced before it is taken, and minimum time since its entry changed. By then even
-/// a replica that cannot write its lease calls that entry, or treats what it has read as stale.
+/// Minimum time from the announcement of a webhook, and from a change of its entry, to its takeover. By then, even a
+/// replica that cannot write its lease calls that entry, or treats its last read as stale.
 pub(crate) const MIN_ANNOUNCEMENT: Duration = Duration::from_millis(1500);
 /// First pause after a failed announcement, in which the webhook is left to the apiserver. It doubles with each further
 /// failure in a row.
 const FIRST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(15);
-/// First pause after a rejected write, which doubles likewise, and the pause after a webhook was given back because a
-/// replica does not call it or is missing.
+/// First pause after a rejected write, which doubles likewise. Also the pause after a webhook was given back because a
+/// replica is missing or does not call it.
 const FIRST_WRITE_PAUSE: Duration = Duration::from_secs(60);
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
-/// Time for which a webhook that was given back or dropped is announced as ending. A replica that starts meanwhile calls it
-/// until every apiserver has observed the change.
+/// Time for which a webhook is announced as ending after it was given back or dropped. A replica that starts meanwhile
+/// calls it until every apiserver has observed the change.
 const ENDING_PERIOD: Duration = Duration::from_millis(1500);
-/// Maximum number of writes of the condition in a row of which none is seen to take effect: each came after a change by the
-/// owner, or got no answer.
+/// Maximum number of writes of the condition in a row without a visible effect, because each came after a change by the
+/// owner or got no answer.
 const MAX_ATTEMPTS: u32 = 3;
-/// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
+/// Maximum time for which a replica may not call a webhook that carries the condition, as it may just have started.
 const UNCLAIMED_GRACE_PERIOD: Duration = Duration::from_secs(6);
 
 /// Decision on one webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Announce it, and wait until every replica calls it.
+    /// Announce the webhook, and wait until every replica calls it.
     Announce,
     /// Apply the condition.
     Take,
-    /// It carries the condition, and keeps it.
+    /// Keep the condition that the webhook carries.
     Keep,
     /// Remove the condition.
     GiveBack(Reason),
     /// Leave it to the apiserver.
     Leave(Reason),
-    /// Leave it to the apiserver, although a write of the condition, by us or the leader before us, may still be in
-    /// flight. It stays announced until the object has another version, so that such a write fails.
+    /// Leave it to the apiserver while a write of the condition, by this leader or the one before, may be in flight.
+    /// The webhook stays announced until its object has another version, so that such a write fails.
     Fence(Reason),
 }
 
 impl Decision {
-    /// Is the webhook part of the announcement?
+    /// Returns true if the webhook is part of the announcement.
     pub const fn announces(&self) -> bool {
         matches!(self, Self::Announce | Self::Take | Self::Keep | Self::Fence(_))
     }
@@ -69,49 +69,49 @@ impl Decision {
 pub struct Facts<'a> {
     /// The webhook as it was read.
     pub seen: &'a SeenWebhook,
-    /// It is in the announcement that was read.
+    /// The announcement that was read lists it.
     pub announced: bool,
     /// Live replicas that have not claimed it since it was announced.
     pub unconfirmed: Vec<String>,
     /// Live replicas whose claims do not include it.
     pub not_claiming: Vec<String>,
-    /// Replicas that count as alive, but have not renewed their lease for a while.
+    /// Live replicas that have not renewed their lease for a while.
     pub stalled: &'a [String],
-    /// One of these has not claimed it since it was announced.
+    /// A stalled replica has not claimed it since it was announced.
     pub unconfirmed_by_stalled: bool,
-    /// Something that may receive reviews and is not a replica that takes part, and whether that has lasted too long.
+    /// A receiver of reviews that is not a replica with `--adopt`, and whether it has existed for too long.
     pub missing: Option<(&'a str, bool)>,
 }
 
 /// State of one webhook between turns.
 #[derive(Debug, Default)]
 struct Track {
-    /// It carried the condition, and was to keep it.
+    /// It carried the condition at the last turn, and was to keep it.
     kept: bool,
-    /// Time at which the apiserver accepted the condition, until a later read. Reads that began before do not show it.
+    /// Time at which the apiserver accepted the condition; `None` once a read has begun later.
     accepted_at: Option<Duration>,
-    /// Writes of the condition since it was last seen.
+    /// Number of writes of the condition since it was last read.
     attempts: u32,
     fights: Fights,
     /// Start of its announcement while it does not carry the condition.
     announced_since: Option<Duration>,
-    /// The leader before us announced it.
+    /// The leader before this one announced it.
     inherited: bool,
-    /// End of its announcement as ending.
+    /// Time until which it is announced as ending.
     ending_until: Duration,
-    /// Its entry, and when that was first read. A replica may have read an older one until a moment ago.
+    /// Its entry, and the time of its first read. Replicas may have used an older entry until a moment ago.
     entry: Option<(Value, Duration)>,
-    /// Time from which a replica has not called it although it carries the condition.
+    /// Time since which a replica has not called it although it carries the condition.
     unclaimed_since: Option<Duration>,
     /// End of the pause in which it is left to the apiserver, and the reason.
     pause: Option<(Duration, Reason)>,
-    /// Failed announcements and rejected writes in a row.
+    /// Number of failed announcements and rejected writes in a row.
     failures: u32,
     /// resourceVersion for which a write of the condition may be in flight.
     attempted: Option<String>,
 }
 
-/// Decisions of the leader, and the state behind them.
+/// State of the leader's decisions.
 #[derive(Debug, Default)]
 pub struct Leader {
     tracks: BTreeMap<WebhookKey, Track>,
@@ -120,8 +120,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Decides on each webhook, in the order of `facts`. `unsupported` is the apiserver's version if it does not support
-    /// match conditions.
+    /// Decides on each webhook, in the order of `facts`. `unsupported` is the apiserver's version if it does not
+    /// support match conditions.
     pub fn turn(
         &mut self,
         now: Duration,
@@ -134,7 +134,7 @@ impl Leader {
         facts.iter().map(decide).collect()
     }
 
-    /// Takes over from another leader, given its announcement and its records.
+    /// Starts from the announcement and the records of another leader.
     pub fn begin(
         &mut self,
         now: Duration,
@@ -143,7 +143,7 @@ impl Leader {
         records: &BTreeMap<String, FightRecord>,
     ) {
         self.tracks.clear();
-        for SeenWebhook { standing: WebhookStanding { id, key, version, .. }, in_flight, .. } in seen {
+        for SeenWebhook { standing: ReadWebhook { id, key, version, .. }, in_flight, .. } in seen {
             let (announced, ends, record) = (before.ids.contains(id), before.ending.contains(id), records.get(id));
             if !announced && !ends && record.is_none() {
                 continue;
@@ -152,15 +152,15 @@ impl Leader {
             track.attempted = announced.then(|| version.clone());
             (track.announced_since, track.inherited) = (announced.then_some(now), announced);
             if announced || ends {
-                // An announced webhook may have carried the condition until a moment ago, although nobody has read that.
+                // An announced webhook may have carried the condition until a moment ago, even if no read found it.
                 track.extend_ending(now, *in_flight);
             }
             let Some(record) = record else { continue };
             track.attempts = record.attempts.min(MAX_ATTEMPTS);
             track.fights = Fights::from_record(record, now);
-            if record.failures > 0 || record.pause > 0 {
-                let pause = Duration::from_secs(record.pause).min(MAX_PAUSE);
-                let reason = match record.refused {
+            if record.failures > 0 || record.failure_pause_left_secs > 0 {
+                let pause = Duration::from_secs(record.failure_pause_left_secs).min(MAX_PAUSE);
+                let reason = match record.after_rejected_write {
                     true => Reason::Refused("the replica that wrote before could not write it".to_owned()),
                     false => Reason::NotCalled(Vec::new()),
                 };
@@ -169,7 +169,7 @@ impl Leader {
         }
     }
 
-    /// Records to hand over, by the webhooks' ids. If there are too many, those with the most fights are kept.
+    /// Returns the records for the next leader, by webhook id: at most [`MAX_FIGHTS`], those with the most drops.
     pub fn records(&self, now: Duration) -> BTreeMap<String, FightRecord> {
         let record = |(key, track): (&WebhookKey, &Track)| Some((track.record(now)?, key.id()));
         let mut all: Vec<_> = self.tracks.iter().filter_map(record).collect();
@@ -177,39 +177,39 @@ impl Leader {
         all.into_iter().take(MAX_FIGHTS).map(|(record, id)| (id, record)).collect()
     }
 
-    /// Records that the apiserver rejects a write of that webhook.
+    /// Records that the apiserver rejected a write of that webhook.
     pub fn on_refusal(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         track.start_pause(now, FIRST_WRITE_PAUSE, Reason::Refused(what));
         (track.announced_since, track.attempted) = (None, None);
     }
 
-    /// Records that the announcement planned by the turn at `turn` was written by `now`: no replica could read it before.
+    /// Records that the announcement of the turn at `turn` was written at `now`. No replica could read it earlier.
     pub fn on_announced(&mut self, turn: Duration, now: Duration) {
         for track in self.tracks.values_mut().filter(|track| track.announced_since == Some(turn)) {
             track.announced_since = Some(now);
         }
     }
 
-    /// Records that the apiserver accepted the condition at `now`. An owner that reacts at once drops it before it is ever
-    /// read.
+    /// Records that the apiserver accepted the condition at `now`. An owner may drop the condition before any read
+    /// returns it.
     pub fn on_taken(&mut self, key: &WebhookKey, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         (track.kept, track.accepted_at, track.attempts, track.failures) = (true, Some(now), 0, 0);
         (track.announced_since, track.inherited, track.attempted) = (None, false, None);
     }
 
-    /// Is the webhook announced as ending while it is left to the apiserver?
+    /// Returns true if the webhook is announced as ending while it is left to the apiserver.
     pub fn is_ending(&self, key: &WebhookKey, now: Duration) -> bool {
         self.tracks.get(key).is_some_and(|track| now < track.ending_until)
     }
 
-    /// Is the webhook paused? It may keep the condition meanwhile.
+    /// Returns true if the webhook is paused. A paused webhook may keep the condition.
     pub fn is_paused(&self, key: &WebhookKey, now: Duration) -> bool {
         self.tracks.get(key).and_then(|track| track.pause.as_ref()).is_some_and(|(until, _)| now < *until)
     }
 
-    /// Number of times that owners have dropped the condition.
+    /// Returns the number of times that owners have dropped the condition.
     pub const fn drops(&self) -> u64 {
         self.drops
     }
@@ -231,21 +231,21 @@ impl Leader {
         track.accepted_at = None;
         if std::mem::take(&mut track.kept) {
             track.extend_ending(now, facts.seen.in_flight);
-            // A starting replica cannot call a webhook that it has given back. That one is announced anew, and does not
-            // count as dropped by its owner.
+            // A starting replica may have given the webhook back because it cannot call it. The webhook is then
+            // announced anew, and does not count as dropped by its owner.
             if !standing.given_back {
                 self.drops += 1;
-                // The replicas call it already.
+                // The replicas already call it.
                 track.announced_since = Some(now.saturating_sub(MIN_ANNOUNCEMENT));
-                track.fights.dropped(now, facts.seen.in_flight);
+                track.fights.record_drop(now, facts.seen.in_flight);
             }
         }
         if against == Some(Reason::Released) {
-            // An operator who releases it and then wants it again has dealt with its owner.
+            // An operator who releases the webhook is assumed to have resolved the conflict with its owner.
             (track.fights, track.failures, track.pause, track.attempts) = (Fights::default(), 0, None, 0);
         }
-        // A write for the former version fails from now on. It may also have taken effect before, and the owner have
-        // replaced the object before anybody read that.
+        // A write for the former version fails from now on. It may have taken effect before, and the owner may have
+        // replaced the object before any read.
         if track.attempted.take_if(|version| *version != standing.version).is_some() {
             track.extend_ending(now, facts.seen.in_flight);
         }
@@ -253,7 +253,7 @@ impl Leader {
             .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
             .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
             .or_else(|| (standing.conditions >= MAX_CONDITIONS).then_some(Reason::Full))
-            .or_else(|| track.fights.lost(now).map(Reason::Fought))
+            .or_else(|| track.fights.drops_before_pause(now).map(Reason::Fought))
             .or_else(|| track.pause.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
             .or_else(|| {
                 let waits = track.announced_since.is_none() || track.inherited && facts.unconfirmed_by_stalled;
@@ -314,7 +314,7 @@ impl Track {
         Decision::GiveBack(reason)
     }
 
-    /// Reason to give back a webhook that carries the condition: a replica is missing, or does not call it.
+    /// Returns the reason to give a taken webhook back, if a replica is missing or does not call it.
     fn not_called_reason(&mut self, now: Duration, facts: &Facts<'_>) -> Option<Reason> {
         if let Some((what, true)) = facts.missing {
             return Some(Reason::ReplicaMissing(what.to_owned()));
@@ -328,7 +328,7 @@ impl Track {
         overdue.then(|| Reason::NotCalled(facts.not_claiming.clone()))
     }
 
-    /// Begins a pause: `first` after a first failure, twice as long after each further failure in a row.
+    /// Starts a pause of length `first`, doubled for each earlier failure in a row.
     fn start_pause(&mut self, now: Duration, first: Duration, reason: Reason) {
         let pause = first.saturating_mul(1 << self.failures.min(10)).min(MAX_PAUSE);
         self.failures = self.failures.saturating_add(1);
@@ -336,16 +336,16 @@ impl Track {
         self.pause = Some((now + pause, reason));
     }
 
-    /// Announces it as ending for as long as an apiserver may go by the condition.
+    /// Announces the webhook as ending for as long as an apiserver may apply the condition.
     fn extend_ending(&mut self, now: Duration, in_flight: Duration) {
         self.ending_until = self.ending_until.max(now + ENDING_PERIOD + in_flight);
     }
 
-    /// State for the next leader: fights, failures since it was last taken, and writes without effect.
+    /// Returns the record for the next leader: fights, failures since the last takeover, and writes without effect.
     fn record(&self, now: Duration) -> Option<FightRecord> {
         let fights = self.fights.record(now);
         let is_remembered = |until: Duration| now < until || self.failures > 0 && now <= until + MAX_PAUSE;
-        let (failures, pause, refused) = match &self.pause {
+        let (failures, failure_pause_left_secs, after_rejected_write) = match &self.pause {
             Some((until, reason @ (Reason::NotCalled(_) | Reason::Refused(_)))) if is_remembered(*until) => {
                 let pause = whole_seconds(until.saturating_sub(now));
                 (self.failures, pause, matches!(reason, Reason::Refused(_)))
@@ -353,7 +353,13 @@ impl Track {
             _ if self.attempts > 0 => (0, 0, false),
             _ => return fights,
         };
-        Some(FightRecord { failures, pause, refused, attempts: self.attempts, ..fights.unwrap_or_default() })
+        Some(FightRecord {
+            failures,
+            failure_pause_left_secs,
+            after_rejected_write,
+            attempts: self.attempts,
+            ..fights.unwrap_or_default()
+        })
     }
 
     fn leave(&mut self, reason: Reason) -> Decision {

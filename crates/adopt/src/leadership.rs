@@ -1,4 +1,4 @@
-//! Leadership: what the leader announces and writes, planned from one read.
+//! Leadership: plans the announcement and the writes of the leader from one read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,22 +16,22 @@ use crate::{
 
 /// Time without a renewal of its lease after which a replica counts as dead.
 pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time without a renewal of its lease after which a replica counts as stalled: nothing new is announced until it renews
-/// the lease or counts as dead.
+/// Time without a renewal of its lease after which a replica counts as stalled: the leader announces nothing new until
+/// the replica renews its lease or counts as dead.
 const STALL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Time without a renewal after which a replica's lease is deleted.
 const LEASE_DELETION_AGE: Duration = Duration::from_secs(900);
 
-/// State that a replica keeps in order to lead.
+/// State of a replica that leads or may lead.
 #[derive(Debug, Default)]
 pub struct Leadership {
     leases: LeaseObserver,
     leader: Leader,
     finalizers: Finalizers,
     missing: MissingReceivers,
-    /// First epoch from which each announced webhook has been announced without a break, by its id.
+    /// First epoch of the uninterrupted announcement of each webhook, by webhook id.
     announced_since: BTreeMap<String, u64>,
-    /// Holder whose leader's lease expired, and when we took the lease over.
+    /// Holder whose leader's lease expired, and the time at which this replica acquired the lease.
     ousted: Option<(String, Duration)>,
 }
 
@@ -46,11 +46,11 @@ pub struct Turn<'a> {
     pub seen: &'a [SeenWebhook],
     /// Our registrations.
     pub registrations: &'a [OwnRegistration],
-    /// Everything that receives reviews by our registrations.
+    /// Receivers of reviews by our registrations.
     pub receivers: &'a [Receivers],
-    /// Version of the apiserver, if it does not support match conditions.
+    /// Version of the apiserver if it does not support match conditions.
     pub unsupported: Option<&'a str>,
-    /// This replica held the leader's lease when it was read.
+    /// This replica held the leader's lease at the time of the read.
     pub held: bool,
 }
 
@@ -63,13 +63,13 @@ pub struct Plan {
     pub decisions: Vec<(WebhookKey, Decision)>,
     /// Finalizers to add to our registrations, or to remove.
     pub finalizers: Vec<FinalizerChange>,
-    /// Webhooks that are not written for a while because the apiserver has rejected a write.
+    /// Paused webhooks, whose conditions are not updated meanwhile.
     pub paused: BTreeSet<WebhookKey>,
     /// Record of fights with owners, for the next leader.
     pub fights: BTreeMap<String, FightRecord>,
 }
 
-/// One configuration to write: exactly these of its webhooks carry our condition afterwards.
+/// Write of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Kind of the configuration.
@@ -78,27 +78,27 @@ pub struct Write {
     pub configuration: String,
     /// uid and resourceVersion as they were read.
     pub read: (String, String),
-    /// Webhooks that carry the condition afterwards, each with its expression.
+    /// Webhooks that carry the condition afterwards, each with its expression. No other webhook carries it.
     pub carry: Vec<(String, String)>,
     /// Webhooks that get the condition.
     pub taken: Vec<WebhookKey>,
     /// Webhooks that lose the condition, and the reason.
     pub given_back: Vec<(WebhookKey, Reason)>,
-    /// Names of webhooks given back whose condition is not owned by our field manager alone.
+    /// Names of given-back webhooks whose condition other field managers may own.
     pub written_by_others: Vec<String>,
-    /// Webhooks that need a new resourceVersion of the configuration, so that a write in flight fails.
+    /// Webhooks whose configuration needs a new resourceVersion, so that a write in flight fails.
     pub fenced: Vec<WebhookKey>,
     /// Webhooks that get the condition with another expression.
     pub outdated: Vec<WebhookKey>,
 }
 
 impl Leadership {
-    /// Records the leases of a read that began at `now`. Every replica does this, whether it leads or not.
+    /// Records the leases of a read that began at `now`. Every replica must call this, whether it leads or not.
     pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
         self.leases.observe(now, leases.iter().map(Lease::state));
     }
 
-    /// May the replica with this holder identity lead?
+    /// Returns true if the replica with this holder identity may lead.
     pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
         leader.holder == holder
             || leader.holder.is_empty()
@@ -116,34 +116,34 @@ impl Leadership {
             self.announced_since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
             self.ousted = lease.filter(|lease| !lease.holder.is_empty()).map(|lease| (lease.holder.clone(), now));
         }
-        let silence = |lease: &Lease| self.leases.since_renewal(now, &lease.name);
+        let since_renewal = |lease: &Lease| self.leases.since_renewal(now, &lease.name);
         let live: Vec<_> =
-            leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < REPLICA_TIMEOUT).collect();
-        // A leader that has not renewed its lease every second does not publish claims either, until it does.
+            leases.iter().filter(|lease| !lease.is_leader() && since_renewal(lease) < REPLICA_TIMEOUT).collect();
+        // A former leader that lost its lease counts as stalled until it renews its replica's lease.
         let is_ousted = |lease: &Lease| {
             let ousted = self.ousted.as_ref().filter(|(holder, _)| *holder == lease.holder);
-            ousted.is_some_and(|(_, at)| silence(lease) >= now.saturating_sub(*at))
+            ousted.is_some_and(|(_, at)| since_renewal(lease) >= now.saturating_sub(*at))
         };
-        let is_stalled = |lease: &Lease| silence(lease) >= STALL_TIMEOUT || is_ousted(lease);
+        let is_stalled = |lease: &Lease| since_renewal(lease) >= STALL_TIMEOUT || is_ousted(lease);
         let (stalled, stalled_claims): (Vec<_>, Vec<_>) = live
             .iter()
             .filter(|lease| is_stalled(lease))
             .map(|lease| (lease.replica().to_owned(), lease.claims()))
             .unzip();
         let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
-        // A replica that has read one announcement with this webhook also follows the later ones.
+        // A replica that has read one announcement of this webhook also follows later ones.
         let is_confirmed = |id: &String, claims: &Option<Claims>| {
             let since = self.announced_since.get(id).copied().unwrap_or(before.epoch);
             let confirms = |it: &Claims| it.ids.contains(id) && (since..=before.epoch).contains(&it.epoch);
             claims.as_ref().is_some_and(confirms)
         };
-        let missing = self.missing.step(now, turn.receivers, leases, |lease| silence(lease) < REPLICA_TIMEOUT);
+        let missing = self.missing.step(now, turn.receivers, leases, |lease| since_renewal(lease) < REPLICA_TIMEOUT);
         let facts: Vec<_> = seen
             .iter()
             .map(|seen| {
                 let id = &seen.standing.id;
                 let name = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
-                // A replica that is only starting has no claims yet, and serves nobody.
+                // A starting replica has no claims yet, and serves no requests.
                 let lacks = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
                 let not_claiming = claims.iter().filter(|(_, claims)| lacks(claims)).map(name);
                 let unconfirmed = claims.iter().filter(|(_, claims)| !is_confirmed(id, claims)).map(name);
@@ -171,7 +171,7 @@ impl Leadership {
                 ending.insert(seen.standing.id.clone());
             }
         }
-        // Whoever may write the lease may write any number there. No claim counts under the epoch before it.
+        // Anybody who may write the lease may write any number. Claims from before a wrap do not count.
         let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
         let needed = seen.iter().filter(|seen| {
             let id = &seen.standing.id;
@@ -189,22 +189,22 @@ impl Leadership {
         Plan { announcement: Announcement { epoch, ids, ending }, decisions, finalizers, paused, fights }
     }
 
-    /// Names of leases whose replicas ended long ago.
-    pub fn abandoned<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
+    /// Returns the names of leases whose replicas ended long ago.
+    pub fn abandoned_leases<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
         let long_ago = move |lease: &&Lease| {
             !lease.is_leader() && self.leases.since_renewal(now, &lease.name) >= LEASE_DELETION_AGE
         };
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
 
-    /// Decisions on each webhook, to be told of the outcome of writes.
+    /// Returns the leader's decisions, which record the outcome of writes.
     pub const fn leader(&mut self) -> &mut Leader {
         &mut self.leader
     }
 }
 
 impl Plan {
-    /// Configurations to write once the announcement has been written.
+    /// Returns the configurations to write once the announcement has been written.
     pub fn writes(&self, seen: &[SeenWebhook]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
@@ -235,7 +235,7 @@ impl Plan {
                 }
                 Decision::GiveBack(reason) => {
                     write.given_back.push((key.clone(), reason.clone()));
-                    if !standing.by_us {
+                    if !standing.only_owned_by_us {
                         write.written_by_others.push(key.webhook.clone());
                     }
                 }
@@ -250,7 +250,7 @@ impl Plan {
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }
 
-    /// Name, state and reason of each webhook, for people.
+    /// Returns the name, state and reason of each webhook, for display.
     pub fn status(&self) -> Vec<[String; 3]> {
         let line = |(key, decision): &(WebhookKey, Decision)| {
             let (state, reason) = match decision {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn fence_and_given_back_annotations_are_removed() {
         let mut lead = Leadership::default();
-        for mark in [crate::FENCE, crate::GIVEN_BACK] {
+        for mark in [crate::FENCE_ANNOTATION, crate::GIVEN_BACK_ANNOTATION] {
             let mut seen = outdated(json!({ mark: "x" }));
             seen.standing.outdated = false;
             assert_eq!(written(&mut lead, 0, &seen)[0].carry.len(), 1, "{mark}");

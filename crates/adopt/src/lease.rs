@@ -1,5 +1,5 @@
-//! Leases through which replicas coordinate. Annotations of the leader's lease hold its announcement, and those of each
-//! replica's lease the webhooks that it calls.
+//! Leases through which replicas coordinate. An annotation of the leader's lease has its announcement, and an
+//! annotation of each replica's lease lists the webhooks that the replica calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,13 @@ use crate::{
 pub const LEADER_LEASE: &str = "gatepost-adopt";
 /// Duration of a replica's lease.
 pub const REPLICA_LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Duration of the leader's lease, which it renews every second. Without a renewal for so long, another replica leads.
+/// Duration of the leader's lease, which it renews every second. After this time, another replica leads.
 pub const LEADER_LEASE_DURATION: Duration = Duration::from_secs(6);
-/// Maximum number of webhooks that can be taken over: an object has room for 256 KiB of annotations.
+/// Maximum number of webhooks that can be taken over: the annotations of an object may have 256 KiB.
 pub const MAX_WEBHOOKS: usize = 4096;
-/// Maximum number of webhooks whose fights are handed over to the next leader.
+/// Maximum number of webhooks whose fights are recorded for the next leader.
 pub const MAX_FIGHTS: usize = 100;
-/// Maximum length of the annotation with the state of the webhooks.
+/// Maximum length of the annotation with the state of the webhooks, in bytes.
 const MAX_STATUS_BYTES: usize = 96 << 10;
 
 const ANNOUNCEMENT_ANNOTATION: &str = "gatepost.dev/announced";
@@ -34,7 +34,7 @@ const CLAIMS_ANNOTATION: &str = "gatepost.dev/calls";
 const STATUS_ANNOTATION: &str = "gatepost.dev/webhooks";
 const FIGHTS_ANNOTATION: &str = "gatepost.dev/fights";
 
-/// Webhooks that replicas are to call, whether or not they carry the condition yet.
+/// Webhooks that replicas must call, whether or not they carry the condition yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AnnouncementJson", into = "AnnouncementJson")]
 pub struct Announcement {
@@ -42,13 +42,13 @@ pub struct Announcement {
     pub epoch: u64,
     /// [Ids](crate::WebhookKey::id) of the webhooks.
     pub ids: BTreeSet<String>,
-    /// Ids of other webhooks, which carried the condition a moment ago. A replica that starts calls these too; any other
-    /// continues for [`GRACE_PERIOD`](crate::GRACE_PERIOD).
+    /// Ids of other webhooks, which carried the condition a moment ago. A replica that starts also calls these; any
+    /// other replica calls them for [`GRACE_PERIOD`](crate::GRACE_PERIOD).
     pub ending: BTreeSet<String>,
 }
 
-/// Announcement as a lease has it. Replicas of a former version read only `ids`, so these include the ending ones: such a
-/// replica goes on calling them.
+/// Announcement as JSON in a lease. Replicas of a former version read only `ids`, so `ids` includes the ending webhooks
+/// that they must call.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AnnouncementJson {
@@ -71,7 +71,7 @@ impl From<Announcement> for AnnouncementJson {
     }
 }
 
-/// Webhooks that one replica calls for a reason that lasts.
+/// Webhooks that one replica calls, except those in their grace period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claims {
@@ -96,7 +96,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Reads an object; `None` if it is not one of our leases.
+    /// Parses an object; returns `None` if it is not one of our leases.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = text("/metadata/name");
@@ -110,59 +110,59 @@ impl Lease {
         })
     }
 
-    /// Is this the leader's lease?
+    /// Returns true if this is the leader's lease.
     pub fn is_leader(&self) -> bool {
         self.name == LEADER_LEASE
     }
 
-    /// Name of the replica that holds the lease, for people.
+    /// Returns the name of the replica that holds the lease, for display.
     pub fn replica(&self) -> &str {
         self.holder.split('/').next().unwrap_or_default()
     }
 
-    /// Name and state of the lease. A change by anyone but the holder, such as a command, does not change the state.
+    /// Returns the name of the lease, and a state that changes with its holder and renewal, not with other writes.
     pub(crate) fn state(&self) -> (String, String) {
         (self.name.clone(), format!("{} {}", self.holder, self.renewed))
     }
 
-    /// Announcement in the leader's lease.
+    /// Returns the announcement in the leader's lease.
     pub fn announcement(&self) -> Announcement {
         self.read(ANNOUNCEMENT_ANNOTATION)
     }
 
-    /// Claims of the replica; `None` while it starts.
+    /// Returns the claims of the replica; `None` while it starts.
     pub fn claims(&self) -> Option<Claims> {
         (!self.annotations[CLAIMS_ANNOTATION].is_null()).then(|| self.read(CLAIMS_ANNOTATION))
     }
 
-    /// Requests made by commands.
+    /// Returns the requests made by commands.
     pub fn requests(&self) -> AdoptionRequests {
         self.read(REQUESTS_ANNOTATION)
     }
 
-    /// What the leader knows of each webhook's failures, by the webhooks' ids.
+    /// Returns the leader's records of fights and failures, by webhook id.
     pub fn fights(&self) -> BTreeMap<String, FightRecord> {
         self.read(FIGHTS_ANNOTATION)
     }
 
-    /// Name, state and reason of each webhook, as the leader wrote them.
+    /// Returns the name, state and reason of each webhook, as the leader wrote them.
     pub fn status(&self) -> Vec<[String; 3]> {
         self.read(STATUS_ANNOTATION)
     }
 
-    /// Value of an annotation; the default where it is absent or cannot be parsed.
+    /// Returns the value of an annotation; the default if it is absent or cannot be parsed.
     fn read<T: Default + for<'a> Deserialize<'a>>(&self, key: &str) -> T {
         self.annotations[key].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
 
-/// Name of the lease of the replica with this holder identity. It is a digest because an object's name must be a DNS name.
-/// Two processes never share a lease, even under one replica name: each has to publish its own claims.
+/// Returns the name of the lease of the replica with this holder identity. It has a digest because it must be a DNS
+/// name. Two processes never share a lease, even under one replica name, because each publishes its own claims.
 pub fn lease_name(holder: &str) -> String {
     format!("{LEADER_LEASE}.{}", short_digest(holder))
 }
 
-/// A replica's lease, to be applied; without claims while the replica starts.
+/// Returns a replica's lease, to be applied. `claims` is `None` while the replica starts.
 pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Value {
     let annotations = claims.map_or_else(|| json!({}), |claims| json!({ CLAIMS_ANNOTATION: to_json(claims) }));
     json!({
@@ -172,8 +172,8 @@ pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Va
     })
 }
 
-/// Merge patch of the leader's lease: holder, announcement, state of each webhook, fights. The apiserver rejects it if the
-/// lease has changed since that version.
+/// Returns a merge patch of the leader's lease: holder, announcement, state of each webhook, fights. The apiserver
+/// rejects it if the lease has changed since that version.
 pub fn leader_lease(
     version: &str,
     holder: &str,
@@ -235,9 +235,9 @@ mod tests {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
         let all: BTreeSet<_> = (0..MAX_WEBHOOKS).map(|number| format!("{number:016}")).collect();
         let mut fights = Fights::default();
-        (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
+        (0..12).for_each(|drop| fights.record_drop(Duration::from_secs(drop * 299), Duration::ZERO));
         let mut record = fights.record(Duration::from_secs(3400)).unwrap();
-        (record.failures, record.pause) = (8, 3600);
+        (record.failures, record.failure_pause_left_secs) = (8, 3600);
         assert_eq!(record.weight(), (12, 8, 0));
         let fights: BTreeMap<_, _> = (0..MAX_FIGHTS).map(|number| (format!("{number:016}"), record.clone())).collect();
         let announcements = [

@@ -1,10 +1,10 @@
-//! Adoption: webhooks that others registered with an apiserver, and that Gatepost calls in its place.
+//! Adoption: Gatepost calls webhooks that others have registered, in place of the apiserver.
 //!
-//! The mark of such a webhook is one match condition, [`CONDITION`], whose expression is `false`. The apiserver then does
-//! not call the webhook, whatever else its owner applies. Where its rules match resources for which Gatepost calls no
-//! hooks, the expression is true for these. Where our registration leads to a Service and excludes namespaces, it is true
-//! in these. Gatepost calls webhooks with the condition and skips those without it. Both sides overlap, so that somebody
-//! calls the webhook for every request:
+//! Gatepost marks such a webhook with one match condition, [`CONDITION`], whose expression is `false`. The apiserver
+//! then does not call the webhook, whatever else its owner applies. If the webhook's rules match resources for which
+//! Gatepost calls no hooks, the expression is true for these resources. If our registration names a Service and
+//! excludes namespaces, the expression is true in these namespaces. Gatepost calls webhooks with the condition and
+//! skips those without it. During a change, both sides call the webhook, so that every request reaches it:
 //!
 //! ```text
 //! leader: announces ---------> every replica calls it, and claims it ---------> condition applied
@@ -13,9 +13,9 @@
 //! (apiserver calls)                         (both call: seconds)                (apiserver calls)
 //! ```
 //!
-//! Each replica runs a [`Follower`] on what it reads from the cluster. One replica also runs [`Leadership`], and writes.
-//! Neither knows a clock or a socket. [`Adoption`] is the loop around them; the sidecar gives it what it reads
-//! ([`AdoptionReads`]), what it calls and where it reports ([`Sidecar`]).
+//! Each replica runs a [`Follower`] on its reads of the cluster. One replica also runs [`Leadership`], and writes. Both
+//! use no clock and no I/O. [`Adoption`] is the loop around them. The sidecar passes it the reads ([`AdoptionReads`]),
+//! and an interface to the webhooks in force and to its metrics and logs ([`Sidecar`]).
 #![forbid(unsafe_code)]
 
 mod adoption;
@@ -63,8 +63,8 @@ pub use self::{
     settings::AdoptionSettings,
     startup::{Startup, names},
     webhook::{
-        CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MAX_CONDITIONS, SeenWebhook, WebhookKey, WebhookStanding,
-        configuration_path, standings, stripped,
+        CONDITION, EXPRESSION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, MAX_CONDITIONS, ReadWebhook, SeenWebhook,
+        WebhookKey, configuration_path, standings, stripped,
     },
     writes::{RegistrationUpdate, WriteOutcome, change_finalizer, remove_condition, version_without_conditions, write},
 };

@@ -1,4 +1,4 @@
-//! Counters of webhooks that were taken over from the apiserver.
+//! Metrics of webhooks that are taken over from the apiserver.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use crate::Reason;
 
-/// Metrics of webhooks of others, as this replica sees them. Nothing is exposed before the first read.
+/// Metrics of webhooks of others, as observed by this replica. Nothing is exposed before the first read.
 #[derive(Debug, Default)]
 pub struct AdoptionMetrics {
     webhooks: Mutex<Option<Webhooks>>,
@@ -23,9 +23,9 @@ pub struct AdoptionMetrics {
 /// Numbers of webhooks of others that carry our condition, at the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Webhooks {
-    /// They carry the condition, and are called.
+    /// Number of webhooks that carry the condition and are called.
     pub called: usize,
-    /// They carry the condition, and are not called.
+    /// Number of webhooks that carry the condition and are not called.
     pub uncalled: usize,
 }
 
@@ -35,7 +35,7 @@ impl AdoptionMetrics {
         *self.webhooks.lock().unwrap_or_else(PoisonError::into_inner) = Some(webhooks);
     }
 
-    /// Numbers of the last read; `None` before the first.
+    /// Returns the numbers of the last read; `None` before the first.
     pub fn webhooks(&self) -> Option<Webhooks> {
         *self.webhooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,27 +45,27 @@ impl AdoptionMetrics {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 
-    /// Number of webhooks left to the apiserver, in the order of [`Reason::WORDS`].
+    /// Returns the number of webhooks left to the apiserver, in the order of [`Reason::WORDS`].
     pub fn left(&self) -> Option<[usize; Reason::WORDS.len()]> {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds time for which webhooks were called here and perhaps by the apiserver as well, summed over the webhooks.
+    /// Adds time during which webhooks were called here and perhaps also by the apiserver, summed over the webhooks.
     pub fn add_overlap(&self, time: Duration) {
         self.overlap_millis.fetch_add(millis(time), Relaxed);
     }
 
-    /// Total of [`add_overlap`](Self::add_overlap).
+    /// Returns the total of [`add_overlap`](Self::add_overlap).
     pub fn overlap_seconds(&self) -> f64 {
         self.overlap_millis.load(Relaxed) as f64 / 1e3
     }
 
-    /// Records the time for which one webhook has been called here and perhaps by the apiserver as well.
+    /// Records the time for which one webhook has been called here and perhaps also by the apiserver.
     pub fn record_overlap(&self, time: Duration) {
         self.longest_overlap_millis.fetch_max(millis(time), Relaxed);
     }
 
-    /// Maximum of [`record_overlap`](Self::record_overlap).
+    /// Returns the maximum of [`record_overlap`](Self::record_overlap).
     pub fn longest_overlap_seconds(&self) -> f64 {
         self.longest_overlap_millis.load(Relaxed) as f64 / 1e3
     }
@@ -75,7 +75,7 @@ impl AdoptionMetrics {
         self.drops.store(drops, Relaxed);
     }
 
-    /// Total number of times that owners have dropped the condition.
+    /// Returns the total number of times that owners have dropped the condition.
     pub fn drops(&self) -> u64 {
         self.drops.load(Relaxed)
     }

@@ -11,36 +11,36 @@ pub enum Reason {
     NotWanted,
     /// Released by a command.
     Released,
-    /// Its entry cannot be served whole, because of this problem.
+    /// Its entry cannot be served completely, because of this problem.
     Unservable(String),
-    /// Gatepost's calls of it could take the cluster down, according to this finding.
+    /// Calls by Gatepost could take the cluster down, according to this finding.
     Hazard(String),
-    /// Our registration does not send all requests that it matches.
+    /// Our registration does not match all of its requests.
     Uncovered(String),
-    /// Its conditions ask the authorizer, which Gatepost may not do.
+    /// Its conditions query the authorizer, and Gatepost may not.
     NoAccessReviews(String),
-    /// Its name is one of Gatepost's own registration.
+    /// It has the name of a webhook of Gatepost's own registration.
     NamedLikeOurs,
     /// It has a match condition of our name with an expression that is not ours.
     ForeignCondition,
-    /// It has no room for another match condition.
+    /// It already has the maximum number of match conditions.
     Full,
     /// The apiserver has this version, which does not support match conditions.
     NoConditions(String),
     /// These replicas do not call it.
     NotCalled(Vec<String>),
-    /// Its owner has removed the condition this many times.
+    /// Its owner has dropped the condition this many times.
     Fought(u32),
     /// The apiserver rejects the change, for this reason.
     Refused(String),
-    /// No replica takes part where these reviews are received.
+    /// Reviews may be received by something other than a replica with `--adopt`.
     ReplicaMissing(String),
     /// There are more than [`MAX_WEBHOOKS`] webhooks.
     TooMany,
 }
 
 impl Reason {
-    /// The reason in one word, for metrics and scripts.
+    /// Returns the reason in one word, for metrics and scripts.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::NotWanted => "not_wanted",

@@ -1,4 +1,4 @@
-//! Receivers of the reviews that our registrations make apiservers send, and whether each is a replica that takes part. A
+//! Receivers of the reviews that apiservers send by our registrations, and whether each is a replica with `--adopt`. A
 //! Gatepost without `--adopt` has no lease, and does not call webhooks that are taken over.
 
 use std::{
@@ -12,28 +12,28 @@ use tokio::time::{Instant, timeout};
 
 use crate::Lease;
 
-/// Time for which an endpoint may lack a lease: a starting Pod has its lease before it is ready, and a terminating one
-/// keeps it until it no longer answers.
+/// Maximum time for which an endpoint may lack a lease. A starting Pod has its lease before it is ready, and a
+/// terminating Pod keeps its lease until it no longer answers.
 const ENDPOINT_GRACE_PERIOD: Duration = Duration::from_secs(6);
-/// Time for which there may be fewer replicas than apiservers: a restarting replica has no lease, and receives no reviews.
-/// This is longer than [`IDENTITY_TIMEOUT`] because the replica on a machine that is shut down goes first.
+/// Maximum time for which there may be fewer replicas than apiservers. A restarting replica has no lease, and receives
+/// no reviews. It exceeds [`IDENTITY_TIMEOUT`] because the replica of a machine that shuts down ends first.
 const APISERVER_GRACE_PERIOD: Duration = Duration::from_secs(40);
-/// Time without a renewal of its identity lease after which an apiserver counts as dead. It renews it every ten seconds.
+/// Time without a renewal of its identity lease after which an apiserver counts as dead. It renews every 10 s.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of Pods that a reason names.
 const MAX_NAMED_PODS: usize = 3;
 
 /// Interval at which the leader reads the receivers.
 const READ_INTERVAL: Duration = Duration::from_secs(3);
-/// Timeout of one read: the leader's lease has to be renewed meanwhile.
+/// Timeout of one read. It is short because the leader must renew its lease meanwhile.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a former answer counts while there is no new one.
+/// Time for which the last successful read is used while reads fail.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(30);
 /// Identity leases of apiservers (KEP-1965), on by default from 1.26 on.
-const IDENTITIES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const IDENTITY_LEASES_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const APISERVER_SELECTOR: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 
-/// Route by which an entry of a registration leads to us.
+/// Route from apiservers to us, by an entry of a registration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Route {
     /// A Service: any of its endpoints may receive the review.
@@ -43,14 +43,14 @@ pub enum Route {
         /// Name of the Service.
         name: String,
     },
-    /// A loopback address: the replica beside each apiserver.
+    /// A loopback address: each apiserver calls the replica beside it.
     Loopback,
     /// Any other URL; its receivers are unknown.
     OtherUrl,
 }
 
 impl Route {
-    /// Reads the `clientConfig` of an entry.
+    /// Parses the `clientConfig` of an entry.
     pub fn of(client_config: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let service = &client_config["service"];
@@ -64,14 +64,14 @@ impl Route {
     }
 }
 
-/// Receivers by one route, as they were read last.
+/// Receivers by one route, at the last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// Endpoints of this Service that may be called, each with the name of its Pod if it has one.
+    /// Endpoints of this Service that may be called.
     Endpoints {
         /// `NAMESPACE/NAME`.
         service: String,
-        /// Names of Pods.
+        /// Name of the Pod of each endpoint, if it has one.
         pods: Vec<Option<String>>,
     },
     /// Number of live apiservers, each of which calls the replica beside it; 0 if they have no identity leases.
@@ -81,8 +81,8 @@ pub enum Receivers {
 }
 
 impl Receivers {
-    /// Describes receivers that are no replica with `--adopt`, and says for how long that is tolerated. `live` are the names
-    /// of the live replicas, `known` those of all that have a lease.
+    /// Describes receivers that are not replicas with `--adopt`, and returns for how long they are tolerated. `live`
+    /// are the names of live replicas, `known` those of all replicas with a lease.
     fn missing(&self, live: &BTreeSet<&str>, known: &BTreeSet<&str>) -> Option<(String, Duration)> {
         match self {
             Self::Endpoints { service, pods } => {
@@ -118,13 +118,13 @@ impl Receivers {
     }
 }
 
-/// Time since which receivers have been missing.
+/// Time since which there have been receivers that are not replicas with `--adopt`.
 #[derive(Debug, Default)]
 pub(crate) struct MissingReceivers(Option<Duration>);
 
 impl MissingReceivers {
-    /// Reason to take no webhook at `now`, and whether that has lasted so long that taken webhooks are given back. `live`
-    /// tells whether the replica of a lease is alive.
+    /// Returns the reason to take no webhook at `now`, and whether it has lasted so long that taken webhooks are given
+    /// back. `live` returns true if the replica of a lease is alive.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -150,7 +150,7 @@ impl MissingReceivers {
 pub struct ApiserverIdentities(LeaseObserver);
 
 impl ApiserverIdentities {
-    /// Number of apiservers that are alive, given these leases, by name and renewal, read at `now`.
+    /// Returns the number of live apiservers. `leases` maps names of identity leases, read at `now`, to their renewals.
     pub fn alive(&mut self, now: Duration, leases: BTreeMap<String, String>) -> usize {
         self.0.observe(now, leases);
         self.0.names().filter(|name| self.0.since_renewal(now, name) < IDENTITY_TIMEOUT).count()
@@ -162,13 +162,13 @@ impl ApiserverIdentities {
 pub struct ReceiverReader {
     identities: ApiserverIdentities,
     opened: Instant,
-    last: Option<ReceiversRead>,
-    /// Time of the last read that had an answer.
+    last: Option<CachedReceivers>,
+    /// Time of the last successful read.
     answered: Instant,
 }
 
 #[derive(Debug)]
-struct ReceiversRead {
+struct CachedReceivers {
     at: Instant,
     routes: BTreeSet<Route>,
     receivers: Vec<Receivers>,
@@ -182,7 +182,7 @@ impl Default for ReceiverReader {
 }
 
 impl ReceiverReader {
-    /// Receivers by these routes, at most a few seconds old, or older while there is no answer.
+    /// Returns the receivers by these routes. They are at most a few seconds old, or older while reads fail.
     pub async fn read(&mut self, client: &KubeClient, routes: BTreeSet<Route>) -> Vec<Receivers> {
         let former = self.last.take().filter(|read| read.routes == routes);
         let now = Instant::now();
@@ -200,7 +200,7 @@ impl ReceiverReader {
                         known.unwrap_or_else(|| vec![Receivers::Unreadable(why)])
                     }
                 };
-                ReceiversRead { at: now, routes, receivers: found }
+                CachedReceivers { at: now, routes, receivers: found }
             }
         };
         self.last.insert(read).receivers.clone()
@@ -223,7 +223,7 @@ impl ReceiverReader {
     async fn receivers(&mut self, client: &KubeClient, route: &Route) -> Result<Option<Receivers>, KubeError> {
         Ok(match route {
             Route::OtherUrl => None,
-            Route::Loopback => Some(match client.list_labelled(IDENTITIES, APISERVER_SELECTOR).await {
+            Route::Loopback => Some(match client.list_labelled(IDENTITY_LEASES_PATH, APISERVER_SELECTOR).await {
                 Ok(list) => {
                     let leases = list.items.iter().filter_map(identity).collect();
                     Receivers::Apiservers(self.identities.alive(self.opened.elapsed(), leases))
@@ -252,7 +252,7 @@ impl ReceiverReader {
     }
 }
 
-/// Name and renewal of an identity lease; `None` if it has expired.
+/// Returns the name and renewal of an identity lease; `None` if it has expired.
 fn identity(lease: &Value) -> Option<(String, String)> {
     let (name, renewed) = (lease["metadata"]["name"].as_str()?, lease["spec"]["renewTime"].as_str()?);
     let lasts = Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64()?);
@@ -260,8 +260,8 @@ fn identity(lease: &Value) -> Option<(String, String)> {
     age.is_none_or(|age| age < lasts).then(|| (name.to_owned(), renewed.to_owned()))
 }
 
-/// Endpoints of a slice that may be called, each with the name of its Pod. A terminating one is called until proxies have
-/// observed its end.
+/// Returns the endpoints of a slice that may be called, each with the name of its Pod. A terminating endpoint is called
+/// until proxies have observed its termination.
 fn pods(slice: &Value) -> impl Iterator<Item = Option<String>> {
     let is = |endpoint: &Value, key: &str, unknown: bool| endpoint["conditions"][key].as_bool().unwrap_or(unknown);
     let called = move |endpoint: &&Value| {

@@ -15,13 +15,13 @@ use tokio::{
 
 use crate::{MAX_WEBHOOKS, Reason, Sidecar, WebhookKey};
 
-/// Maximum number of Events that wait to be written: one for each webhook that can be taken over. Further ones are dropped.
+/// Maximum number of queued Events: one for each webhook that can be taken over. Further Events are dropped.
 const MAX_QUEUED_EVENTS: usize = MAX_WEBHOOKS;
 /// Timeout of writing one Event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// API path of Events of objects without a namespace.
 pub const EVENTS_PATH: &str = "/api/v1/namespaces/default/events";
-/// A webhook that is given back twice within this time is not recorded again: somebody else keeps writing our condition.
+/// Minimum time between two log lines and Events of one given-back webhook: others may keep writing our condition.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Recorder of webhooks that are taken over or given back.
@@ -49,7 +49,7 @@ impl Recorder {
         Self { sidecar, replica, events, given_back: BTreeMap::new() }
     }
 
-    /// Records that a webhook was taken over or, with a reason, given back. Without a client, there is no Event.
+    /// Records that a webhook was taken over or, with a reason, given back. Without a client, no Event is written.
     pub(crate) fn record(&mut self, client: Option<&KubeClient>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
         let (webhook, replica) = (key.to_string(), &self.replica);
@@ -75,7 +75,7 @@ impl Recorder {
     }
 }
 
-/// Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
+/// Returns the Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
 pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();

@@ -1,4 +1,4 @@
-//! Our own registrations, and the finalizers that keep them while something is taken over.
+//! Our registrations, and the finalizers that keep them while webhooks are taken over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::{FINALIZER, Route};
 
-/// Time for which a registration is kept after the last read that found a webhook taken over or announced. Until then an
-/// apiserver may not have observed that it calls a webhook again.
+/// Time for which a registration keeps its finalizer after the last read that found a webhook taken over or announced.
+/// Until then, an apiserver may not have observed that it must call a webhook again.
 const FINALIZER_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A registration of ours, as it was read.
@@ -25,23 +25,23 @@ pub struct OwnRegistration {
     pub read: (String, String),
     /// It has our finalizer.
     pub guarded: bool,
-    /// Somebody has deleted it; a finalizer keeps it.
+    /// It is being deleted; a finalizer keeps it.
     pub deleted: bool,
-    /// Routes by which its entries lead to us.
+    /// Routes from apiservers to us, by its entries.
     pub routes: BTreeSet<Route>,
 }
 
-/// Finalizer to add to a registration, or to remove.
+/// Change of the finalizer of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinalizerChange {
     /// The registration.
     pub registration: OwnRegistration,
-    /// Add the finalizer; otherwise remove it.
+    /// True to add the finalizer, false to remove it.
     pub add: bool,
 }
 
 impl OwnRegistration {
-    /// Reads an object; `None` if it has no name.
+    /// Parses an object; returns `None` if it has no name.
     pub fn of(hook_type: HookType, object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
@@ -58,13 +58,13 @@ impl OwnRegistration {
     }
 }
 
-/// Times until which registrations are kept, by hook type.
+/// Times until which registrations keep their finalizer, by hook type.
 #[derive(Debug, Default)]
 pub(crate) struct Finalizers(BTreeMap<HookType, Duration>);
 
 impl Finalizers {
-    /// Finalizers to change after a read that began at `now`. `needed` are the types of the webhooks that carry the
-    /// condition or are announced; these need the registrations of their type.
+    /// Returns the finalizers to change after a read that began at `now`. `needed` are the types of the webhooks that
+    /// carry the condition, are announced, or are ending. These need the registrations of their type.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -74,7 +74,7 @@ impl Finalizers {
         self.0.extend(needed.map(|hook_type| (hook_type, now + FINALIZER_GRACE_PERIOD)));
         let mut changes = Vec::new();
         for registration in registrations {
-            // A finalizer that is there when we begin may have been needed until now.
+            // A finalizer that exists at the first turn may have been needed until now.
             let initial = if registration.guarded { now + FINALIZER_GRACE_PERIOD } else { now };
             let add = now < *self.0.entry(registration.hook_type).or_insert(initial);
             if add != registration.guarded && !(add && registration.deleted) {

@@ -1,4 +1,4 @@
-//! The cluster whose authorizer match conditions ask: its identity, and whether Gatepost may ask it.
+//! The cluster whose authorizer match conditions query: its identity, and Gatepost's permission to query it.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use gatepost_kube_support::{KubeAccess, KubeError, ReloadingClient};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-/// Time for which an answer is cached.
+/// Time for which a result is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(15);
-/// Timeout of one request: the leader's lease has to be renewed meanwhile.
+/// Timeout of one request. It is short because the leader must renew its lease meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-const SELF_REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Object whose uid identifies a cluster, as for the source.
-const CLUSTER: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
+const SELF_REVIEW_PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// Object whose uid identifies a cluster. The source reads the same object.
+const CLUSTER_PATH: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
 
-/// The authorizer's cluster.
+/// Cluster of the authorizer.
 #[derive(Debug)]
 pub(crate) struct Authorizer {
     connection: ReloadingClient,
-    /// Cached answer and its time: access reviews may be created, or the reason why not.
+    /// Cached result and its time: `Ok` if access reviews may be created, or the reason why not.
     may_review: Option<(Instant, Result<(), String>)>,
     /// uid of the cluster.
     cluster: Option<String>,
 }
 
 impl Authorizer {
-    /// Connects to nothing yet.
+    /// Creates the authorizer without connecting.
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// Fails if the address or the credentials cannot be read.
     pub(crate) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         Ok(Self { connection: ReloadingClient::new(access).await?, may_review: None, cluster: None })
     }
 
-    /// Reason why no access reviews can be created, asked again every [`CACHE_DURATION`]. If that fails, the former answer
-    /// stays.
-    pub(crate) async fn no_reviews(&mut self) -> Option<String> {
+    /// Returns the reason why no access reviews can be created; `None` if they can. The result is cached for
+    /// [`CACHE_DURATION`]. If a request fails, the former result is kept.
+    pub(crate) async fn no_access_review_reason(&mut self) -> Option<String> {
         if self.may_review.as_ref().is_none_or(|(at, _)| at.elapsed() >= CACHE_DURATION) {
             let before = self.may_review.take().map(|(_, known)| known);
             let answer = match timeout(REQUEST_TIMEOUT, self.review()).await {
-                Ok(Ok(answer)) => Ok(verdict(&answer)),
+                Ok(Ok(answer)) => Ok(review_result(&answer)),
                 Ok(Err(error)) => {
                     self.connection.failed(&error);
                     Err(error.to_string())
@@ -55,10 +55,10 @@ impl Authorizer {
         self.may_review.as_ref().and_then(|(_, known)| known.clone().err())
     }
 
-    /// uid of the authorizer's cluster if it differs from this one; `None` also if it cannot be read.
+    /// Returns the uid of the authorizer's cluster if it differs from `uid`; `None` also if it cannot be read.
     pub(crate) async fn other_cluster(&mut self, uid: &str) -> Option<&str> {
         if self.cluster.is_none() {
-            let reading = async { self.connection.client().await?.get(CLUSTER).await };
+            let reading = async { self.connection.client().await?.get(CLUSTER_PATH).await };
             let object = timeout(REQUEST_TIMEOUT, reading).await.ok().and_then(Result::ok)?;
             self.cluster = object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
         }
@@ -69,11 +69,11 @@ impl Authorizer {
         let attributes = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes}});
-        self.connection.client().await?.create(SELF_REVIEW, &review).await
+        self.connection.client().await?.create(SELF_REVIEW_PATH, &review).await
     }
 }
 
-fn verdict(answer: &Value) -> Result<(), String> {
+fn review_result(answer: &Value) -> Result<(), String> {
     match answer.pointer("/status/allowed") {
         Some(Value::Bool(true)) => Ok(()),
         _ => Err("it may not create subjectaccessreviews".to_owned()),
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn access_reviews_are_possible_only_if_allowed() {
-        assert_eq!(verdict(&json!({"status": {"allowed": true}})), Ok(()));
+        assert_eq!(review_result(&json!({"status": {"allowed": true}})), Ok(()));
         for answer in [json!({"status": {"allowed": false}}), json!({"status": {}}), json!({})] {
-            assert!(verdict(&answer).is_err());
+            assert!(review_result(&answer).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which configurations to take over: as `serve --adopt` selects them, and as commands request it.
+//! Scope of adoption: the configurations that `serve --adopt` selects, and those that commands request.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use gatepost_api::{Labels, Selector, selector::Requirement};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Reason, WebhookKey, WebhookStanding};
+use crate::{ReadWebhook, Reason, WebhookKey};
 
 /// Annotation of the leader's lease with the requests made by commands.
 pub(crate) const REQUESTS_ANNOTATION: &str = "gatepost.dev/wishes";
 
-/// Configurations to take over unless a command says otherwise.
+/// Configurations to take over unless a command overrides this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdoptionScope {
     /// Only configurations that `gatepost adopt` names.
@@ -23,8 +23,8 @@ pub enum AdoptionScope {
 }
 
 impl AdoptionScope {
-    /// Is that webhook to be taken?
-    pub fn matches(&self, standing: &WebhookStanding) -> bool {
+    /// Returns true if the webhook is to be taken.
+    pub fn matches(&self, standing: &ReadWebhook) -> bool {
         match self {
             Self::Named => false,
             Self::All => true,
@@ -35,10 +35,10 @@ impl AdoptionScope {
         }
     }
 
-    /// Reads `named`, `all`, or a label selector as kubectl takes it.
+    /// Parses `named`, `all`, or a label selector in kubectl's syntax.
     ///
     /// # Errors
-    /// Message with the part that is not valid.
+    /// Returns a message with the invalid part.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "named" => Ok(Self::Named),
@@ -52,22 +52,22 @@ impl AdoptionScope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdoptionRequests {
-    /// Configurations to be taken: `NAME`, or `validating/NAME`.
+    /// Configurations to take: `NAME`, or `validating/NAME`.
     pub adopt: BTreeSet<String>,
-    /// Everything is to be taken.
+    /// Take all configurations.
     pub adopt_all: bool,
-    /// Configurations to be given back; stronger than a request or selector for all.
+    /// Configurations to give back. They override a request or selector for all.
     pub release: BTreeSet<String>,
-    /// Everything is to be given back.
+    /// Give all configurations back.
     pub release_all: bool,
 }
 
 impl AdoptionRequests {
-    /// Is that webhook to be taken?
+    /// Checks whether the webhook is to be taken.
     ///
     /// # Errors
-    /// The [`Reason`] to leave it to the apiserver.
-    pub fn judge(&self, standing: &WebhookStanding, scope: &AdoptionScope) -> Result<(), Reason> {
+    /// Returns the [`Reason`] to leave it to the apiserver.
+    pub fn judge(&self, standing: &ReadWebhook, scope: &AdoptionScope) -> Result<(), Reason> {
         let WebhookKey { hook_type, configuration, .. } = &standing.key;
         let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
         let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
@@ -80,7 +80,7 @@ impl AdoptionRequests {
         if self.adopt_all || scope.matches(standing) { Ok(()) } else { Err(Reason::NotWanted) }
     }
 
-    /// Requests that these configurations be taken.
+    /// Requests the takeover of these configurations, or of all.
     pub fn adopt(&mut self, names: &[String], all: bool) {
         if all {
             *self = Self { adopt_all: true, ..Self::default() };
@@ -91,7 +91,7 @@ impl AdoptionRequests {
         }
     }
 
-    /// Requests that these configurations be given back.
+    /// Requests that these configurations, or all, are given back.
     pub fn release(&mut self, names: &[String], all: bool) {
         if all {
             *self = Self { release_all: true, ..Self::default() };
@@ -102,16 +102,16 @@ impl AdoptionRequests {
         }
     }
 
-    /// Merge patch of the leader's lease that stores these requests.
+    /// Returns a merge patch of the leader's lease that stores these requests.
     pub fn patch(&self) -> Value {
         json!({"metadata": {"annotations": {REQUESTS_ANNOTATION: to_json(self)}}})
     }
 }
 
-/// Reads a label selector as kubectl takes it: `team=a,tier in (x,y),!old`.
+/// Parses a label selector in kubectl's syntax: `team=a,tier in (x,y),!old`.
 ///
 /// # Errors
-/// Message with the part that is not valid.
+/// Returns a message with the invalid part.
 pub fn parse_selector(text: &str) -> Result<Selector, String> {
     let wrong = |part: &str| format!("{part:?} is no label selector; write key=value, key in (a,b), key or !key");
     let mut requirements = Vec::new();
@@ -147,7 +147,7 @@ pub fn parse_selector(text: &str) -> Result<Selector, String> {
     Ok(Selector(requirements))
 }
 
-/// Parts between the commas that are not in parentheses.
+/// Splits a text at the commas that are not in parentheses.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut began, mut depth) = (Vec::new(), 0, 0_u32);
     for (at, sign) in text.char_indices() {

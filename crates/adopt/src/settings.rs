@@ -1,4 +1,4 @@
-//! Settings of adoption, and the requests for the leases that they name.
+//! Settings of adoption, and requests for its leases.
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ const FIRST_LEASE_TIMEOUT: Duration = Duration::from_millis(300);
 /// Settings of adoption: the webhooks to take over, and the leases through which replicas coordinate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptionSettings {
-    /// Configurations to take over unless a command says otherwise.
+    /// Configurations to take over unless a command overrides this.
     pub scope: AdoptionScope,
     /// Namespace of the leases.
     pub namespace: String,
     /// Name of this replica.
     pub replica: String,
-    /// Name of the registrations that lead to us; `None` if there is no other Gatepost.
+    /// Name of the registrations of this Gatepost; `None` if the cluster has no other Gatepost.
     pub registration: Option<String>,
 }
 
 impl AdoptionSettings {
-    /// API path of the leases.
+    /// Returns the API path of the leases.
     pub fn leases(&self) -> String {
         leases_path(&self.namespace)
     }
 
-    /// API path of the leader's lease.
+    /// Returns the API path of the leader's lease.
     pub fn leader_lease(&self) -> String {
         format!("{}/{LEADER_LEASE}", self.leases())
     }
 
-    /// API path of the lease of the replica with that holder identity.
+    /// Returns the API path of the lease of the replica with that holder identity.
     pub fn replica_lease(&self, holder: &str) -> String {
         format!("{}/{}", self.leases(), lease_name(holder))
     }
@@ -49,9 +49,9 @@ impl AdoptionSettings {
         Ok(client.list(&self.leases()).await?.items.iter().filter_map(Lease::of).collect())
     }
 
-    /// Reads the leases, and before that writes this replica's lease unless it is `registered` already. A failed write does
-    /// not fail the read, as the write may wait for our own verdict. The leader does not wait for this replica then, so it
-    /// calls announced webhooks without a probe.
+    /// Reads the leases. Before that, writes this replica's lease unless it is `registered`. A failed write does not
+    /// fail the read, because the write may wait for our own verdict. The leader then does not wait for this replica,
+    /// so the replica calls announced webhooks without a probe.
     ///
     /// # Errors
     /// [`KubeError`] of the list request.
@@ -77,7 +77,7 @@ impl AdoptionSettings {
         self.read_leases(client).await
     }
 
-    /// Renews this replica's lease with its claims. Without claims, the replica is starting.
+    /// Renews this replica's lease with its claims. `None` marks the replica as starting.
     ///
     /// # Errors
     /// [`KubeError`] of the write.
@@ -100,8 +100,8 @@ impl AdoptionSettings {
         client.apply(&self.leader_lease(), &lease).await
     }
 
-    /// Does this webhook configuration register this Gatepost? That of another Gatepost does not, and neither does one with
-    /// our label and no webhook of ours: anybody may put the label there.
+    /// Returns true if this webhook configuration registers this Gatepost, and not another one. A configuration with
+    /// our label that has only webhooks of others does not: anybody may set the label.
     pub fn is_our_own(&self, item: &Value) -> bool {
         let webhooks = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
         let is_ours = |entry: &Value| entry["name"].as_str().is_some_and(is_our_webhook);

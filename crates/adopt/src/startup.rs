@@ -1,4 +1,4 @@
-//! Start of a replica: it accepts no review while an apiserver relies on it for webhooks that it cannot call.
+//! Startup of a replica, which accepts no review while an apiserver relies on it for webhooks that it cannot call.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,24 +9,24 @@ use crate::{CallPlan, MANAGER, UnservedWebhook, WebhookKey, give_back_document, 
 
 /// Maximum time for which a starting replica gives webhooks back before it serves.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Refusals in a row after which a webhook is no longer waited for. One may be due to a change of the object in between.
+/// Number of rejections in a row after which a webhook no longer delays startup. One may be due to a concurrent change.
 const MAX_REFUSALS: u32 = 2;
 /// Maximum number of webhooks that an error names.
 const MAX_NAMED_WEBHOOKS: usize = 3;
 
-/// State of a replica that starts.
+/// State of a starting replica.
 #[derive(Debug, Default)]
 pub struct Startup {
     /// Start of the first read.
     first: Option<Duration>,
     serves: bool,
-    /// Refusals in a row by the apiserver to give a webhook back.
+    /// Number of rejections in a row to give each webhook back.
     refusals: BTreeMap<WebhookKey, u32>,
 }
 
 impl Startup {
-    /// Webhooks to wait for before anything is served, after a read that began at `now`: those to give back, and those for
-    /// which an apiserver has not observed that yet. If there are none, the replica may serve.
+    /// Returns the webhooks that delay startup, after a read that began at `now`: those to give back, and those that an
+    /// apiserver may not call again yet. If there are none, the replica may serve.
     pub fn waits_for(&mut self, now: Duration, calls: &CallPlan) -> Vec<UnservedWebhook> {
         let first = *self.first.get_or_insert(now);
         let mut waits = calls.unserved.clone();
@@ -35,8 +35,8 @@ impl Startup {
         if self.serves { Vec::new() } else { waits }
     }
 
-    /// Gives back the webhooks that carry the condition and returns those for which that succeeded within the time. The
-    /// next read finds the others. Any replica may do this: without the condition, the apiserver calls the webhook.
+    /// Gives back the webhooks that carry the condition, and returns those that were given back within the time. The
+    /// next read returns the others. Any replica may do this: without the condition, the apiserver calls the webhook.
     pub async fn give_back(
         &mut self,
         client: &KubeClient,
@@ -81,14 +81,14 @@ async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bo
     let Some((document, by_others)) = give_back_document(&object, unserved) else { return Ok(false) };
     match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
-        // Remove it by force, also if the rest of the document is rejected.
+        // Remove the condition by force, even if the rest of the document is rejected.
         Ok(_) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
     remove_condition(client, &path, &[&unserved.key.webhook]).await.map(|()| true)
 }
 
-/// Names of these webhooks, for people.
+/// Returns the names of these webhooks, for display.
 pub fn names(webhooks: &[UnservedWebhook]) -> String {
     let names: Vec<_> = webhooks.iter().take(MAX_NAMED_WEBHOOKS).map(|it| it.key.to_string()).collect();
     match webhooks.len().saturating_sub(MAX_NAMED_WEBHOOKS) {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 
 use self::world::{Event, SECOND, World, event};
-use crate::{SeenWebhook, WebhookStanding};
+use crate::{ReadWebhook, SeenWebhook};
 
 impl SeenWebhook {
     /// A webhook that can be served and is wanted, without an objection.
-    pub(crate) fn sound(standing: WebhookStanding) -> Self {
+    pub(crate) fn sound(standing: ReadWebhook) -> Self {
         let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
-        let (unsent, asks_authorizer) = (false, false);
-        Self { standing, unservable, objection, unsent, wanted: Ok(()), asks_authorizer, guarded: true, in_flight }
+        let (unsent, uses_authorizer) = (false, false);
+        Self { standing, unservable, objection, unsent, wanted: Ok(()), uses_authorizer, guarded: true, in_flight }
     }
 }
 

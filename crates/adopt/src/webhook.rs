@@ -1,4 +1,4 @@
-//! One webhook of the cluster: its name, its entry without our condition, and whether Gatepost can call it.
+//! One webhook of the cluster: its name, its entry without our condition, and whether Gatepost can serve it.
 
 use std::{fmt, time::Duration};
 
@@ -10,19 +10,19 @@ use crate::{MANAGER, Reason};
 
 /// Name of the match condition that keeps the apiserver from calling a webhook.
 pub const CONDITION: &str = SERVED.0;
-/// Its usual expression. It differs where the apiserver must go on calling the webhook for some requests: where its
-/// rules match resources for which Gatepost calls no hooks, or where Gatepost's registration excludes namespaces.
+/// Usual expression of the condition. It differs if the apiserver must call the webhook for some requests: if the rules
+/// match resources for which Gatepost calls no hooks, or if Gatepost's registration excludes namespaces.
 pub const EXPRESSION: &str = SERVED.1;
-/// Number of match conditions that an apiserver accepts in one webhook.
+/// Maximum number of match conditions that an apiserver accepts in one webhook.
 pub const MAX_CONDITIONS: usize = 64;
 
 /// Annotation of a configuration that was written only to change its resourceVersion.
-pub const FENCE: &str = "gatepost.dev/fence";
-/// Annotation of a configuration with the [ids](WebhookKey::id) of webhooks that a starting replica gave back. The leader
-/// does not count these as dropped by their owner, and removes the annotation.
-pub const GIVEN_BACK: &str = "gatepost.dev/given-back";
+pub const FENCE_ANNOTATION: &str = "gatepost.dev/fence";
+/// Annotation of a configuration with the [ids](WebhookKey::id) of webhooks that a starting replica gave back. The
+/// leader does not count these as dropped by their owner, and removes the annotation.
+pub const GIVEN_BACK_ANNOTATION: &str = "gatepost.dev/given-back";
 
-/// Name of one webhook: unique in its configuration, as configurations are in their kind.
+/// Name of one webhook, with the type and the name of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WebhookKey {
     /// Kind of its configuration.
@@ -34,12 +34,12 @@ pub struct WebhookKey {
 }
 
 impl WebhookKey {
-    /// Short digest of the name, for lists that have to be small.
+    /// Returns a short digest of the name, for lists that must be small.
     pub fn id(&self) -> String {
         short_digest(&self.to_string())
     }
 
-    /// Plural of the API resource of configurations of that type.
+    /// Returns the plural name of the API resource of configurations of that type.
     pub const fn resource(hook_type: HookType) -> &'static str {
         match hook_type {
             HookType::Validating => "validatingwebhookconfigurations",
@@ -47,7 +47,7 @@ impl WebhookKey {
         }
     }
 
-    /// Kind of configurations of that type.
+    /// Returns the kind of configurations of that type.
     pub const fn kind(hook_type: HookType) -> &'static str {
         match hook_type {
             HookType::Validating => "ValidatingWebhookConfiguration",
@@ -55,12 +55,12 @@ impl WebhookKey {
         }
     }
 
-    /// API path of the configuration.
+    /// Returns the API path of the configuration.
     pub fn path(&self) -> String {
         configuration_path(self.hook_type, &self.configuration)
     }
 
-    /// Short name of a type, as `validating`.
+    /// Returns the short name of a type, such as `validating`.
     pub const fn word(hook_type: HookType) -> &'static str {
         match hook_type {
             HookType::Validating => "validating",
@@ -76,19 +76,19 @@ impl fmt::Display for WebhookKey {
     }
 }
 
-/// API path of the webhook configuration of that name.
+/// Returns the API path of the webhook configuration of that name.
 pub fn configuration_path(hook_type: HookType, name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", WebhookKey::resource(hook_type))
 }
 
-/// The first 8 bytes of a SHA-256, in hex.
+/// Returns the first 8 bytes of the SHA-256, in hex.
 pub(super) fn short_digest(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One webhook as it was read from the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WebhookStanding {
+pub struct ReadWebhook {
     /// Name of the webhook.
     pub key: WebhookKey,
     /// [Id](WebhookKey::id) of that name.
@@ -99,7 +99,7 @@ pub struct WebhookStanding {
     pub version: String,
     /// Labels of its configuration.
     pub labels: Vec<(String, String)>,
-    /// It carries our condition: the apiserver does not call it.
+    /// It carries our condition, so the apiserver does not call it.
     pub carries: bool,
     /// Our condition as it was read.
     pub carried: Option<ServedCondition>,
@@ -108,10 +108,10 @@ pub struct WebhookStanding {
     /// It carries our condition with another expression, for example because its rules have changed.
     pub outdated: bool,
     /// Only our field manager owns the condition, according to `managedFields`.
-    pub by_us: bool,
-    /// Its configuration has the annotation [`FENCE`] or [`GIVEN_BACK`], which the leader removes.
+    pub only_owned_by_us: bool,
+    /// Its configuration has a [`FENCE_ANNOTATION`] or [`GIVEN_BACK_ANNOTATION`], which the leader removes.
     pub marked: bool,
-    /// [`GIVEN_BACK`] names it: a starting replica has given it back.
+    /// [`GIVEN_BACK_ANNOTATION`] names it: a starting replica has given it back.
     pub given_back: bool,
     /// It has a match condition of our name with an expression that is not ours.
     pub foreign: bool,
@@ -121,31 +121,31 @@ pub struct WebhookStanding {
     pub entry: Value,
 }
 
-/// The webhooks of one configuration.
-pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
+/// Returns the webhooks of one configuration.
+pub fn standings(hook_type: HookType, object: &Value) -> Vec<ReadWebhook> {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
     let labels = metadata["labels"].as_object().into_iter().flatten();
     let labels: Vec<_> = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
     let annotation = |key: &str| &metadata["annotations"][key];
-    let marked = !annotation(FENCE).is_null() || !annotation(GIVEN_BACK).is_null();
-    let given_back = annotation(GIVEN_BACK).as_str().unwrap_or_default();
+    let marked = !annotation(FENCE_ANNOTATION).is_null() || !annotation(GIVEN_BACK_ANNOTATION).is_null();
+    let given_back = annotation(GIVEN_BACK_ANNOTATION).as_str().unwrap_or_default();
     let entries = object["webhooks"].as_array().into_iter().flatten();
     let standing = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
         let (entry, carried) = without_our_condition(entry.clone());
-        // Its namespaces stay until our registration is known to exclude others.
+        // The namespaces of the condition stay until those that our registration excludes are known.
         let condition = carried.clone().unwrap_or_default().of_exempt(matches_exempt_resources(&entry));
         let key = WebhookKey { hook_type, configuration: text("name"), webhook };
         let id = key.id();
         let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
-        Some(WebhookStanding {
+        Some(ReadWebhook {
             uid: text("uid"),
             version: text("resourceVersion"),
             labels: labels.clone(),
             carries: carried.is_some(),
             outdated: carried.as_ref().is_some_and(|carried| *carried != condition),
-            by_us: carried.is_some() && owned_by_us(metadata, &key.webhook),
+            only_owned_by_us: carried.is_some() && is_only_owned_by_us(metadata, &key.webhook),
             marked,
             given_back: given_back.split_whitespace().any(|one| one == id),
             foreign: conditions.iter().any(|condition| condition["name"] == CONDITION),
@@ -160,8 +160,8 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
     entries.filter_map(standing).collect()
 }
 
-impl WebhookStanding {
-    /// Leaves requests in exactly these namespaces to the apiserver, because our registration does not send them.
+impl ReadWebhook {
+    /// Leaves requests in exactly these namespaces to the apiserver, because our registration excludes them.
     pub fn leave(&mut self, namespaces: &[String]) {
         let names = namespaces.iter().map(String::as_str);
         self.condition = std::mem::take(&mut self.condition).in_namespaces(names);
@@ -169,20 +169,20 @@ impl WebhookStanding {
     }
 }
 
-/// The entry without our condition, and whether it carried it. A condition of our name with another expression belongs to
-/// the owner and stays: the apiserver calls the webhook for requests that pass it.
+/// Returns the entry without our condition, and whether it carried the condition. A condition of our name with another
+/// expression belongs to the owner and stays: the apiserver calls the webhook for requests that match it.
 pub fn stripped(entry: Value) -> (Value, bool) {
     let (entry, carried) = without_our_condition(entry);
     (entry, carried.is_some())
 }
 
-/// This match condition, if it is ours.
+/// Parses a match condition; returns `None` if it is not ours.
 pub(super) fn our_condition(condition: &Value) -> Option<ServedCondition> {
     ServedCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
 }
 
-/// Do the rules of this entry match resources for which Gatepost calls no hooks? The apiserver goes on calling the
-/// webhook for these.
+/// Returns true if the rules of this entry match resources for which Gatepost calls no hooks. The apiserver must call
+/// the webhook for these.
 fn matches_exempt_resources(entry: &Value) -> bool {
     let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
@@ -212,8 +212,8 @@ fn without_our_condition(mut entry: Value) -> (Value, Option<ServedCondition>) {
     (entry, carried)
 }
 
-/// Is our field manager the only owner of the condition of that webhook?
-fn owned_by_us(metadata: &Value, webhook: &str) -> bool {
+/// Returns true if our field manager is the only owner of the condition of that webhook.
+fn is_only_owned_by_us(metadata: &Value, webhook: &str) -> bool {
     let key = |name: &str| format!("k:{}", serde_json::json!({ "name": name }));
     let (at_webhook, at_condition) = (key(webhook), key(CONDITION));
     let owns = |entry: &&Value| {
@@ -225,32 +225,32 @@ fn owned_by_us(metadata: &Value, webhook: &str) -> bool {
         && owners.next().is_none()
 }
 
-/// A webhook that was read, and whether it can be served whole.
+/// A webhook that was read, and whether it can be served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenWebhook {
-    /// As it was read.
-    pub standing: WebhookStanding,
+    /// The webhook as it was read.
+    pub standing: ReadWebhook,
     /// Reason why its newest state cannot be served.
     pub unservable: Option<Reason>,
     /// Reason to leave it to the apiserver although it can be served.
     pub objection: Option<Reason>,
-    /// Our registration does not send every request that it matches; if it carries the condition, nobody calls it for the
-    /// others.
+    /// Our registration does not send every request that the webhook matches. If it carries the condition, nobody calls
+    /// it for the other requests.
     pub unsent: bool,
-    /// It is to be served, or the reason why not.
+    /// `Ok` if it is to be taken, or the reason why not.
     pub wanted: Result<(), Reason>,
-    /// Its conditions ask the authorizer of the cluster.
-    pub asks_authorizer: bool,
-    /// Our finalizer holds every registration of ours that sends its requests.
+    /// Its conditions query the authorizer of the cluster.
+    pub uses_authorizer: bool,
+    /// Our finalizer is on every registration of ours that sends its requests.
     pub guarded: bool,
     /// Maximum time from an apiserver's evaluation of its conditions to our review of the same request.
     pub in_flight: Duration,
 }
 
 impl SeenWebhook {
-    /// Reason to leave it to the apiserver, whatever the replicas do.
+    /// Returns the reason to leave it to the apiserver, whatever the replicas call.
     pub fn against(&self) -> Option<&Reason> {
-        // A foreign condition may keep everybody from calling it, whether it is wanted or not.
+        // A foreign condition comes first, because it may prevent every call of the webhook, wanted or not.
         let foreign = self.unservable.as_ref().filter(|reason| **reason == Reason::ForeignCondition);
         let own = || self.unservable.as_ref().or(self.objection.as_ref());
         foreign.or_else(|| self.wanted.as_ref().err()).or_else(own)
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use gatepost_api::registration::SERVED_BUT_EXEMPT;
 
-    fn one(conditions: Value, managed: Value) -> WebhookStanding {
+    fn one(conditions: Value, managed: Value) -> ReadWebhook {
         let object = json!({
             "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": managed},
             "webhooks": [{"name": "w.x.y", "matchConditions": conditions}],
@@ -277,7 +277,7 @@ mod tests {
         let ours = json!({"name": CONDITION, "expression": EXPRESSION});
         let own = json!({"name": "a.b/c", "expression": "true"});
         let both = one(json!([own, ours]), json!([]));
-        assert_eq!((both.carries, both.by_us, both.conditions), (true, false, 1));
+        assert_eq!((both.carries, both.only_owned_by_us, both.conditions), (true, false, 1));
         assert_eq!(both.entry, json!({"name": "w.x.y", "matchConditions": [own]}));
         assert_eq!((both.key.to_string(), &*both.uid, &*both.version), ("validating/c/w.x.y".into(), "u", "7"));
         let alone = one(json!([ours]), json!([]));
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn condition_excludes_namespaces_that_our_registration_excludes() {
         let excluded = ["kube-system".to_owned(), "gatepost".to_owned()];
-        let expression = |mut standing: WebhookStanding| {
+        let expression = |mut standing: ReadWebhook| {
             standing.leave(&excluded);
             (standing.condition.to_string(), standing.outdated)
         };
@@ -339,8 +339,11 @@ mod tests {
         let fields = json!({"f:webhooks": {"k:{\"name\":\"w.x.y\"}": {"f:matchConditions":
             {"k:{\"name\":\"gatepost.dev/served\"}": {"f:name": {}}}}}});
         let by = |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
-        assert!(one(ours.clone(), json!([by(MANAGER)])).by_us);
-        assert!(!one(ours.clone(), json!([by("kubectl")])).by_us);
-        assert!(!one(ours, json!([by(MANAGER), by("owner")])).by_us, "it would stay if only we let go of it");
+        assert!(one(ours.clone(), json!([by(MANAGER)])).only_owned_by_us);
+        assert!(!one(ours.clone(), json!([by("kubectl")])).only_owned_by_us);
+        assert!(
+            !one(ours, json!([by(MANAGER), by("owner")])).only_owned_by_us,
+            "it would stay if only we let go of it"
+        );
     }
 }

@@ -8,32 +8,32 @@ use crate::{
     fence_document, finalizer_document, forced_removal, standings,
 };
 
-/// Attempts to give webhooks back in an object that changes all the time.
+/// Maximum number of attempts to give webhooks back in an object that changes meanwhile.
 const GIVE_BACK_ATTEMPTS: u32 = 4;
 /// First minor version of Kubernetes 1 with match conditions of webhooks.
 const FIRST_MINOR_WITH_CONDITIONS: u64 = 28;
 
-/// Outcome of a write. Webhooks that were to be given back are, unless the configuration is gone.
+/// Outcome of a write. Webhooks to give back have been given back, unless the configuration is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The configuration is as planned.
     Done,
-    /// The configuration has changed since it was read, and the next read has the change.
+    /// The configuration has changed since it was read. The next read returns the change.
     Outdated,
-    /// There is no such configuration any more.
+    /// The configuration no longer exists.
     Gone,
     /// The apiserver rejects the write, or leaves the condition out, for this reason.
     Refused(String),
 }
 
-/// A registration that should have these webhooks.
+/// Update of the webhooks of a registration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegistrationUpdate {
     /// The registration as it was read.
     pub registration: OwnRegistration,
-    /// Its webhooks from now on.
+    /// The new webhooks.
     pub webhooks: Vec<Value>,
-    /// One of its entries has a match condition of others, which may hold back any request.
+    /// One of its entries has a match condition of others, which may exclude any request.
     pub conditional: bool,
 }
 
@@ -79,7 +79,7 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, K
     })
 }
 
-/// Removes our condition from these webhooks of an object that may change meanwhile: nobody may call them until then.
+/// Removes our condition from these webhooks, and retries if the object changes. Until then, nobody may call them.
 async fn give_back(
     client: &KubeClient,
     path: &str,
@@ -116,7 +116,7 @@ pub async fn remove_condition(client: &KubeClient, path: &str, webhooks: &[&str]
     }
 }
 
-/// Adds our finalizer to a registration of ours, or removes it. Nothing happens if the registration has changed since it
+/// Adds our finalizer to a registration of ours, or removes it. Does nothing if the registration has changed since it
 /// was read, or is gone.
 ///
 /// # Errors
@@ -130,7 +130,7 @@ pub async fn change_finalizer(client: &KubeClient, change: &FinalizerChange) -> 
     }
 }
 
-/// Gives a registration of ours other webhooks, unless it has changed since it was read.
+/// Replaces the webhooks of a registration of ours, unless it has changed since it was read.
 pub(crate) async fn update_registration(client: &KubeClient, update: &RegistrationUpdate) -> Result<(), KubeError> {
     let OwnRegistration { hook_type, name, read: (uid, version), .. } = &update.registration;
     let patch = json!({"metadata": {"uid": uid, "resourceVersion": version}, "webhooks": update.webhooks});
@@ -142,7 +142,7 @@ pub(crate) async fn update_registration(client: &KubeClient, update: &Registrati
     }
 }
 
-/// The version of an apiserver, given its `/version`, if its webhooks have no match conditions.
+/// Returns the version of an apiserver, given its `/version`, if its webhooks have no match conditions.
 pub fn version_without_conditions(version: &Value) -> Option<String> {
     let number = |key: &str| {
         let digits: String = version[key].as_str()?.chars().take_while(char::is_ascii_digit).collect();

@@ -1,5 +1,5 @@
-//! Answer and CallFailure: answer of one hook, or the reason why it is unusable; and the step on the way to a hook at
-//! which a call was stopped.
+//! The answer of one hook, the reason why a hook gave no usable answer, and the step at which a connection or a probe
+//! failed.
 
 use std::{fmt, time::Duration};
 
@@ -7,41 +7,41 @@ use bytes::Bytes;
 
 use super::{FailureClass, FailureKind, StatusInfo};
 
-/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it
-/// is rare and large, and every hook's outcome of every request has room for one.
+/// A denial, as the hook sent it (before upstream's rules turn it into the client's status). Boxed because it is rare
+/// and large, and every outcome of a hook has room for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denial(pub Box<StatusInfo>);
 
-/// A change of the object that a mutating hook asks for, unread. Only of a yes.
+/// A patch that a mutating hook returned with an allowing answer, not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedPatch {
-    /// The patch as it was sent, never empty: a list of operations in JSON, if the hook is right.
+    /// The patch as it was sent, never empty. A correct hook sends a list of operations in JSON.
     pub text: Bytes,
-    /// `patchType`, where it is not `JSONPatch`.
+    /// `patchType`; `None` if it is `JSONPatch`.
     pub other_type: Option<Box<str>>,
 }
 
 /// Answer of one hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// `None` is yes.
+    /// The denial; `None` if the hook allows the request.
     pub denial: Option<Denial>,
-    /// The change that a mutating hook asks for; a validating hook has none.
+    /// The patch of a mutating hook; `None` for a validating hook.
     pub patch: Option<Box<ProposedPatch>>,
-    /// Texts for the client, unfiltered where they are few.
+    /// Warnings for the client. Not filtered, unless they are many or long.
     pub warnings: Vec<String>,
-    /// Notes for the audit log, keys without the hook's name, unfiltered.
+    /// Audit annotations, not filtered. Keys are without the hook's name.
     pub audit_annotations: Vec<(String, String)>,
-    /// Further ones that are not kept.
+    /// Number of further audit annotations, which were dropped.
     pub annotations_left_out: usize,
 }
 
-/// No usable answer. The failure policy decides what becomes of it; it is never a denial.
+/// The reason why a call gave no usable answer. The failure policy decides its effect; it is never a denial.
 ///
-/// Its `Display` is the cause alone; [`CallFailure::step`] names the step of the call, in upstream's words.
+/// `Display` writes only the cause. [`CallFailure::step`] returns the step of the call, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// The hook did not answer within its own timeout, or within what was left of the request's.
+    /// The hook did not answer within its own timeout or the request's remaining time.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
     /// No connection could be made.
@@ -55,44 +55,44 @@ pub enum CallFailure {
     Grpc {
         /// Name of the code, as in the gRPC specification.
         code: &'static str,
-        /// The hook's text, percent-decoded and shortened.
+        /// The hook's message, percent-decoded and shortened.
         message: String,
     },
     /// The hook answered with an HTTP status other than 200, or with something that is not gRPC.
     #[error("the hook does not speak gRPC: {0}")]
     NotGrpc(String),
-    /// The hook answered with an HTTP status that is no answer to a review.
+    /// The hook answered with an HTTP status that is not an answer to a review.
     #[error("the hook answered with HTTP status {status}{}{message}", if message.is_empty() { "" } else { ": " })]
     Http {
-        /// The status.
+        /// HTTP status code.
         status: u16,
-        /// The hook's text, shortened; may be empty.
+        /// The hook's message, shortened; may be empty.
         message: String,
     },
-    /// The hook's connection does not speak HTTP as it should.
+    /// The hook's responses are not valid HTTP.
     #[error("the hook does not speak HTTP: {0}")]
     NotHttp(String),
-    /// The review cannot be written as this hook wants it.
+    /// The review cannot be encoded for this hook.
     #[error("the review cannot be written for this hook: {0}")]
     Unwritable(String),
-    /// The hook's rules name only other versions of the resource, and an AdmissionReview holds the object in one.
+    /// The hook's rules do not name the version of the object, and Gatepost cannot convert objects.
     #[error(
         "unable to convert to {wanted}: the review holds {got}, and only the caller can convert; have it ask about \
          {wanted} (`gatepost register --config`)"
     )]
     OtherVersion {
-        /// The version a rule names, `<group>/<version>, Resource=<resource>` as upstream writes it.
+        /// Version that a rule names, as `<group>/<version>, Resource=<resource>` (upstream's format).
         wanted: String,
-        /// The version the object is in, written alike.
+        /// Version of the object, in the same format.
         got: String,
     },
-    /// The hook selects by labels of a namespace that cannot be looked up.
+    /// The hook selects by namespace labels, and the labels of the namespace cannot be looked up.
     #[error("{0}")]
     NamespaceUnavailable(String),
-    /// The answer is larger than we accept.
+    /// The answer exceeds the size limit.
     #[error("the answer is larger than the limit of {limit} bytes")]
     TooLarge {
-        /// The limit in force.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// The memory budget has no room for the answer.
@@ -101,40 +101,40 @@ pub enum CallFailure {
     /// The answer is not an AdmissionReview.
     #[error("the answer cannot be decoded: {0}")]
     Undecodable(String),
-    /// The answer is an AdmissionReview, and breaks a rule that has no variant of its own.
+    /// The answer is an AdmissionReview that breaks a rule without a variant of its own.
     #[error("{0}")]
     Invalid(String),
     /// The answer has no `response`.
     #[error("webhook response was absent")]
     NoResponse,
-    /// The answer belongs to another request.
+    /// The answer has the uid of another request.
     #[error("expected response.uid={expected:?}, got {got:?}")]
     WrongUid {
-        /// Expected value.
+        /// Expected uid.
         expected: String,
-        /// Value that came back, shortened.
+        /// Uid of the answer, shortened.
         got: String,
     },
-    /// A validating hook tried to change the object: it returned this field, `patch` or `patchType`.
+    /// A validating hook returned this field, `patch` or `patchType`.
     #[error("validating webhook may not return response.{0}")]
     PatchFromValidating(&'static str),
-    /// A mutating hook's patch is no list of operations, or a larger one than is taken.
+    /// A mutating hook's patch is not a list of operations, or has too many operations.
     #[error("{0}")]
     UndecodablePatch(String),
-    /// A mutating hook's patch has operations and is of another type than JSON Patch.
+    /// A mutating hook's patch has operations, but its type is not JSON Patch.
     #[error("unsupported patch type {0:?}")]
     PatchType(String),
-    /// A mutating hook's patch adds more of its own to the object than is taken.
+    /// A mutating hook's patch adds more data to the object than the limit allows.
     #[error("{0}")]
     PatchOverLimit(String),
-    /// A dry run cannot reach a hook whose side effects are not declared.
+    /// The request is a dry run, and the hook does not declare its side effects.
     #[error("the hook does not declare sideEffects, so a dry run must not reach it")]
     SideEffectsUndeclared,
 }
 
 impl CallFailure {
-    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" where upstream names
-    /// none.
+    /// Returns the step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" if upstream
+    /// names none.
     pub fn step(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {
@@ -158,12 +158,12 @@ impl CallFailure {
         }
     }
 
-    /// Loggable part of the failure.
+    /// Returns the part of the failure that may be logged.
     pub fn class(&self) -> FailureClass<'_> {
         FailureClass(self)
     }
 
-    /// Label for metrics and the audit log.
+    /// Returns the label for metrics and the audit log.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Timeout(_) => FailureKind::Timeout,
@@ -190,7 +190,7 @@ impl CallFailure {
         }
     }
 
-    /// True where asking again elsewhere may help: nothing usable came back and the hook itself did not answer.
+    /// Returns true if a retry may help: the connection failed, or the status says that the hook is unavailable.
     pub fn may_retry(&self) -> bool {
         match self {
             Self::Connect(_) | Self::Connection(_) => true,
@@ -201,25 +201,25 @@ impl CallFailure {
     }
 }
 
-/// A step on the way to a hook, in the order in which they are taken.
+/// A step of connecting to a hook or probing it, in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// The host's name to its addresses.
+    /// Resolving the host name.
     Resolve,
-    /// A socket.
+    /// Opening the socket.
     Connect,
-    /// TLS, and with it who the peer is.
+    /// The TLS handshake, including the check of the peer's certificate.
     Tls,
-    /// HTTP/2's first words.
+    /// The start of the HTTP connection.
     Handshake,
-    /// The standard health service.
+    /// The call of the standard gRPC health service.
     Health,
-    /// The canned dry-run review.
+    /// The call with the canned dry-run review.
     Review,
 }
 
 impl Step {
-    /// As operators read it.
+    /// Returns the name that operators read.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Resolve => "resolve",
@@ -238,18 +238,18 @@ impl fmt::Display for Step {
     }
 }
 
-/// Failure to connect: the step that failed, and the attempts made.
+/// A failure to connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unreachable {
     /// Step that failed.
     pub step: Step,
-    /// Attempts made, and the other side's or the operating system's words.
+    /// Attempts that were made, with the error of the peer or the operating system.
     pub what: String,
 }
 
 impl Unreachable {
-    /// At that step.
+    /// Creates a failure at this step.
     pub fn at(step: Step, what: impl Into<String>) -> Self {
         Self { step, what: what.into() }
     }

@@ -1,36 +1,36 @@
-//! Built-in resources: resources that Kubernetes itself has served since 1.16, in which versions, and those that are
-//! one thing under two groups.
+//! Built-in resources: the resources that Kubernetes itself has served since 1.16, their versions, and those that are
+//! served in two groups.
 //!
-//! The table errs by listing too much: a version that some apiserver of the reader's has not, or no longer, costs a
-//! refusal where rules are odd; one that is missing would let a request pass unseen. An apiserver's own discovery goes
-//! before it ([`super::Served`]). Source: the API reference and
+//! The table lists too much rather than too little. A version that the apiserver does not serve makes Gatepost reject
+//! requests for which rules are odd; a missing version would let a request skip a hook unnoticed. The apiserver's own
+//! discovery takes precedence ([`super::Served`]). Source: the API reference and
 //! https://kubernetes.io/docs/reference/using-api/deprecation-guide/, up to 1.37.
 
-/// One resource of Kubernetes itself.
+/// A built-in resource of Kubernetes.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// API group.
     pub group: &'static str,
     /// Resource, plural and lower case.
     pub resource: &'static str,
-    /// True where its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub namespaced: bool,
-    /// The versions in which it is or was served.
+    /// Versions in which it is or was served.
     pub versions: &'static [&'static str],
 }
 
-/// The resource of that name, where Kubernetes has one. Allocates nothing.
+/// Returns the built-in resource of that name; `None` if there is none. Does not allocate.
 pub fn builtin(group: &str, resource: &str) -> Option<&'static Builtin> {
     let at = BUILTIN.binary_search_by(|entry| entry.group.cmp(group).then_with(|| entry.resource.cmp(resource)));
     BUILTIN.get(at.ok()?)
 }
 
-/// The resource that kubectl takes this short name for.
+/// Returns the resource that kubectl knows by this short name.
 pub fn of_short_name(short: &str) -> Option<&'static str> {
     SHORT_NAMES.iter().find(|(known, _)| *known == short).map(|(_, resource)| *resource)
 }
 
-/// Short names as kubectl takes them, each with its resource.
+/// Short names that kubectl accepts, each with its resource.
 const SHORT_NAMES: [(&str, &str); 27] = [
     ("cj", "cronjobs"),
     ("cm", "configmaps"),
@@ -61,22 +61,22 @@ const SHORT_NAMES: [(&str, &str); 27] = [
     ("svc", "services"),
 ];
 
-/// The resources of that name, one for each group that has it.
+/// Returns the built-in resources of that name, one for each group that has it.
 pub fn named(resource: &str) -> impl Iterator<Item = &'static Builtin> {
     BUILTIN.iter().filter(move |entry| *entry.resource == *resource)
 }
 
-/// Group that no apiserver serves since 1.22.
+/// Group that no apiserver has served since 1.22.
 pub const UNSERVED_GROUP: &str = "extensions";
 
-/// Is this a group of Kubernetes' own?
+/// Returns true if Kubernetes has built-in resources in this group.
 pub fn is_group(group: &str) -> bool {
     BUILTIN.iter().any(|entry| *entry.group == *group)
 }
 
-/// Resources that an apiserver stores as one, whichever of the groups they are asked for in: what is equivalent to them
-/// under `matchPolicy: Equivalent`. Source: `pkg/kubeapiserver/default_storage_factory_builder.go`,
-/// AddCohabitatingResources and SpecialDefaultResourcePrefixes.
+/// Resources that an apiserver stores once and serves in two groups. The two are equivalent under `matchPolicy:
+/// Equivalent`. Source: `pkg/kubeapiserver/default_storage_factory_builder.go`, AddCohabitatingResources and
+/// SpecialDefaultResourcePrefixes.
 pub const SHARED: [(&str, [&str; 2]); 7] = [
     ("daemonsets", ["apps", "extensions"]),
     ("deployments", ["apps", "extensions"]),
@@ -87,7 +87,7 @@ pub const SHARED: [(&str, [&str; 2]); 7] = [
     ("replicasets", ["apps", "extensions"]),
 ];
 
-/// The other group in which the same objects are served. Allocates nothing.
+/// Returns the other group in which the same objects are served; `None` if there is none. Does not allocate.
 pub fn other_group(group: &str, resource: &str) -> Option<&'static str> {
     let (_, groups) = SHARED.iter().find(|(shared, _)| *shared == resource)?;
     match groups.iter().position(|shared| *shared == group)? {
@@ -96,11 +96,11 @@ pub fn other_group(group: &str, resource: &str) -> Option<&'static str> {
     }
 }
 
-const fn in_namespaces(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
+const fn namespaced(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
     Builtin { group, resource, namespaced: true, versions }
 }
 
-const fn in_none(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
+const fn cluster_scoped(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
     Builtin { group, resource, namespaced: false, versions }
 }
 
@@ -111,88 +111,88 @@ const APPS: &[&str] = &["v1", "v1beta1", "v1beta2"];
 const FLOW: &[&str] = &["v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha1"];
 const DRA: &[&str] = &["v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
 
-/// In the order of group and resource, byte by byte.
+/// Sorted by group and resource, byte by byte.
 static BUILTIN: [Builtin; 80] = [
-    in_namespaces("", "bindings", V1),
-    in_none("", "componentstatuses", V1),
-    in_namespaces("", "configmaps", V1),
-    in_namespaces("", "endpoints", V1),
-    in_namespaces("", "events", V1),
-    in_namespaces("", "limitranges", V1),
-    in_none("", "namespaces", V1),
-    in_none("", "nodes", V1),
-    in_namespaces("", "persistentvolumeclaims", V1),
-    in_none("", "persistentvolumes", V1),
-    in_namespaces("", "pods", V1),
-    in_namespaces("", "podtemplates", V1),
-    in_namespaces("", "replicationcontrollers", V1),
-    in_namespaces("", "resourcequotas", V1),
-    in_namespaces("", "secrets", V1),
-    in_namespaces("", "serviceaccounts", V1),
-    in_namespaces("", "services", V1),
-    in_none("admissionregistration.k8s.io", "mutatingadmissionpolicies", V1_ALPHA),
-    in_none("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", V1_ALPHA),
-    in_none("admissionregistration.k8s.io", "mutatingwebhookconfigurations", V1_BETA),
-    in_none("admissionregistration.k8s.io", "validatingadmissionpolicies", V1_ALPHA),
-    in_none("admissionregistration.k8s.io", "validatingadmissionpolicybindings", V1_ALPHA),
-    in_none("admissionregistration.k8s.io", "validatingwebhookconfigurations", V1_BETA),
-    in_none("apiextensions.k8s.io", "customresourcedefinitions", V1_BETA),
-    in_none("apiregistration.k8s.io", "apiservices", V1_BETA),
-    in_namespaces("apps", "controllerrevisions", APPS),
-    in_namespaces("apps", "daemonsets", APPS),
-    in_namespaces("apps", "deployments", APPS),
-    in_namespaces("apps", "replicasets", APPS),
-    in_namespaces("apps", "statefulsets", APPS),
-    in_none("authentication.k8s.io", "selfsubjectreviews", V1_ALPHA),
-    in_none("authentication.k8s.io", "tokenreviews", V1_BETA),
-    in_namespaces("authorization.k8s.io", "localsubjectaccessreviews", V1_BETA),
-    in_none("authorization.k8s.io", "selfsubjectaccessreviews", V1_BETA),
-    in_none("authorization.k8s.io", "selfsubjectrulesreviews", V1_BETA),
-    in_none("authorization.k8s.io", "subjectaccessreviews", V1_BETA),
-    in_namespaces("autoscaling", "horizontalpodautoscalers", &["v1", "v2", "v2beta2", "v2beta1"]),
-    in_namespaces("batch", "cronjobs", &["v1", "v1beta1", "v2alpha1"]),
-    in_namespaces("batch", "jobs", V1),
-    in_none("certificates.k8s.io", "certificatesigningrequests", V1_BETA),
-    in_none("certificates.k8s.io", "clustertrustbundles", V1_ALPHA),
-    in_namespaces("certificates.k8s.io", "podcertificaterequests", V1_ALPHA),
-    in_namespaces("coordination.k8s.io", "leasecandidates", &["v1", "v1beta1", "v1alpha2", "v1alpha1"]),
-    in_namespaces("coordination.k8s.io", "leases", V1_BETA),
-    in_namespaces("discovery.k8s.io", "endpointslices", V1_ALPHA),
-    in_namespaces("events.k8s.io", "events", V1_BETA),
-    in_namespaces("extensions", "daemonsets", &["v1beta1"]),
-    in_namespaces("extensions", "deployments", &["v1beta1"]),
-    in_namespaces("extensions", "ingresses", &["v1beta1"]),
-    in_namespaces("extensions", "networkpolicies", &["v1beta1"]),
-    in_none("extensions", "podsecuritypolicies", &["v1beta1"]),
-    in_namespaces("extensions", "replicasets", &["v1beta1"]),
-    in_none("flowcontrol.apiserver.k8s.io", "flowschemas", FLOW),
-    in_none("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", FLOW),
-    in_none("internal.apiserver.k8s.io", "storageversions", &["v1alpha1"]),
-    in_none("networking.k8s.io", "ingressclasses", V1_BETA),
-    in_namespaces("networking.k8s.io", "ingresses", V1_BETA),
-    in_none("networking.k8s.io", "ipaddresses", V1_ALPHA),
-    in_namespaces("networking.k8s.io", "networkpolicies", V1),
-    in_none("networking.k8s.io", "servicecidrs", V1_ALPHA),
-    in_none("node.k8s.io", "runtimeclasses", V1_ALPHA),
-    in_namespaces("policy", "poddisruptionbudgets", V1_BETA),
-    in_none("policy", "podsecuritypolicies", &["v1beta1"]),
-    in_none("rbac.authorization.k8s.io", "clusterrolebindings", V1_ALPHA),
-    in_none("rbac.authorization.k8s.io", "clusterroles", V1_ALPHA),
-    in_namespaces("rbac.authorization.k8s.io", "rolebindings", V1_ALPHA),
-    in_namespaces("rbac.authorization.k8s.io", "roles", V1_ALPHA),
-    in_none("resource.k8s.io", "deviceclasses", DRA),
-    in_none("resource.k8s.io", "devicetaintrules", DRA),
-    in_namespaces("resource.k8s.io", "resourceclaims", DRA),
-    in_namespaces("resource.k8s.io", "resourceclaimtemplates", DRA),
-    in_none("resource.k8s.io", "resourceslices", DRA),
-    in_none("scheduling.k8s.io", "priorityclasses", V1_ALPHA),
-    in_none("storage.k8s.io", "csidrivers", V1_BETA),
-    in_none("storage.k8s.io", "csinodes", V1_BETA),
-    in_namespaces("storage.k8s.io", "csistoragecapacities", V1_ALPHA),
-    in_none("storage.k8s.io", "storageclasses", V1_BETA),
-    in_none("storage.k8s.io", "volumeattachments", V1_ALPHA),
-    in_none("storage.k8s.io", "volumeattributesclasses", V1_ALPHA),
-    in_none("storagemigration.k8s.io", "storageversionmigrations", V1_ALPHA),
+    namespaced("", "bindings", V1),
+    cluster_scoped("", "componentstatuses", V1),
+    namespaced("", "configmaps", V1),
+    namespaced("", "endpoints", V1),
+    namespaced("", "events", V1),
+    namespaced("", "limitranges", V1),
+    cluster_scoped("", "namespaces", V1),
+    cluster_scoped("", "nodes", V1),
+    namespaced("", "persistentvolumeclaims", V1),
+    cluster_scoped("", "persistentvolumes", V1),
+    namespaced("", "pods", V1),
+    namespaced("", "podtemplates", V1),
+    namespaced("", "replicationcontrollers", V1),
+    namespaced("", "resourcequotas", V1),
+    namespaced("", "secrets", V1),
+    namespaced("", "serviceaccounts", V1),
+    namespaced("", "services", V1),
+    cluster_scoped("admissionregistration.k8s.io", "mutatingadmissionpolicies", V1_ALPHA),
+    cluster_scoped("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", V1_ALPHA),
+    cluster_scoped("admissionregistration.k8s.io", "mutatingwebhookconfigurations", V1_BETA),
+    cluster_scoped("admissionregistration.k8s.io", "validatingadmissionpolicies", V1_ALPHA),
+    cluster_scoped("admissionregistration.k8s.io", "validatingadmissionpolicybindings", V1_ALPHA),
+    cluster_scoped("admissionregistration.k8s.io", "validatingwebhookconfigurations", V1_BETA),
+    cluster_scoped("apiextensions.k8s.io", "customresourcedefinitions", V1_BETA),
+    cluster_scoped("apiregistration.k8s.io", "apiservices", V1_BETA),
+    namespaced("apps", "controllerrevisions", APPS),
+    namespaced("apps", "daemonsets", APPS),
+    namespaced("apps", "deployments", APPS),
+    namespaced("apps", "replicasets", APPS),
+    namespaced("apps", "statefulsets", APPS),
+    cluster_scoped("authentication.k8s.io", "selfsubjectreviews", V1_ALPHA),
+    cluster_scoped("authentication.k8s.io", "tokenreviews", V1_BETA),
+    namespaced("authorization.k8s.io", "localsubjectaccessreviews", V1_BETA),
+    cluster_scoped("authorization.k8s.io", "selfsubjectaccessreviews", V1_BETA),
+    cluster_scoped("authorization.k8s.io", "selfsubjectrulesreviews", V1_BETA),
+    cluster_scoped("authorization.k8s.io", "subjectaccessreviews", V1_BETA),
+    namespaced("autoscaling", "horizontalpodautoscalers", &["v1", "v2", "v2beta2", "v2beta1"]),
+    namespaced("batch", "cronjobs", &["v1", "v1beta1", "v2alpha1"]),
+    namespaced("batch", "jobs", V1),
+    cluster_scoped("certificates.k8s.io", "certificatesigningrequests", V1_BETA),
+    cluster_scoped("certificates.k8s.io", "clustertrustbundles", V1_ALPHA),
+    namespaced("certificates.k8s.io", "podcertificaterequests", V1_ALPHA),
+    namespaced("coordination.k8s.io", "leasecandidates", &["v1", "v1beta1", "v1alpha2", "v1alpha1"]),
+    namespaced("coordination.k8s.io", "leases", V1_BETA),
+    namespaced("discovery.k8s.io", "endpointslices", V1_ALPHA),
+    namespaced("events.k8s.io", "events", V1_BETA),
+    namespaced("extensions", "daemonsets", &["v1beta1"]),
+    namespaced("extensions", "deployments", &["v1beta1"]),
+    namespaced("extensions", "ingresses", &["v1beta1"]),
+    namespaced("extensions", "networkpolicies", &["v1beta1"]),
+    cluster_scoped("extensions", "podsecuritypolicies", &["v1beta1"]),
+    namespaced("extensions", "replicasets", &["v1beta1"]),
+    cluster_scoped("flowcontrol.apiserver.k8s.io", "flowschemas", FLOW),
+    cluster_scoped("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", FLOW),
+    cluster_scoped("internal.apiserver.k8s.io", "storageversions", &["v1alpha1"]),
+    cluster_scoped("networking.k8s.io", "ingressclasses", V1_BETA),
+    namespaced("networking.k8s.io", "ingresses", V1_BETA),
+    cluster_scoped("networking.k8s.io", "ipaddresses", V1_ALPHA),
+    namespaced("networking.k8s.io", "networkpolicies", V1),
+    cluster_scoped("networking.k8s.io", "servicecidrs", V1_ALPHA),
+    cluster_scoped("node.k8s.io", "runtimeclasses", V1_ALPHA),
+    namespaced("policy", "poddisruptionbudgets", V1_BETA),
+    cluster_scoped("policy", "podsecuritypolicies", &["v1beta1"]),
+    cluster_scoped("rbac.authorization.k8s.io", "clusterrolebindings", V1_ALPHA),
+    cluster_scoped("rbac.authorization.k8s.io", "clusterroles", V1_ALPHA),
+    namespaced("rbac.authorization.k8s.io", "rolebindings", V1_ALPHA),
+    namespaced("rbac.authorization.k8s.io", "roles", V1_ALPHA),
+    cluster_scoped("resource.k8s.io", "deviceclasses", DRA),
+    cluster_scoped("resource.k8s.io", "devicetaintrules", DRA),
+    namespaced("resource.k8s.io", "resourceclaims", DRA),
+    namespaced("resource.k8s.io", "resourceclaimtemplates", DRA),
+    cluster_scoped("resource.k8s.io", "resourceslices", DRA),
+    cluster_scoped("scheduling.k8s.io", "priorityclasses", V1_ALPHA),
+    cluster_scoped("storage.k8s.io", "csidrivers", V1_BETA),
+    cluster_scoped("storage.k8s.io", "csinodes", V1_BETA),
+    namespaced("storage.k8s.io", "csistoragecapacities", V1_ALPHA),
+    cluster_scoped("storage.k8s.io", "storageclasses", V1_BETA),
+    cluster_scoped("storage.k8s.io", "volumeattachments", V1_ALPHA),
+    cluster_scoped("storage.k8s.io", "volumeattributesclasses", V1_ALPHA),
+    cluster_scoped("storagemigration.k8s.io", "storageversionmigrations", V1_ALPHA),
 ];
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Bundle: the certificates in a `caBundle`, found as Go's `AppendCertsFromPEM` finds them.
+//! Parser of a `caBundle`, which finds certificates as Go's `AppendCertsFromPEM` does.
 //!
-//! A damaged section is passed over, and costs no other certificate: between an END line and the last BEGIN line before
-//! it is one section, whatever stands around. So the certificates that are trusted here are those that an apiserver
-//! would trust.
+//! A section lies between an END line and the last BEGIN line before it. Other text is ignored, and a damaged section
+//! is skipped without an effect on the others. So Gatepost trusts the certificates that an apiserver would trust.
 
 use base64::{
     Engine as _,
@@ -15,11 +14,11 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"\n-----END ";
 const DASHES: &[u8] = b"-----";
 
-/// As Go's decoder, which does not look at the bits behind the last byte.
+/// Ignores the unused bits of the last character, as Go's decoder does.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// The content of every sound CERTIFICATE section; whether it is a certificate is not looked at.
+/// Returns the content of every intact CERTIFICATE section. Does not check that the content is a certificate.
 pub fn sections(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     let mut found = Vec::new();
     let mut rest = pem;
@@ -31,7 +30,7 @@ pub fn sections(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     found
 }
 
-/// The section between the last BEGIN line and this END line, where it is one of a certificate.
+/// Decodes the section from the last BEGIN line to this END line; `None` if it is damaged or not a CERTIFICATE section.
 fn section(before: &[u8], after: &[u8]) -> Option<Vec<u8>> {
     let begin = before.windows(BEGIN.len()).rposition(|window| window == BEGIN)?;
     if begin > 0 && before[begin - 1] != b'\n' {
@@ -40,7 +39,7 @@ fn section(before: &[u8], after: &[u8]) -> Option<Vec<u8>> {
     let (label, body) = line(&before[begin + BEGIN.len()..]);
     let label = label.strip_suffix(DASHES)?;
     let trailer = line(after).0.strip_prefix(label)?;
-    // Headers are for encrypted keys: no certificate has any.
+    // Only encrypted keys have headers; certificates have none.
     if label != b"CERTIFICATE" || trailer != DASHES || line(body).0.contains(&b':') {
         return None;
     }
@@ -48,7 +47,7 @@ fn section(before: &[u8], after: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }
 
-/// The first line, without blanks at its end, and what follows it.
+/// Returns the first line, without trailing white space, and the text after it.
 fn line(text: &[u8]) -> (&[u8], &[u8]) {
     let (first, rest) = match text.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&text[..at], &text[at + 1..]),

@@ -1,5 +1,5 @@
-//! Bypass: the requests that skip hooks, and why. BreakGlass: all hooks, or single ones, skipped for a bounded time in
-//! an emergency.
+//! Bypass: a rule by which requests skip hooks, with its reason. BreakGlass: all hooks, or single ones, skipped for a
+//! bounded time in an emergency.
 
 use std::{
     sync::Arc,
@@ -8,12 +8,12 @@ use std::{
 
 use super::{Review, Rule, RuleTarget};
 
-/// Effect of a bypass on a request that it applies to.
+/// Effect of a bypass on a matching request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BypassEffect {
-    /// No hook is asked.
+    /// The hooks are not called.
     Skip,
-    /// Hooks are asked, and only their "no" rejects: what keeps one from answering does not.
+    /// The hooks are called. Their denials reject the request, but failed calls do not.
     FailOpen,
 }
 
@@ -21,7 +21,7 @@ impl BypassEffect {
     /// Every effect, in the order of [`BypassEffect::index`].
     pub const ALL: [Self; 2] = [Self::Skip, Self::FailOpen];
 
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "Skip",
@@ -29,46 +29,46 @@ impl BypassEffect {
         }
     }
 
-    /// 0 or 1, for tables.
+    /// Returns 0 or 1, an index for tables.
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// Users that a bypass is for. One list that holds the request's user is enough.
+/// Users that a bypass applies to. A user must be in one of the lists, unless both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Who {
-    /// User names, exactly; service accounts among them, as `system:serviceaccount:<namespace>:<name>`.
+pub struct UserFilter {
+    /// Exact user names, including service accounts as `system:serviceaccount:<namespace>:<name>`.
     pub users: Vec<Box<str>>,
-    /// Groups, exactly.
+    /// Exact group names.
     pub groups: Vec<Box<str>>,
 }
 
-/// One rule that lets requests past hooks. It applies where every list that is not empty holds the request.
+/// A rule by which requests skip hooks. It applies if every list that is not empty matches the request.
 ///
-/// All that it looks at is what the apiserver says of the request; nothing that a user may write into an object or
-/// onto a namespace, labels least of all.
+/// It reads only what the apiserver reports about the request. It reads nothing that a user may write into an object or
+/// a namespace, such as labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bypass {
     /// Name in metrics, annotations and the audit log; unique in a configuration.
     pub name: Arc<str>,
-    /// Reason for its existence, for the audit log.
+    /// Reason for the rule, for the audit log.
     pub reason: Arc<str>,
-    /// Effect on requests.
+    /// Effect on matching requests.
     pub effect: BypassEffect,
-    /// The hooks it is about, by name; empty: all of them.
+    /// Names of the hooks that it applies to; all hooks if empty.
     pub hooks: Vec<Box<str>>,
-    /// Namespaces, exactly; empty: any, and none. A Namespace object itself is in no namespace.
+    /// Exact names of namespaces; if empty, any or none. A Namespace object itself is in no namespace.
     pub namespaces: Vec<Box<str>>,
-    /// Users; both lists empty: anybody.
-    pub who: Who,
-    /// Resources and operations; empty: anything.
+    /// Users that it applies to; all users if both lists are empty.
+    pub who: UserFilter,
+    /// Resources and operations; all if empty.
     pub resources: Vec<Rule>,
 }
 
 impl Bypass {
-    /// Does it apply? `in_group` says whether the user is in a group of that name, and is only asked where all else
-    /// has matched. Allocates nothing.
+    /// Returns true if the rule matches the request. `in_group` returns true if the user is in one of the groups; it is
+    /// called only if everything else matches. Does not allocate.
     pub fn applies(&self, review: &Review, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
         let target = RuleTarget::as_made(review);
         let in_namespace = || target.is_namespaced() && holds(&self.namespaces, &review.namespace);
@@ -77,19 +77,19 @@ impl Bypass {
             && self.who.is(&review.username, in_group)
     }
 
-    /// Is it about every hook?
+    /// Returns true if the rule applies to every hook.
     pub fn is_about_all(&self) -> bool {
         self.hooks.is_empty()
     }
 
-    /// Is it about the hook of this name?
+    /// Returns true if the rule applies to the hook of this name.
     pub fn is_about(&self, hook: &str) -> bool {
         self.is_about_all() || holds(&self.hooks, hook)
     }
 }
 
-impl Who {
-    /// Is this user meant? `in_group` is asked last, and only where groups are named.
+impl UserFilter {
+    /// Returns true if the user matches. `in_group` is called last, and only if groups are listed.
     pub fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
         let anybody = self.users.is_empty() && self.groups.is_empty();
         // A review without a user has the name "", which matches no user.
@@ -102,38 +102,38 @@ fn holds(list: &[Box<str>], wanted: &str) -> bool {
     list.iter().any(|entry| **entry == *wanted)
 }
 
-/// The longest that one may be open: an emergency that lasts longer is opened again by somebody.
+/// Maximum time that a break-glass document is open. In a longer emergency, somebody must open it again.
 pub const MAX_OPEN_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One document that opens something. It says when it was opened and for how long, so that it closes by itself.
+/// A break-glass document. It contains its opening time and its duration, so that it closes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakGlass {
     /// Name in warnings, logs and the audit log.
     pub name: Arc<str>,
     /// Time of the opening, by the clock of the user's machine.
     pub opened: SystemTime,
-    /// For how long; at most [`MAX_OPEN_TIME`].
+    /// Time that it is open; at most [`MAX_OPEN_TIME`].
     pub lasts: Duration,
-    /// Reason, for everybody's eyes.
+    /// Reason, visible to everybody.
     pub reason: Arc<str>,
-    /// The hooks that are not asked; empty: all of them.
+    /// Names of the hooks that are skipped; all hooks if empty.
     pub hooks: Vec<Box<str>>,
-    /// User who opened it, in his own words; "" where he did not say.
+    /// Name of the user who opened it, as that user wrote it; "" if not given.
     pub by: Box<str>,
 }
 
 impl BreakGlass {
-    /// Time at which it closes, by the clock of the user's machine.
+    /// Returns the time at which it closes, by the clock of the user's machine.
     pub fn until(&self) -> SystemTime {
         self.opened + self.lasts
     }
 
-    /// Does it open everything?
+    /// Returns true if it skips every hook.
     pub fn is_about_all(&self) -> bool {
         self.hooks.is_empty()
     }
 
-    /// Does it open the hook of this name?
+    /// Returns true if it skips the hook of this name.
     pub fn is_about(&self, hook: &str) -> bool {
         self.is_about_all() || self.hooks.iter().any(|name| **name == *hook)
     }

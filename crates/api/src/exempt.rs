@@ -1,39 +1,39 @@
-//! Requests for which no hooks are called. Source: `docs/reference/webhook-semantics.md` §2; our own group:
-//! S119, "certain special resource paths are always fail open".
+//! Requests for which no hooks are called. Source: `docs/reference/webhook-semantics.md` §2; for our own group:
+//! "certain special resource paths are always fail open".
 
 use crate::{Gvk, Gvr, Review};
 
 /// Eligibility of a request for hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// Hooks whose rules match are asked.
+    /// Hooks whose rules match are called.
     Eligible,
-    /// None, as upstream asks none: it is about the configuration of admission, which no hook may hold, or stores
-    /// nothing.
+    /// No hooks are called, as in upstream: the request is about the configuration of admission, which no hook may
+    /// block, or it stores nothing.
     Exempt,
-    /// None: it is about our own configuration. A broken one must never hold up the change that mends it.
+    /// No hooks are called: a broken configuration of ours must not block the request that repairs it.
     OwnConfig,
 }
 
-/// A resource, and the kind of its objects. A request is exempt only where it names both: one that names another kind,
-/// or another resource, is about something else, whatever it says first.
+/// A resource, and the kind of its objects. A request is exempt only if it names both. With another kind or resource,
+/// it is about something else.
 type ResourceAndKind = (&'static str, &'static str);
 
-/// Resources about which no hook is asked, whatever the apiserver does: group, resource, and kind of its objects.
+/// Returns the resources for which hooks are never called: group, resource, and kind of the objects.
 pub fn exempt_resources() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let of = |group: &'static str, all: &'static [ResourceAndKind]| all.iter().map(move |(r, kind)| (group, *r, *kind));
-    of(OURS, &OUR_CONFIG)
+    of(OUR_GROUP, &OUR_CONFIG)
         .chain(of(AUTHENTICATION_GROUP, &AUTHENTICATION))
         .chain(of(AUTHORIZATION_GROUP, &AUTHORIZATION))
 }
 
-const OURS: &str = "gatepost.dev";
-/// Our own configuration. Anything else in our group is somebody else's.
+const OUR_GROUP: &str = "gatepost.dev";
+/// Our own configuration. Other resources in our group are not ours.
 const OUR_CONFIG: [ResourceAndKind; 2] =
     [("admissioncontrolconfigurations", "AdmissionControlConfiguration"), ("breakglasses", "BreakGlass")];
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// Resources that configure admission. A hook that could refuse its change could refuse its own removal.
+/// Resources that configure admission. A hook that could deny their changes could deny its own removal.
 const ADMISSION_CONFIG: [ResourceAndKind; 6] = [
     ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
@@ -45,7 +45,7 @@ const ADMISSION_CONFIG: [ResourceAndKind; 6] = [
 
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
-/// Resources that store nothing: asking the apiserver who one is, or what one may do.
+/// Resources that store nothing: queries for a user's identity or permissions.
 const AUTHENTICATION: [ResourceAndKind; 2] =
     [("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")];
 const AUTHORIZATION: [ResourceAndKind; 4] = [
@@ -55,7 +55,7 @@ const AUTHORIZATION: [ResourceAndKind; 4] = [
     ("subjectaccessreviews", "SubjectAccessReview"),
 ];
 
-/// May hooks have a say in this? `static_hooks`: some are asked about the configuration of admission, too.
+/// Returns whether hooks are called. `static_hooks`: some are also called for the configuration of admission.
 pub fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
     if is_ours(review) {
         Eligibility::OwnConfig
@@ -66,24 +66,24 @@ pub fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
     }
 }
 
-/// Is this about our own configuration? In any version.
+/// Returns true if the request is about our own configuration, in any version.
 pub fn is_ours(review: &Review) -> bool {
-    is_of(review, OURS, &OUR_CONFIG)
+    is_about(review, OUR_GROUP, &OUR_CONFIG)
 }
 
-/// Is this about the configuration of admission? In any version, as upstream.
+/// Returns true if the request is about the configuration of admission, in any version, as in upstream.
 pub fn is_admission_config(review: &Review) -> bool {
-    is_of(review, REGISTRATION, &ADMISSION_CONFIG)
+    is_about(review, REGISTRATION, &ADMISSION_CONFIG)
 }
 
-/// Is this about a resource that stores nothing? In any version, as upstream.
+/// Returns true if the request is about a resource that stores nothing, in any version, as in upstream.
 pub fn is_virtual(review: &Review) -> bool {
-    is_of(review, AUTHENTICATION_GROUP, &AUTHENTICATION) || is_of(review, AUTHORIZATION_GROUP, &AUTHORIZATION)
+    is_about(review, AUTHENTICATION_GROUP, &AUTHENTICATION) || is_about(review, AUTHORIZATION_GROUP, &AUTHORIZATION)
 }
 
-/// Is this about one of these, as its client made it and as it was sent? Upstream looks at the kind alone, or at the
-/// resource alone, of a request that it has made itself; here another has written both.
-fn is_of(review: &Review, group: &str, all: &[ResourceAndKind]) -> bool {
+/// Returns true if the request is about one of these resources, both as its client made it and as it was sent. Upstream
+/// checks only the kind or the resource, because it made the request itself; here a caller wrote both.
+fn is_about(review: &Review, group: &str, all: &[ResourceAndKind]) -> bool {
     let Review { kind, resource, request_kind, request_resource, .. } = review;
     if *resource.group != *group {
         return false;

@@ -15,10 +15,10 @@ macro_rules! kinds {
         }
 
         impl FailureKind {
-            /// Every kind. A kind's place in this list is its number (`kind as usize`).
+            /// Every kind, in the order of `kind as usize`.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// Value of the label.
+            /// Returns the value of the label.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $label,)*
@@ -57,26 +57,26 @@ kinds! {
     HttpStatus = "http_status",
     /// Bytes that are not an HTTP answer.
     NotHttp = "not_http",
-    /// A review that cannot be written in the hook's form.
+    /// A review that cannot be encoded for the hook.
     Unwritable = "unwritable",
     /// A review whose object is in a version that the hook's rules do not name.
     OtherVersion = "other_version",
-    /// A namespace, by whose labels the hook selects, that cannot be looked up.
+    /// A namespace that cannot be looked up, although the hook selects by its labels.
     NamespaceUnavailable = "namespace_unavailable",
-    /// An AdmissionReview of another version or kind.
+    /// An AdmissionReview that breaks a rule, such as one of another version or kind.
     Invalid = "invalid",
     /// An answer for which the memory budget has no room.
     Overloaded = "overloaded",
-    /// A patch that cannot be read.
+    /// A patch that cannot be parsed.
     UndecodablePatch = "undecodable_patch",
     /// A patch of an unsupported type.
     PatchType = "patch_type",
-    /// A patch that adds too much of its own to the object.
+    /// A patch that adds too much data to the object.
     PatchOverLimit = "patch_over_limit",
 }
 
-/// Loggable part of a call failure: the class, in our words. The hook's own text may repeat the object that it was
-/// asked about, so only its length is logged. The caller gets all of it, as upstream does.
+/// Part of a call failure that may be logged: its class, in our words. The hook's own text may repeat the reviewed
+/// object, so only its length is logged. The caller gets the whole text, as in upstream.
 #[derive(Clone, Copy, Debug)]
 pub struct FailureClass<'a>(pub(super) &'a CallFailure);
 
@@ -101,7 +101,7 @@ impl fmt::Display for FailureClass<'_> {
             CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", unquoted(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
-            // Of these every word is ours, or was said before the hook was sent anything.
+            // These texts are ours, or were written before the hook was sent anything.
             known @ (CallFailure::Timeout(_)
             | CallFailure::Connect(_)
             | CallFailure::OtherVersion { .. }
@@ -115,7 +115,7 @@ impl fmt::Display for FailureClass<'_> {
     }
 }
 
-/// The words before the first quotation: parsers quote what they do not understand.
+/// Returns the text before the first quotation mark, because parsers quote what they cannot parse.
 fn unquoted(what: &str) -> &str {
     what.find(['"', '`', '\'', '\u{201c}']).map_or(what, |at| what[..at].trim_end())
 }

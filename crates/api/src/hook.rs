@@ -1,21 +1,20 @@
-//! Hook: endpoint, protocol, rules and policies of one hook, and its rollout: the bound on the time that it may go
-//! unproven.
+//! Hook: endpoint, protocol, rules and policies of one hook; and Rollout: the time within which it must pass a probe.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{ReviewVersion, Rule, Selector};
 
-/// Type of a hook: it decides whether the hook may change the object.
+/// Type of a hook, which decides whether it may change the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookType {
-    /// Says yes or no.
+    /// Allows or denies.
     Validating,
-    /// May return a patch; asked before the validating ones.
+    /// May return a patch. Called before the validating hooks.
     Mutating,
 }
 
 impl HookType {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Validating => "Validating",
@@ -23,7 +22,7 @@ impl HookType {
         }
     }
 
-    /// Kind of the objects in which a cluster has hooks of this type.
+    /// Returns the kind of the Kubernetes objects that configure hooks of this type.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Validating => "ValidatingWebhookConfiguration",
@@ -31,7 +30,7 @@ impl HookType {
         }
     }
 
-    /// Resource of these objects.
+    /// Returns the resource of the Kubernetes objects that configure hooks of this type.
     pub const fn resource(self) -> &'static str {
         match self {
             Self::Validating => "validatingwebhookconfigurations",
@@ -40,18 +39,18 @@ impl HookType {
     }
 }
 
-/// Reinvocation of a mutating hook where something changes the object after it. Upstream: `reinvocationPolicy`.
+/// Whether a mutating hook is called again if the object changes after its call. Upstream: `reinvocationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reinvocation {
-    /// Once is enough.
+    /// It is called once.
     #[default]
     Never,
-    /// Once more, about the object as it then is.
+    /// It is called once more, with the changed object.
     IfNeeded,
 }
 
 impl Reinvocation {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "Never",
@@ -63,14 +62,14 @@ impl Reinvocation {
 /// Calling mode of a mutating hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// One by one, each in its turn.
+    /// One by one, in order.
     Serial,
-    /// Together with others, ahead of its turn, where that comes to the same.
+    /// Together with others, ahead of its turn, if the result is the same.
     Speculative,
 }
 
 impl Dispatch {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Serial => "Serial",
@@ -79,24 +78,24 @@ impl Dispatch {
     }
 }
 
-/// Effect of a CallFailure.
+/// Effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is rejected.
     Fail,
-    /// The hook is passed over, and that is counted, logged and annotated.
+    /// The hook is skipped. This is counted, logged and annotated.
     Ignore,
-    /// Asked once more on another connection inside the budget, then as Fail.
+    /// The hook is called once more, on another connection and within its budget; then as `Fail`.
     Retry,
 }
 
 impl FailurePolicy {
-    /// Is a hook, or an initializer, passed over where it cannot do its part? Otherwise the request is rejected.
+    /// Returns true if a hook or initializer that fails is skipped. Otherwise the request is rejected.
     pub const fn fails_open(self) -> bool {
         matches!(self, Self::Ignore)
     }
 
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "Fail",
@@ -109,20 +108,20 @@ impl FailurePolicy {
 /// Side effects of a call besides its answer. Upstream: `sideEffects`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideEffects {
-    /// Not said; a dry run cannot reach the hook.
+    /// Not declared; a dry run cannot reach the hook.
     Undeclared,
-    /// Nothing.
+    /// No side effects.
     None,
-    /// Nothing on a dry run.
+    /// No side effects on a dry run.
     NoneOnDryRun,
-    /// Something; a dry run that matches is rejected.
+    /// Side effects; a dry run that matches is rejected.
     Some,
-    /// Perhaps something; a dry run that matches is rejected.
+    /// Perhaps side effects; a dry run that matches is rejected.
     Unknown,
 }
 
 impl SideEffects {
-    /// As written in a configuration; "" where nothing is.
+    /// Returns the name used in a configuration; "" if undeclared.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Undeclared => "",
@@ -133,7 +132,7 @@ impl SideEffects {
         }
     }
 
-    /// True where a call has none, about a dry run or about a real request: the hook may be asked in vain, and twice.
+    /// Returns true if a call has no side effects, so that it may be repeated, or its answer discarded.
     pub fn none_for(self, dry_run: bool) -> bool {
         match self {
             Self::None => true,
@@ -160,19 +159,19 @@ pub enum Address {
 /// Certificates, or a private key, as PEM text.
 pub type Pem = Arc<[u8]>;
 
-/// The TLS material of an endpoint, as PEM text read when the configuration was read.
+/// TLS settings of an endpoint. PEM texts were read when the configuration was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointTls {
-    /// Name the server's certificate must carry.
+    /// Name that the server's certificate must contain.
     pub server_name: Box<str>,
-    /// Certificate authorities (PEM) that may have signed it; `None` means the system's.
+    /// Certificate authorities (PEM) for the server's certificate; `None` for those of the system.
     pub ca_pem: Option<Pem>,
-    /// Our certificate chain and private key (PEM), where the hook wants to know who asks.
+    /// Our certificate chain and private key (PEM); `None` if the hook does not authenticate clients.
     pub client_pem: Option<(Pem, Pem)>,
 }
 
 impl std::hash::Hash for EndpointTls {
-    /// Hash of the name and the lengths of the texts: most differ in these, and kilobytes of PEM need not be read.
+    /// Hashes the name and the lengths of the texts. Most endpoints differ in these, and the texts are long.
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         let len = |pem: &Pem| pem.len();
         self.server_name.hash(state);
@@ -195,20 +194,20 @@ impl std::fmt::Debug for EndpointTls {
 /// Protocol on an endpoint's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// HTTP/2 with gRPC in it.
+    /// gRPC over HTTP/2.
     Grpc,
-    /// HTTP/2 or HTTP/1.1, as the hook's TLS chooses; HTTP/1.1 in plaintext.
+    /// HTTP/2 or HTTP/1.1, as negotiated by TLS; HTTP/1.1 in plaintext.
     Http,
 }
 
-/// Encoding of the review for a hook that is asked over HTTP.
+/// Encoding of the review for a hook that is called over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HttpForm {
     /// An AdmissionReview in JSON, as kube-apiserver sends it.
     Json(ReviewVersion),
     /// An AdmissionReview in protobuf, in Kubernetes' envelope.
     Protobuf(ReviewVersion),
-    /// JSON with `spec`, answered by status 200, 204 or 400. Source: `docs/writing-a-hook.md`, the seeds' contract.
+    /// JSON with `spec`, answered by status 200, 204 or 400. Source: `docs/writing-a-hook.md`, "legacy".
     Legacy,
 }
 
@@ -219,24 +218,24 @@ pub enum Protocol {
     Grpc,
     /// A POST.
     Http {
-        /// Path, and query where the URL has one; begins with `/`.
+        /// Path, and query if the URL has one; begins with `/`.
         path: Arc<str>,
         /// Encoding of the review.
         form: HttpForm,
     },
 }
 
-/// Treatment of rules for other versions of the same resource. Upstream: `matchPolicy`.
+/// Whether rules match requests in other versions of their resources. Upstream: `matchPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchPolicy {
-    /// Only what the rules say.
+    /// Only the versions that the rules name match.
     Exact,
-    /// A request made through another version of the resource counts too.
+    /// A request in another version of the resource also matches.
     Equivalent,
 }
 
 impl MatchPolicy {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "Exact",
@@ -273,7 +272,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// One external decider, ready to use: everything was checked when the configuration was.
+/// A hook whose configuration has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// Name in denials, metrics and annotations. Hooks of different configurations may share it.
@@ -281,48 +280,48 @@ pub struct Hook {
     /// Identity among all hooks, also those of the same name: `<configuration>/<name>/<n>`, n counting equal names in
     /// one configuration from 0. Source: `docs/reference/webhook-semantics.md` §3.
     pub id: Arc<str>,
-    /// May it change the object?
+    /// Whether the hook may change the object.
     pub hook_type: HookType,
     /// Rules that select requests; one match is enough.
     pub rules: Vec<Rule>,
-    /// Do other versions of the rules' resources count?
+    /// Whether other versions of the rules' resources match.
     pub match_policy: MatchPolicy,
-    /// Is it asked about the configuration of admission itself? Upstream asks only hooks of static manifests.
+    /// True if it is called for the configuration of admission itself. Upstream calls only hooks of static manifests.
     pub sees_admission_config: bool,
     /// Endpoint of the hook.
     pub endpoint: Endpoint,
     /// Protocol of the calls.
     pub protocol: Protocol,
-    /// Effect of a CallFailure: `Ignore` while `rollout.createAs: Ignore` stands in the entry.
+    /// Effect of a failed call: `Ignore` while the entry has `rollout.createAs: Ignore`.
     pub failure_policy: FailurePolicy,
-    /// The longest one call may take.
+    /// Timeout of one call.
     pub timeout: Duration,
     /// Side effects of a call.
     pub side_effects: SideEffects,
-    /// Of a mutating hook: is it asked once more?
+    /// Whether a mutating hook is called again.
     pub reinvocation: Reinvocation,
-    /// Of a mutating hook: how it is asked; `None`: as all are.
+    /// Calling mode of a mutating hook; `None` for the default mode.
     pub dispatch: Option<Dispatch>,
-    /// Of a mutating hook: does the apiserver ask about it by a webhook of its own?
+    /// True if a mutating hook is registered with the apiserver as a webhook of its own.
     pub isolated: bool,
-    /// Which namespaces' objects it sees.
+    /// Selects objects by the labels of their namespaces.
     pub namespace_selector: Selector,
-    /// Which objects it sees, by their labels.
+    /// Selects objects by their labels.
     pub object_selector: Selector,
 }
 
-/// Treatment of a hook that has passed no probe in time.
+/// Effect on a hook that has passed no probe within [`Rollout::probe_within`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnProbeFailure {
     /// It stays out of rotation until a probe passes.
     #[default]
     Wait,
-    /// It enters rotation unproven: its failure policy decides.
+    /// It enters rotation without a passed probe, and its failure policy applies.
     Enforce,
 }
 
 impl OnProbeFailure {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Wait => "Wait",
@@ -331,12 +330,12 @@ impl OnProbeFailure {
     }
 }
 
-/// Bound on the time that a hook may go unproven, and the effect of passing it.
+/// Time within which a hook must pass a probe, and the effect of missing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollout {
-    /// Time after which it is reported as overdue.
+    /// Time after which a hook without a passed probe is reported as overdue.
     pub probe_within: Duration,
-    /// Effect on a hook that is not called.
+    /// Effect on an overdue hook that is not called yet.
     pub on_probe_failure: OnProbeFailure,
 }
 

@@ -1,49 +1,49 @@
-//! Initialization: names and rules that everything which touches unfinished objects shares.
+//! Initialization: names and rules for all code that handles uninitialized objects.
 //!
-//! An object is unfinished until every initializer of its resource has acted on it. Until then others do not see it.
+//! An object is uninitialized, and hidden from others, until every initializer of its resource has acted on it.
 
 use std::{collections::HashMap, fmt};
 
 use super::{StatusInfo, StatusMetadata};
 
-/// The verb that a client needs to write an object's list itself, or to change an object that is not initialized.
+/// Verb that a client needs to write an object's list of initializers, or to change an uninitialized object.
 // source: "Extension of admission control via initializers and external admission enforcement", "the `initialize` verb".
 pub const VERB: &str = "initialize";
-/// Entries of one list.
+/// Maximum number of initializers in one list.
 pub const MAX_PENDING: usize = 128;
 
-/// Label that an object has until it is initialized, where its apiserver knows nothing of initializers. Its value names
-/// the initialization.
+/// Label of an uninitialized object whose apiserver does not support initializers. Its value identifies the
+/// initialization.
 pub const PENDING_LABEL: &str = "init.gatepost.dev/pending";
-/// Annotation with the list of such an object.
+/// Annotation with the list of initializers of an object that has [`PENDING_LABEL`].
 pub const STATE_ANNOTATION: &str = "init.gatepost.dev/state";
-/// Bytes of a label's value.
+/// Maximum length of a label's value, in bytes.
 const MAX_LABEL_BYTES: usize = 63;
-/// Beginning of the warning by which a proxy learns that the object it has created waits.
+/// Prefix of the warning by which a proxy learns that the object it has created is uninitialized.
 const PENDING_WARNING: &str = "init pending ";
 
-/// Value of the label for so much randomness: its hexadecimal digits.
+/// Returns a value of the label: the hexadecimal digits of `random`.
 pub fn init_id(random: [u64; 2]) -> String {
     format!("{:016x}{:016x}", random[0], random[1])
 }
 
-/// True for a value of the label that Gatepost may have set.
+/// Returns true if Gatepost may have set this value of the label.
 fn is_init_id(text: &str) -> bool {
     (1..=MAX_LABEL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Warning to the creator of an object that is stored unfinished.
+/// Returns the warning for the creator of an object that is stored uninitialized.
 pub fn pending_warning(init_id: &str) -> String {
     format!("{PENDING_WARNING}{init_id}")
 }
 
-/// The id in such a warning.
+/// Returns the id in a warning that [`pending_warning`] wrote; `None` for other texts.
 pub fn id_in_pending_warning(text: &str) -> Option<&str> {
     text.strip_prefix(PENDING_WARNING).filter(|id| is_init_id(id))
 }
 
-/// Resources whose objects an apiserver answers and does not store. Subresources (bindings, evictions, scales) have no
-/// entries at all.
+/// Resources that an apiserver answers without storing an object. Entries of a configuration cannot name subresources
+/// (bindings, evictions, scales).
 // source: k8s.io/kubernetes pkg/registry, storages that implement rest.Creater alone.
 const NOT_STORED: [(&str, &str); 7] = [
     ("", "bindings"),
@@ -54,8 +54,8 @@ const NOT_STORED: [(&str, &str); 7] = [
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
-/// Resources without which the cluster itself does not work, each with what happens while one of them is hidden.
-const NEEDED: [(&str, &str, &str); 4] = [
+/// Resources that the cluster needs to work, each with the effect of hiding an object of it.
+const NEVER_HIDDEN: [(&str, &str, &str); 4] = [
     ("", "events", "they would be written three times each"),
     ("", "namespaces", "nothing could be created in them meanwhile"),
     ("", "nodes", "a kubelet that cannot see its Node registers it again and again"),
@@ -66,30 +66,30 @@ const NEEDED: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Reason why objects of a resource are never stored unfinished.
+/// Reason why objects of a resource are never stored uninitialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// They are answered, and not stored.
+    /// The apiserver answers them without storing them.
     NotStored,
-    /// They must be visible; what happens otherwise.
+    /// They must always be visible. The text describes the effect of hiding them.
     Needed(&'static str),
 }
 
-/// Reason why objects of this resource are never stored unfinished, where there is one.
+/// Returns the reason why objects of this resource are never stored uninitialized; `None` if they may be.
 pub fn unfit(group: &str, resource: &str) -> Option<Unfit> {
     if NOT_STORED.contains(&(group, resource)) {
         return Some(Unfit::NotStored);
     }
-    let needed = NEEDED.iter().find(|needed| (needed.0, needed.1) == (group, resource));
+    let needed = NEVER_HIDDEN.iter().find(|needed| (needed.0, needed.1) == (group, resource));
     needed.map(|(.., why)| Unfit::Needed(why))
 }
 
-/// Names of initializers that wait for each other in a circle.
+/// Names of initializers that wait for each other in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle(pub Vec<Box<str>>);
 
 impl fmt::Display for Cycle {
-    /// `a after b after a`.
+    /// Writes `a after b after a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.0.first().into_iter();
         let names: Vec<&str> = self.0.iter().chain(first).map(AsRef::as_ref).collect();
@@ -97,11 +97,11 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// The order in which initializers act, as indices: each behind all that it names, and otherwise as written. Unknown
-/// names are ignored. Linear in entries and names.
+/// Returns the order in which initializers act, as indices. Each follows all that it names; otherwise the order is as
+/// written. Unknown names are ignored. Takes time linear in entries and names.
 ///
 /// # Errors
-/// Some wait for each other.
+/// [`Cycle`] if some wait for each other.
 pub fn order<'a, N, A>(entries: &'a [N], name: impl Fn(&'a N) -> &'a str, after: A) -> Result<Vec<usize>, Cycle>
 where
     A: Fn(&'a N) -> &'a [Box<str>],
@@ -123,7 +123,7 @@ where
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     New,
-    /// Entries that it waits for are being visited.
+    /// The entries that it waits for are being visited.
     Open,
     Placed,
 }
@@ -135,8 +135,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Places an entry behind all that it waits for, or returns the circle that it is in. It does not recurse, as the
-    /// configuration may be of any length.
+    /// Places an entry after all that it waits for, or returns the cycle that it belongs to. Does not recurse, because
+    /// the length of a configuration is not bounded.
     fn visit(&mut self, first: usize) -> Option<Vec<usize>> {
         if self.state[first] == Visit::Placed {
             return None;
@@ -172,45 +172,45 @@ impl Walk<'_> {
 /// Objects of one resource that a request sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// All of them.
+    /// All objects.
     All,
-    /// Initialized ones.
+    /// Initialized objects only.
     Initialized,
 }
 
 impl Visibility {
-    /// Does it show an object that is initialized, or is not?
+    /// Returns true if an object is visible. `initialized`: the object is initialized.
     pub fn shows(self, initialized: bool) -> bool {
         initialized || self == Self::All
     }
 }
 
-/// Verb of a request that reads objects, or finds those it changes by reading.
+/// Verb of a request that reads objects, or that reads to find the objects it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadVerb {
     /// One object by its name.
     Get,
     /// All objects of a selection.
     List,
-    /// Their changes.
+    /// Changes of all objects of a selection.
     Watch,
-    /// All objects of a selection are deleted.
+    /// Deletes all objects of a selection.
     DeleteCollection,
 }
 
-/// User of a read, and the way it is asked for.
+/// User of a read, with the facts that decide which objects the user sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadingUser<'a> {
     /// Name of the user.
     pub user: &'a str,
-    /// `includeUninitialized=true` is given.
+    /// True if the request has `includeUninitialized=true`.
     pub includes: bool,
-    /// The user holds the verb `initialize` for the resource, or owns an initializer of it.
+    /// True if the user has the verb `initialize` for the resource, or owns an initializer of it.
     pub may_initialize: bool,
 }
 
-/// Users that must see every object. The garbage collector deletes dependents whose owner it does not find; the namespace
-/// controller would leave hidden objects in a deleted namespace; quota would be counted without them.
+/// Users that must see every object. Otherwise the garbage collector would delete dependents of a hidden owner, the
+/// namespace controller would leave hidden objects in a deleted namespace, and quota would not count them.
 // source: kubernetes#51842, #53109, #47138.
 pub const SEE_ALL: [&str; 5] = [
     "system:apiserver",
@@ -220,12 +220,11 @@ pub const SEE_ALL: [&str; 5] = [
     "system:serviceaccount:kube-system:resourcequota-controller",
 ];
 
-/// Objects that one request sees, decided once for it; the apiserver applies it to each object by its own
-/// `metadata.initializers`. A user who asks for unfinished objects without permission gets the others, as an unknown
-/// parameter changes nothing either.
+/// Returns which objects one request sees. The apiserver applies the result to each object by the object's own
+/// `metadata.initializers`. `includeUninitialized` without permission is ignored, as an unknown parameter is.
 pub fn visibility(verb: ReadVerb, reader: ReadingUser<'_>) -> Visibility {
     let ReadingUser { user, includes, may_initialize } = reader;
-    // Deleting is always allowed, and a namespace must become empty.
+    // Deletion is always allowed, and a namespace must become empty.
     let all = verb == ReadVerb::DeleteCollection || SEE_ALL.contains(&user) || (includes && may_initialize);
     if all { Visibility::All } else { Visibility::Initialized }
 }
@@ -233,16 +232,16 @@ pub fn visibility(verb: ReadVerb, reader: ReadingUser<'_>) -> Visibility {
 /// Type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// An object that was not seen before.
+    /// The object was not visible before.
     Added,
-    /// An object that is seen, and has changed.
+    /// The object is visible, and has changed.
     Modified,
-    /// An object that is seen no more. Its content is that before the change, with the event's resource version.
+    /// The object is no longer visible. The event has the old content and the new resource version.
     Deleted,
 }
 
-/// Event that a watch is sent, if any: `before` and `after` say whether it sees the object as it was and as it is. An
-/// object that does not exist is not seen.
+/// Returns the event that a watch is sent; `None` if none. `before` and `after`: the object is visible to the watch
+/// before and after the change. An object that does not exist is not visible.
 // source: kubernetes/apiserver 1.13 pkg/storage/etcd3/watcher.go and cacher/cacher.go, convertToWatchEvent.
 pub fn translated(event: WatchEvent, before: bool, after: bool) -> Option<WatchEvent> {
     let (before, after) = match event {
@@ -258,23 +257,23 @@ pub fn translated(event: WatchEvent, before: bool, after: bool) -> Option<WatchE
     }
 }
 
-/// Code of the answer to a GET of an object that is hidden.
+/// Status code of the answer to a GET of a hidden object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HiddenAs {
-    /// 202: the name is taken, and the object is on its way.
+    /// 202: the name is in use, and the object is being initialized.
     Accepted,
     /// 404. A kubelet fails on an object that it cannot read, and accepts one that does not exist.
     NotFound,
 }
 
 impl HiddenAs {
-    /// Answer for a user of these groups.
+    /// Returns the code for a user. `in_group` returns true if the user is in the group.
     pub fn to(in_group: impl FnOnce(&str) -> bool) -> Self {
         if in_group("system:nodes") { Self::NotFound } else { Self::Accepted }
     }
 }
 
-/// The object that a GET names, as its answer describes it.
+/// Hidden object that a GET names, as the answer describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HiddenObject<'a> {
     /// API group.
@@ -283,16 +282,16 @@ pub struct HiddenObject<'a> {
     pub resource: &'a str,
     /// Name.
     pub name: &'a str,
-    /// uid, of the object that is there.
+    /// Uid of the stored object.
     pub uid: &'a str,
-    /// Its resource version, from which a client can watch.
+    /// Resource version of the stored object, from which a client can watch.
     pub resource_version: &'a str,
 }
 
-/// Answer to a GET of an object that is hidden.
+/// Returns the answer to a GET of a hidden object.
 ///
-/// `status` is `Failure` although the code is a success: client-go takes a Status below 300 for an error only then, and
-/// a typed client would otherwise return an empty object and no error.
+/// `status` is `Failure` even with code 202. client-go treats a Status with a code below 300 as an error only then;
+/// otherwise a typed client would return an empty object and no error.
 // source: "Extension of admission control via initializers and external admission enforcement", "Explicit GETs ... 202
 // Accepted".
 pub fn hidden(how: HiddenAs, named: HiddenObject<'_>) -> StatusInfo {

@@ -4,37 +4,37 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 
 use super::{
     FailurePolicy, Selector, SideEffects,
-    bypass::Who,
+    bypass::UserFilter,
     template::{Shape, Template, Variable},
 };
 
 /// One initializer of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initializer {
-    /// The name that is put on the object's pending list.
+    /// Name in the object's pending list.
     pub name: Arc<str>,
-    /// Effect of not acting on an object in time: `Ignore` (default) or `Fail`.
+    /// Effect if it does not act on an object in time: `Ignore` (default) or `Fail`.
     pub failure_policy: FailurePolicy,
-    /// Longest wait of one object for it.
+    /// Maximum time that one object waits for it.
     pub timeout: Duration,
-    /// Initializers of the same resource behind which it stands.
+    /// Initializers of the same resource that act before it.
     pub after: Vec<Box<str>>,
-    /// It acts on objects in namespaces with such labels.
+    /// Selects objects by the labels of their namespaces.
     pub namespace_selector: Selector,
-    /// It acts on objects with such labels.
+    /// Selects objects by their labels.
     pub object_selector: Selector,
-    /// Built-in action, where it needs no process.
+    /// Built-in action, for which no process is needed.
     pub built_in: Option<Box<BuiltIn>>,
-    /// Clients that may claim its name, where a process acts for it.
+    /// Clients that may claim its name, if a process acts for it.
     pub attach: Option<Claimants>,
-    /// Users who act on objects that are stored unfinished. `None`: everyone who may `initialize` the resource.
-    pub owners: Option<Who>,
-    /// The process may be asked at once with its neighbours that say so as well; what it does to the object is its own
-    /// part.
+    /// Users who act on objects that are stored uninitialized. `None`: everyone who may `initialize` the resource.
+    pub owners: Option<UserFilter>,
+    /// True if the process may be called together with adjacent initializers that are parallel, too. Each of them
+    /// changes other fields of the object.
     pub parallel: bool,
-    /// Effects of the process besides the changed object. A dry run reaches only one that has none then.
+    /// Side effects of the process besides the changed object. Dry runs reach only a process that has none on dry runs.
     pub side_effects: SideEffects,
-    /// It changes nothing outside of `metadata`, and is held to that.
+    /// True if it changes nothing outside of `metadata`. A patch that changes more fails.
     pub metadata_only: bool,
 }
 
@@ -48,13 +48,13 @@ pub struct Claimants {
 }
 
 impl Claimants {
-    /// May they claim it who show a certificate of that name, or a token of that digest?
+    /// Returns true if a client with a certificate of this name, or a token of this digest, may claim the initializer.
     pub fn admit(&self, certificate: Option<&str>, token: Option<[u8; 32]>) -> bool {
         certificate.is_some_and(|name| self.common_names.iter().any(|admitted| **admitted == *name))
             || token.is_some_and(|digest| self.holds(&digest))
     }
 
-    /// Is it one of the digests? Takes as long for every answer: the time reveals nothing of a digest.
+    /// Returns true if the digest is in the list. Takes the same time for every digest, so that it reveals nothing.
     fn holds(&self, digest: &[u8; 32]) -> bool {
         let differs = |known: &[u8; 32]| known.iter().zip(digest).fold(0, |bits, (one, other)| bits | (one ^ other));
         let equal = self.token_digests.iter().map(|known| u8::from(black_box(differs(known)) == 0));
@@ -62,25 +62,25 @@ impl Claimants {
     }
 }
 
-/// The initializers that new objects of one resource get, in this order.
+/// Initializers of new objects of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceInitializers {
     /// API group; the core group is "".
     pub api_group: Box<str>,
     /// Resource, plural and lower case.
     pub resource: Box<str>,
-    /// In the order in which they act.
+    /// Initializers, in the order in which they act.
     pub initializers: Vec<Initializer>,
-    /// Users that may create objects with another list than this, an empty one too: the verb `initialize`, where no
-    /// Kubernetes is asked for it. By default no user may.
-    pub may_initialize: Option<Who>,
-    /// An apiserver that knows nothing of initializers stores new objects unfinished, marked by a label; Gatepost
-    /// initializes them afterwards. Otherwise they are initialized in flight.
+    /// Users that may create objects with another list than this, or an empty one, without the verb `initialize` in the
+    /// cluster. `None` for no users.
+    pub may_initialize: Option<UserFilter>,
+    /// True if an apiserver that does not support initializers stores new objects uninitialized, marked by a label, and
+    /// Gatepost initializes them afterwards. Otherwise they are initialized in flight.
     pub by_label: bool,
 }
 
 impl ResourceInitializers {
-    /// `pods`, `deployments.apps`.
+    /// Returns the resource with its group, such as `pods` or `deployments.apps`.
     pub fn noun(&self) -> String {
         if self.api_group.is_empty() {
             self.resource.to_string()
@@ -89,28 +89,28 @@ impl ResourceInitializers {
         }
     }
 
-    /// Must a stock apiserver send the new objects: because an initializer acts on them, or because it is said who may
-    /// write their list? Names alone need nothing, unless objects are stored by label.
+    /// Returns true if a stock apiserver must send the new objects to Gatepost: an initializer acts on them, it is
+    /// configured who may write their list, or objects are stored by label. Names alone need no requests.
     pub fn need_requests(&self) -> bool {
         self.by_label || self.may_initialize.is_some() || self.initializers.iter().any(Initializer::acts_in_flight)
     }
 }
 
-/// Additions to an object that lacks them. Fields that it has stay as they are, so that adding twice adds once.
+/// Additions to an object. Fields that it has stay unchanged, so that a second addition changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltIn {
     /// Labels of the object.
     pub labels: Vec<(Box<str>, Template)>,
     /// Annotations of the object.
     pub annotations: Vec<(Box<str>, Template)>,
-    /// Additions to its Pods; `None` where the resource has none, or nothing is added.
+    /// Additions to its Pods; `None` if the resource has no Pods, or nothing is added.
     pub pods: Option<PodAdditions>,
 }
 
-/// Additions to a Pod, or to the template of one.
+/// Additions to a Pod or a Pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAdditions {
-    /// Place of the Pod's spec in the object.
+    /// Path of the Pod's spec in the object.
     pub place: PodPlace,
     /// Environment variables of every container, each with its name.
     pub env: Vec<(Box<str>, Shape)>,
@@ -122,19 +122,19 @@ pub struct PodAdditions {
     pub containers: Vec<(Box<str>, Shape)>,
     /// Containers that run before the others, or beside them with `restartPolicy: Always`, each with its name.
     pub init_containers: Vec<(Box<str>, Shape)>,
-    /// Requests of every container that says nothing of that resource.
+    /// Requests of every container that has no request for that resource.
     pub requests: Vec<(Box<str>, Box<str>)>,
-    /// Limits of every container that says nothing of that resource.
+    /// Limits of every container that has no limit for that resource.
     pub limits: Vec<(Box<str>, Box<str>)>,
-    /// `imagePullPolicy` of every container, whatever it says itself.
+    /// `imagePullPolicy` of every container, which replaces the container's own.
     pub image_pull_policy: Option<Box<str>>,
-    /// `activeDeadlineSeconds` of Pods that run once and say nothing of it.
+    /// `activeDeadlineSeconds` of Pods that run once and do not set it.
     pub active_deadline_seconds: Option<u32>,
-    /// Images by what containers call them, each with what they are called instead.
+    /// Images that containers name, each with its replacement.
     pub images: Vec<(Box<str>, Box<str>)>,
 }
 
-/// Place of a Pod's spec in an object.
+/// Path of a Pod's spec in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodPlace {
     /// `spec`
@@ -146,7 +146,7 @@ pub enum PodPlace {
 }
 
 impl PodPlace {
-    /// Place in Kubernetes' own resources; `None` for those that have no Pods.
+    /// Returns the path for a built-in resource of Kubernetes; `None` if it has no Pods.
     pub fn of(group: &str, resource: &str) -> Option<Self> {
         Some(match (group, resource) {
             ("", "pods") => Self::Pod,
@@ -160,27 +160,26 @@ impl PodPlace {
 }
 
 impl Initializer {
-    /// True where Gatepost itself, or a process that is attached to it, acts. Otherwise somebody does who updates the
-    /// stored object.
+    /// Returns true if Gatepost itself or an attached process acts. Otherwise somebody updates the stored object.
     pub fn acts_in_flight(&self) -> bool {
         self.built_in.is_some() || self.attach.is_some()
     }
 
-    /// Does it leave everything outside of `metadata` as it is?
+    /// Returns true if it changes nothing outside of `metadata`.
     pub fn leaves_spec(&self) -> bool {
         self.metadata_only || self.built_in.as_ref().is_some_and(|built_in| built_in.pods.is_none())
     }
 }
 
 impl BuiltIn {
-    /// Does a template in it meet this?
+    /// Returns true if `meets` returns true for a variable of any template.
     pub fn any(&self, meets: &dyn Fn(&Variable) -> bool) -> bool {
         let texts = self.labels.iter().chain(&self.annotations);
         texts.flat_map(|(_, template)| template.variables()).any(meets)
             || self.pods.as_ref().is_some_and(|pods| pods.shapes().any(|shape| shape.any(meets)))
     }
 
-    /// Are the labels of the request's namespace looked at?
+    /// Returns true if a template uses labels of the request's namespace.
     pub fn reads_namespace(&self) -> bool {
         self.any(&|variable| matches!(variable, Variable::NamespaceLabel(_)))
     }

@@ -1,4 +1,4 @@
-//! The domain's nouns: reviews, answers, hooks. No codecs, no clock, no I/O.
+//! Domain types: reviews, answers, hooks. No codecs, no clock, no I/O.
 
 pub mod answer;
 pub mod builtin;
@@ -35,8 +35,8 @@ pub use hook::{
 pub use hook::{OnProbeFailure, Rollout};
 pub use initializer::{BuiltIn, Claimants, Initializer, PodAdditions, PodPlace, ResourceInitializers};
 pub use review::Deadline;
-pub use review::Hops;
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
+pub use review::{Forwarded, Hops, TraceContext};
 pub use revision::Revision;
 pub use rule::{Rule, RuleTarget, Scope};
 pub use selector::Labels;

@@ -1,26 +1,26 @@
-//! Registration: our own entries with an apiserver, and the requests that their paths ask for.
+//! Registration: our own webhooks in an apiserver, and the segments of mutating hooks in their paths.
 
 use std::fmt;
 
 use super::HookType;
 
-/// Label of whom an object belongs to, and its value on what `gatepost register` prints.
+/// Label that names the owner of an object, and its value on objects that `gatepost register` prints.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "gatepost");
 
-/// Ending of the names of the webhooks that `gatepost register` writes for hooks of that type.
-pub const fn our_webhooks(hook_type: HookType) -> &'static str {
+/// Returns the suffix of the names of the webhooks that `gatepost register` writes for hooks of that type.
+pub const fn webhook_suffix(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => ".validate.gatepost.dev",
         HookType::Mutating => ".mutate.gatepost.dev",
     }
 }
 
-/// Match condition, its name and its expression, of a webhook of others that Gatepost calls in the apiserver's place: the
+/// Match condition (name and expression) of another party's webhook, by which Gatepost calls the webhook and the
 /// apiserver does not. [`ServedCondition`](super::ServedCondition) has its other expressions.
 pub const SERVED: (&str, &str) = ("gatepost.dev/served", "false");
 
-/// Its expression for a webhook whose rules match resources about which Gatepost asks no hook: about these the apiserver
-/// goes on calling it.
+/// Expression of [`SERVED`] for a webhook whose rules match exempt resources. Gatepost calls no hooks for these
+/// resources, so the apiserver still calls the webhook for them.
 pub const SERVED_BUT_EXEMPT: &str = "\
 request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/' + request.resource.resource in [\
 'gatepost.dev/AdmissionControlConfiguration gatepost.dev/admissioncontrolconfigurations', \
@@ -32,30 +32,30 @@ request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/
 'authorization.k8s.io/SelfSubjectRulesReview authorization.k8s.io/selfsubjectrulesreviews', \
 'authorization.k8s.io/SubjectAccessReview authorization.k8s.io/subjectaccessreviews']";
 
-/// Prefix of the names of match conditions by which an entry of our registration leaves requests to another one.
+/// Prefix of match conditions by which one entry of our registration skips requests that another one sends.
 pub const SENT_ALREADY: &str = "sent-already-";
 
-/// Annotation of a registration that leads to a Service: namespaces that it leaves out whatever the hooks want. Its entries
-/// leave out others as well that their hooks leave out.
+/// Annotation of a registration with a Service: namespaces that it excludes whatever the hooks select. Its entries also
+/// exclude namespaces that their hooks exclude.
 pub const NEVER_SENT: &str = "gatepost.dev/never-sent";
 
-/// Is it the name of such a webhook?
+/// Returns true if `gatepost register` gives such names to webhooks.
 pub fn is_our_webhook(name: &str) -> bool {
-    [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(our_webhooks(hook_type)))
+    [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(webhook_suffix(hook_type)))
 }
 
-/// Mutating hooks that an apiserver asks about by one webhook: those between two isolated ones, or an isolated one.
-/// Segments are counted in the order of the hooks, from 1.
+/// A group of mutating hooks that an apiserver calls by one webhook: one isolated hook, or the hooks between two
+/// isolated ones. Segments are numbered from 1, in the order of the hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its number.
+    /// Number of the segment.
     pub number: u32,
     /// Number of segments.
     pub of: u32,
 }
 
 impl Segment {
-    /// The end of a path, such as `/segment/2/of/3`, and what stands before it.
+    /// Splits a path that ends in a segment, such as `/segment/2/of/3`, into the path before it and the segment.
     pub fn split(path: &str) -> Option<(&str, Self)> {
         let (rest, of) = path.rsplit_once("/of/")?;
         let (rest, number) = rest.rsplit_once("/segment/")?;
@@ -63,14 +63,14 @@ impl Segment {
         (1..=of).contains(&number).then_some((rest, Self { number, of }))
     }
 
-    /// Is a hook asked by this segment, that is in segment `number` of `of` now? Where the configuration has other
-    /// segments than the registration, the first is asked for all, so that each hook is asked once and in order.
+    /// Returns true if this segment calls the hooks that are in segment `number` of `of` now. If the registration has
+    /// another number of segments, its first segment calls all hooks, so that each is called once and in order.
     pub fn asks(self, number: u32, of: u32) -> bool {
         self.number == if self.of == of { number } else { 1 }
     }
 }
 
-/// A number as it is printed: without a sign or leading zeros.
+/// Parses a number without a sign or leading zeros.
 fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
@@ -82,7 +82,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// A DNS-1123 label: lower-case letters, digits and `-`, at most 63, a letter or digit at both ends.
+/// Returns true for a DNS-1123 label: at most 63 lower-case letters, digits and `-`, a letter or digit at both ends.
 // source: k8s.io/apimachinery/pkg/util/validation, IsDNS1123Label.
 pub fn is_dns_label(name: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -1,12 +1,12 @@
-//! Review: one question, the instant by which it must be answered, and the number of Gateposts that it has passed
-//! through.
+//! Review: one admission request, its deadline, and the number of Gateposts that it has passed through.
 //!
-//! A hook that is a Gatepost is sent this number, and refuses a review that has come too far. Without it, a
-//! configuration that points back at itself would ask itself, and every other hook, again and again until time is up.
+//! A Gatepost that is called as a hook receives this number, and refuses a review that has passed through too many.
+//! Otherwise a configuration that points back at itself would call itself and every other hook until the deadline.
 
 use std::{
     fmt,
     ops::Range,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -31,7 +31,7 @@ impl Operation {
     /// Every operation, in the order of [`Operation::index`].
     pub const ALL: [Self; 4] = [Self::Create, Self::Update, Self::Delete, Self::Connect];
 
-    /// The name upstream uses on the wire.
+    /// Returns the operation's name on the wire, as in upstream.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -41,12 +41,12 @@ impl Operation {
         }
     }
 
-    /// From the wire's name; case-sensitive as upstream.
+    /// Parses the operation's name on the wire; case-sensitive, as in upstream.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.as_str() == name)
     }
 
-    /// 0 to 3, for tables.
+    /// Returns 0 to 3, an index for tables.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -81,15 +81,15 @@ pub struct Gvr {
 }
 
 impl fmt::Display for Gvr {
-    /// As upstream writes it: `<group>/<version>, Resource=<resource>`.
+    /// Writes `<group>/<version>, Resource=<resource>`, as upstream does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { group, version, resource } = self;
         write!(f, "{group}/{version}, Resource={resource}")
     }
 }
 
-/// The version of `admission.k8s.io` a review is written in. Both have the same fields; only v1 checks the answer's
-/// uid and kind.
+/// The version of `admission.k8s.io` in which a review is written. Both have the same fields; only v1 checks the
+/// answer's uid and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReviewVersion {
     /// `admission.k8s.io/v1`
@@ -99,7 +99,7 @@ pub enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// As `apiVersion` has it.
+    /// Returns the value of `apiVersion`.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
@@ -107,7 +107,7 @@ impl ReviewVersion {
         }
     }
 
-    /// As `admissionReviewVersions` has it.
+    /// Returns the value in `admissionReviewVersions`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "v1",
@@ -115,12 +115,12 @@ impl ReviewVersion {
         }
     }
 
-    /// 0 or 1, for tables.
+    /// Returns 0 or 1, an index for tables.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The first of these versions that is known, as upstream chooses.
+    /// Returns the first of these versions that is known, as upstream does.
     pub fn choose<S: AsRef<str>>(versions: impl IntoIterator<Item = S>) -> Option<Self> {
         versions.into_iter().find_map(|version| match version.as_ref() {
             "v1" => Some(Self::V1),
@@ -141,7 +141,7 @@ pub enum Encoding {
     Json(ReviewVersion),
 }
 
-/// Which of the service's three calls was made.
+/// Which of the service's three methods was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Every phase that applies.
@@ -152,9 +152,9 @@ pub enum Phase {
     Validate,
 }
 
-/// One question: who wants to do what to which object.
+/// One admission request.
 ///
-/// Short fields are read; `object`, `old_object` and `options` stay where they are in `bytes`, unread and uncopied.
+/// Short fields are parsed. `object`, `old_object` and `options` are ranges of `bytes`, neither parsed nor copied.
 /// Source of the fields: `k8s.io/api/admission/v1` AdmissionRequest.
 #[derive(Clone, Debug)]
 pub struct Review {
@@ -166,31 +166,31 @@ pub struct Review {
     pub resource: Gvr,
     /// Subresource, or "".
     pub sub_resource: ByteString,
-    /// The kind the client asked for, where the caller says so.
+    /// Kind that the client requested; `None` if the caller does not report it.
     pub request_kind: Option<Gvk>,
-    /// The resource the client asked for, where the caller says so.
+    /// Resource that the client requested; `None` if the caller does not report it.
     pub request_resource: Option<Gvr>,
-    /// The subresource the client asked for, where the caller says so; "" is none.
+    /// Subresource that the client requested; "" if there is none or the caller does not report it.
     pub request_sub_resource: ByteString,
-    /// Name of the object, or "" when the server will generate it.
+    /// Name of the object; "" if the server will generate it.
     pub name: ByteString,
-    /// Namespace of the request, or "" for cluster scope.
+    /// Namespace of the request; "" for cluster scope.
     pub namespace: ByteString,
     /// Operation on the object.
     pub operation: Operation,
     /// The acting user's name, or "".
     pub username: ByteString,
-    /// True when nothing will be stored.
+    /// True if nothing will be stored.
     pub dry_run: bool,
     /// Range in `bytes` of the whole `userInfo`, in the review's own encoding.
     pub user: Option<Range<usize>>,
     /// Range in `bytes` of the object's own encoding; absent on DELETE.
     pub object: Option<Range<usize>>,
-    /// Ends of the large objects and arrays in `object`; `None` where they were not noted.
+    /// Ends of the large objects and arrays in `object`; `None` if they were not recorded.
     pub object_ends: Option<ContainerEnds>,
     /// Range in `bytes` of the stored object's encoding; UPDATE and DELETE only.
     pub old_object: Option<Range<usize>>,
-    /// The same of `old_object`.
+    /// Ends of the large objects and arrays in `old_object`; `None` if they were not recorded.
     pub old_object_ends: Option<ContainerEnds>,
     /// Range in `bytes` of the operation's options.
     pub options: Option<Range<usize>>,
@@ -198,13 +198,12 @@ pub struct Review {
     pub encoding: Encoding,
     /// Range in `bytes` of the AdmissionReview itself: without frame head or envelope.
     pub message: Range<usize>,
-    /// The message as it arrived, frame head or envelope included: a hook of the same encoding is sent just this.
+    /// The message as received, including frame head or envelope. A hook with the same encoding is sent these bytes.
     pub bytes: Rope,
 }
 
 impl Review {
-    /// A review about that and nothing more, without user, object and bytes: what tests and benches of rules begin
-    /// with.
+    /// Creates a review with these fields only, without user, object and bytes, for tests and benches of rules.
     #[doc(hidden)]
     pub fn bare(operation: Operation, kind: Gvk, resource: Gvr) -> Self {
         let none = ByteString::new;
@@ -241,58 +240,150 @@ pub struct Hops(u8);
 impl Hops {
     /// Header, or gRPC metadata, that carries the number to hooks.
     pub const HEADER: &'static str = "gatepost-hops";
-    /// Hops of a review that no Gatepost has passed on yet.
+    /// Number that the first Gatepost sends to its hooks.
     pub const FIRST: Self = Self(1);
-    /// A review that has passed through so many is refused. Chains of two or three are in use; more is a circle.
+    /// Number at which a review is refused. Chains of two or three are in use; more is a loop.
     pub const LIMIT: Self = Self(4);
 
-    /// The number in a header's value: one to three digits, no more than 255.
+    /// Parses the value of the header: one to three digits, at most 255.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let digits = (1..=3).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
         let number = value.iter().fold(0_u32, |number, digit| number * 10 + u32::from(digit.wrapping_sub(b'0')));
         if digits { number.try_into().ok().map(Self) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// The number once this Gatepost has passed the review on.
+    /// Returns the number after this Gatepost has passed the review on.
     #[must_use]
     pub const fn passed_on(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// Has the review come too far to be asked about?
+    /// Returns true if the review has passed through too many Gateposts and must be refused.
     pub fn is_too_many(self) -> bool {
         self >= Self::LIMIT
     }
 }
 
-/// An instant by which something must be done. Stamped once, at the front, and never recomputed.
+/// Headers in which a caller describes the trace that its request belongs to. Gatepost passes them on as they came.
+/// Source: W3C Trace Context, W3C Baggage; kube-apiserver sends them to webhooks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceContext([Option<Box<[u8]>>; 3]);
+
+impl TraceContext {
+    /// Names of the headers.
+    pub const HEADERS: [&'static str; 3] = ["traceparent", "tracestate", "baggage"];
+    /// Bound on the values together, in bytes; a header that passes it is left out. W3C Baggage asks for 8192.
+    pub const MAX_BYTES: usize = 8192;
+
+    /// Creates the context from the lines of each header; `None` if nothing of it may be passed on. Several lines are
+    /// one list. A `traceparent` that comes twice is invalid, and `tracestate` means nothing without a valid one.
+    pub fn new<'a, L: Iterator<Item = &'a [u8]>>(lines: impl Fn(&'static str) -> L) -> Option<Arc<Self>> {
+        let [parent, state, baggage] = Self::HEADERS;
+        let mut left = Self::MAX_BYTES;
+        let mut value = |name, max_lines| {
+            if lines(name).count() > max_lines {
+                return None;
+            }
+            let value = lines(name).collect::<Vec<_>>().join(&b","[..]);
+            left = left.checked_sub(value.len()).filter(|_| !value.is_empty())?;
+            Some(value.into_boxed_slice())
+        };
+        let parent = value(parent, 1);
+        let state = parent.as_ref().and_then(|_| value(state, usize::MAX));
+        let all = [parent, state, value(baggage, usize::MAX)];
+        all.iter().any(Option::is_some).then(|| Arc::new(Self(all)))
+    }
+
+    /// Iterates over the headers that there are.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        Self::HEADERS.into_iter().zip(&self.0).filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+}
+
+/// What goes on from a review's caller to every hook.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Number of Gateposts that the review has passed through.
+    pub hops: Hops,
+    /// Trace that the caller's request belongs to; `None` if it belongs to none.
+    pub trace: Option<Arc<TraceContext>>,
+}
+
+impl Forwarded {
+    /// Returns the same after this Gatepost has passed the review on.
+    #[must_use]
+    pub fn passed_on(&self) -> Self {
+        Self { hops: self.hops.passed_on(), ..self.clone() }
+    }
+}
+
+impl From<Hops> for Forwarded {
+    /// Without a trace.
+    fn from(hops: Hops) -> Self {
+        Self { hops, trace: None }
+    }
+}
+
+/// An instant by which something must be done. Set once, on arrival of the request, and never recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// `budget` after `now`.
+    /// Creates the deadline `budget` after `now`.
     pub fn after(now: Instant, budget: Duration) -> Self {
         Self(now + budget)
     }
 
-    /// Time left at `now`; zero when the deadline has passed.
+    /// Returns the time left at `now`; zero if the deadline has passed.
     pub fn left(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }
 
-    /// The earlier of this and `now + limit`.
+    /// Returns the earlier of this deadline and `now + limit`.
     pub fn within(self, now: Instant, limit: Duration) -> Self {
         Self(self.0.min(now + limit))
     }
 
-    /// The instant itself.
+    /// Returns the instant of the deadline.
     pub fn instant(self) -> Instant {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod trace_tests {
+    use super::*;
+
+    fn context(headers: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+        let lines = |name| headers.iter().filter(move |(of, _)| *of == name).map(|(_, line)| line.as_bytes());
+        let context = TraceContext::new(lines).unwrap_or_default();
+        context.iter().map(|(name, value)| (name, String::from_utf8_lossy(value).into_owned())).collect()
+    }
+
+    #[test]
+    fn trace_headers_are_passed_on_as_they_came_and_lists_are_joined() {
+        let sent = [("traceparent", "00-ab-cd-01"), ("tracestate", "a=1"), ("tracestate", "b=2"), ("baggage", "c=3")];
+        let passed = [("traceparent", "00-ab-cd-01"), ("tracestate", "a=1,b=2"), ("baggage", "c=3")];
+        assert_eq!(context(&sent), passed.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(context(&[]), []);
+    }
+
+    #[test]
+    fn trace_state_goes_nowhere_without_one_trace_parent() {
+        assert_eq!(context(&[("tracestate", "a=1")]), []);
+        let twice = [("traceparent", "1"), ("traceparent", "2"), ("tracestate", "a=1"), ("baggage", "c=3")];
+        assert_eq!(context(&twice), [("baggage", "c=3".to_owned())]);
+    }
+
+    #[test]
+    fn trace_headers_beyond_the_bound_are_left_out() {
+        let long = "x".repeat(TraceContext::MAX_BYTES);
+        assert_eq!(context(&[("traceparent", "1"), ("baggage", &long)]), [("traceparent", "1".to_owned())]);
     }
 }
 

@@ -1,41 +1,40 @@
-//! Revision: the name of one state of the configuration.
+//! Revision: the identifier of one state of the configuration.
 
 use std::{fmt, sync::Arc};
 
-/// The name of one state of the configuration.
+/// The identifier of one state of the configuration.
 ///
-/// A digest is the same on every replica. A store's number is the one at which a replica first read that state: between
-/// two changes of the configuration a store counts other writes, too, so replicas may show different numbers for one
-/// state.
+/// A digest is the same on every replica. A store's number is the one at which a replica first read that state. A store
+/// also counts other writes between two changes, so replicas may show different numbers for one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revision {
-    /// A store's own number (etcd's revision, an apiserver's resourceVersion); later states have larger ones.
+    /// A store's own number (etcd's revision, an apiserver's resourceVersion). Later states have larger numbers.
     Store(u64),
-    /// The beginning of the contents' SHA-256 (hex), where the source counts nothing, as files do not.
+    /// The first digits of the contents' SHA-256 (hex), for a source without numbers, such as files.
     Digest(Arc<str>),
 }
 
-/// Prefix of a digest where a number may stand as well.
-const DIGEST: &str = "sha256:";
-/// Hex digits of a digest that name a state.
-const DIGITS: usize = 16;
+/// Prefix of a written digest, which distinguishes it from a number.
+const DIGEST_PREFIX: &str = "sha256:";
+/// Number of hex digits of a digest.
+const DIGEST_LEN: usize = 16;
 
 impl Revision {
-    /// The revision of contents that have nothing but this digest (hex).
+    /// Creates the revision of contents with this digest (hex), from a source without numbers.
     pub fn of_digest(digest: &str) -> Self {
-        Self::Digest(digest.get(..DIGITS).unwrap_or(digest).into())
+        Self::Digest(digest.get(..DIGEST_LEN).unwrap_or(digest).into())
     }
 
-    /// Reads what [`Revision`]'s `Display` writes; a digest may be cut shorter or given whole.
+    /// Parses what `Display` writes. A digest may be shorter, or complete.
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(digits) = text.strip_prefix(DIGEST) {
+        if let Some(digits) = text.strip_prefix(DIGEST_PREFIX) {
             let hex = digits.len() >= 4 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
             return hex.then(|| Self::of_digest(&digits.to_ascii_lowercase()));
         }
         text.parse().ok().map(Self::Store)
     }
 
-    /// Does this state hold what `wanted` is the name of? Numbers: it is as late or later. Digests: it is the same one.
+    /// Returns true if this state includes `wanted`. A number includes itself and smaller ones, a digest only itself.
     pub fn holds(&self, wanted: &Self) -> bool {
         match (self, wanted) {
             (Self::Store(own), Self::Store(wanted)) => own >= wanted,
@@ -49,7 +48,7 @@ impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(number) => write!(f, "{number}"),
-            Self::Digest(digest) => write!(f, "{DIGEST}{digest}"),
+            Self::Digest(digest) => write!(f, "{DIGEST_PREFIX}{digest}"),
         }
     }
 }

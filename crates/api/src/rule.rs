@@ -1,11 +1,11 @@
-//! Rule: requests that a hook wants; and Target: resource and operation of a request, as rules see them.
+//! Rule: selects requests for a hook; and RuleTarget: the parts of a request that rules match.
 
 use super::{Gvr, Operation, Review, Served, builtin, served};
 
-/// Which objects a rule sees. Upstream: `rules[].scope`.
+/// Objects that a rule matches. Upstream: `rules[].scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Both.
+    /// Objects in a namespace, and outside of any.
     Any,
     /// Objects in a namespace.
     Namespaced,
@@ -14,7 +14,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As written in a configuration.
+    /// Returns the name used in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Any => "*",
@@ -24,29 +24,29 @@ impl Scope {
     }
 }
 
-/// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
-/// Source: `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
+/// A rule of a hook. All five fields must match; one matching rule of a hook is enough. Source:
+/// `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Operations; all four stand for `*`.
+    /// Operations; `*` is written as all four.
     pub operations: Vec<Operation>,
-    /// API groups; `*` is all.
+    /// API groups; `*` matches all.
     pub api_groups: Vec<Box<str>>,
-    /// API versions; `*` is all.
+    /// API versions; `*` matches all.
     pub api_versions: Vec<Box<str>>,
     /// Resources: `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
     pub resources: Vec<Box<str>>,
-    /// Scope.
+    /// Scope of the objects.
     pub scope: Scope,
 }
 
 impl Rule {
-    /// Does this rule see that? Compares exactly as upstream does; allocates nothing.
+    /// Returns true if the rule matches the target. Compares exactly as upstream does. Does not allocate.
     pub fn matches(&self, target: &RuleTarget<'_>) -> bool {
         names(&self.api_versions, &target.resource.version) && self.matches_in_any_version(target)
     }
 
-    /// Would this rule see that, if it did not name versions?
+    /// Returns true if the rule matches the target in any version.
     fn matches_in_any_version(&self, target: &RuleTarget<'_>) -> bool {
         self.scope_matches(target)
             && self.operations.contains(&target.operation)
@@ -54,11 +54,11 @@ impl Rule {
             && self.resources.iter().any(|entry| entry_matches(entry, target))
     }
 
-    /// Does this rule see the same objects in another version, or in another group that shares them? That is what it
-    /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule means the versions in which the
-    /// resource is served, and where nobody knows which these are, any. A version that is not served means nothing, as
-    /// with kube-apiserver: a rule that names one must not fail every write. Allocates nothing.
-    pub fn sees_elsewhere(&self, target: &RuleTarget<'_>, served: Option<&Served>) -> bool {
+    /// Returns true if the rule names the same objects in another version, or in another group that shares them. Such a
+    /// rule matches under `matchPolicy: Equivalent`, and kube-apiserver then converts the object. Versions count only
+    /// if the resource is served in them, or if the served versions are unknown. As in kube-apiserver, a rule that
+    /// names a version that is not served must not fail every write. Does not allocate.
+    pub fn matches_equivalent(&self, target: &RuleTarget<'_>, served: Option<&Served>) -> bool {
         let Gvr { group, version, resource } = target.resource;
         let may_see = self.scope_matches(target)
             && self.operations.contains(&target.operation)
@@ -67,15 +67,18 @@ impl Rule {
             return false;
         }
         let named = |version: &str| names(&self.api_versions, version);
-        if names(&self.api_groups, group) && !named(version) && served::versions(served, group, resource).may(named) {
+        if names(&self.api_groups, group)
+            && !named(version)
+            && served::versions(served, group, resource).may_match(named)
+        {
             return true;
         }
         builtin::other_group(group, resource).is_some_and(|other| {
-            names(&self.api_groups, other) && served::versions_if_any(served, other, resource).may(named)
+            names(&self.api_groups, other) && served::versions_if_served(served, other, resource).may_match(named)
         })
     }
 
-    /// The version, and the group, in which this rule sees what it sees elsewhere.
+    /// Returns the resource in the group and version of this rule, if [`Rule::matches_equivalent`] returns true for it.
     pub fn elsewhere(&self, resource: &Gvr, served: Option<&Served>) -> Gvr {
         let named = |version: &str| names(&self.api_versions, version);
         let first = self.api_versions.first().map_or("", |version| version);
@@ -83,13 +86,13 @@ impl Rule {
         let other = builtin::other_group(group, name).filter(|other| names(&self.api_groups, other));
         match other {
             Some(other) if !names(&self.api_groups, group) || named(&resource.version) => {
-                let versions = served::versions_if_any(served, other, name);
-                let version = served::likely(versions, (other, name), named);
+                let versions = served::versions_if_served(served, other, name);
+                let version = served::preferred_version(versions, (other, name), named);
                 served::in_version(resource, other, version.unwrap_or(first))
             }
             _ => {
                 let versions = served::versions(served, group, name);
-                let version = served::likely(versions, (group, name), named);
+                let version = served::preferred_version(versions, (group, name), named);
                 served::in_version(resource, group, version.unwrap_or(first))
             }
         }
@@ -104,7 +107,7 @@ impl Rule {
     }
 }
 
-/// `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
+/// Returns true if the entry (`r`, `r/sub`, `*`, `r/*`, `*/sub` or `*/*`) matches the target.
 fn entry_matches(entry: &str, target: &RuleTarget<'_>) -> bool {
     let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
     (resource == "*" || *resource == *target.resource.resource) && (sub == "*" || *sub == *target.sub_resource)
@@ -114,21 +117,21 @@ fn names(list: &[Box<str>], wanted: &str) -> bool {
     list.iter().any(|entry| &**entry == "*" || &**entry == wanted)
 }
 
-/// Operation, resource and version of a request, as rules see it.
+/// The parts of a request that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleTarget<'a> {
     /// Operation of the request.
     pub operation: Operation,
-    /// To which resource, in which version.
+    /// Resource, in the version of the request.
     pub resource: &'a Gvr,
-    /// To which subresource, or "".
+    /// Subresource, or "".
     pub sub_resource: &'a str,
-    /// In which namespace, or "".
+    /// Namespace, or "".
     pub namespace: &'a str,
 }
 
 impl<'a> RuleTarget<'a> {
-    /// The request as its client made it. Where the caller does not say how that was, it is as it was sent.
+    /// Returns the request as its client made it, or as it was sent if the caller does not report this.
     pub fn as_made(review: &'a Review) -> Self {
         match &review.request_resource {
             Some(resource) => Self { resource, sub_resource: &review.request_sub_resource, ..Self::as_sent(review) },
@@ -136,7 +139,7 @@ impl<'a> RuleTarget<'a> {
         }
     }
 
-    /// The request as the caller sent it here: the object is in this version.
+    /// Returns the request as the caller sent it, in the version of the object.
     pub fn as_sent(review: &'a Review) -> Self {
         Self {
             operation: review.operation,
@@ -146,8 +149,8 @@ impl<'a> RuleTarget<'a> {
         }
     }
 
-    /// Upstream's idea of "namespaced": the request has a namespace and is not about a Namespace object itself.
-    /// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
+    /// Returns true if the request is namespaced as upstream defines it: it has a namespace and is not about a
+    /// Namespace object. Subresources of namespaces are cluster-scoped, because upstream compares only the resource.
     pub fn is_namespaced(&self) -> bool {
         let Gvr { group, version, resource } = self.resource;
         let about_namespaces = group.is_empty() && version == "v1" && resource == "namespaces";

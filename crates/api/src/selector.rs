@@ -1,4 +1,4 @@
-//! Selector: upstream's LabelSelector, compiled; and Labels, the key-value pairs that it looks at.
+//! Selector: upstream's LabelSelector, compiled; and Labels, the key-value pairs that it matches.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,7 +18,7 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// The key it speaks of.
+    /// Returns the key of the requirement.
     pub fn key(&self) -> &str {
         match self {
             Self::Is(key, _) | Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::DoesNotExist(key) => {
@@ -39,25 +39,25 @@ impl Requirement {
     }
 }
 
-/// Requirements that must all hold; none at all matches everything.
-/// Source: `docs/reference/webhook-semantics.md` §4.5 (upstream `pkg/labels/selector.go`).
+/// Requirements that must all be met. An empty selector matches everything. Source:
+/// `docs/reference/webhook-semantics.md` §4.5 (upstream `pkg/labels/selector.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(pub Vec<Requirement>);
 
 impl Selector {
-    /// True when the selector asks for nothing, so that no label needs to be looked up.
+    /// Returns true if there are no requirements, so that no label must be looked up.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Do these labels meet every requirement?
+    /// Returns true if the labels meet every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.holds(labels))
     }
 }
 
 impl fmt::Display for Requirement {
-    /// As upstream prints it: `k=v`, `k in (a,b)`, `k notin (a,b)`, `k`, `!k`.
+    /// Writes the requirement as upstream does: `k=v`, `k in (a,b)`, `k notin (a,b)`, `k`, `!k`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sorted = |values: &[Box<str>]| {
             let mut values = values.to_vec();
@@ -75,7 +75,7 @@ impl fmt::Display for Requirement {
 }
 
 impl fmt::Display for Selector {
-    /// The requirements by key, joined by commas, as upstream prints a selector; "" matches everything.
+    /// Writes the requirements sorted by key and joined by commas, as upstream does; "" matches everything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut requirements: Vec<&Requirement> = self.0.iter().collect();
         requirements.sort_by_key(|requirement| requirement.key());
@@ -92,22 +92,22 @@ impl fmt::Display for Selector {
 pub struct Labels(BTreeMap<Box<str>, Box<str>>);
 
 impl Labels {
-    /// The value of `key`, where there is one.
+    /// Returns the value of `key`; `None` if there is no such label.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(AsRef::as_ref)
     }
 
-    /// Number of labels.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True when there is none.
+    /// Returns true if there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All pairs, by key.
+    /// Returns all labels, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }

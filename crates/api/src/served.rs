@@ -1,8 +1,8 @@
-//! Served: in which versions an apiserver serves a resource, as far as that is known; and the condition
-//! by which an apiserver goes on calling a webhook for some of the requests, while Gatepost calls it for the others.
+//! Served: the versions in which an apiserver serves a resource, as far as known; and ServedCondition: the match
+//! condition by which an apiserver still calls a webhook for some requests, while Gatepost calls it for the others.
 //!
-//! Rules under `matchPolicy: Equivalent` match a resource in every version in which its objects are served. Of an
-//! unknown resource every version is possible: a hook is then named rather than passed over.
+//! Rules under `matchPolicy: Equivalent` match a resource in every version in which its objects are served. An unknown
+//! resource may be served in any version, so that the call of a hook fails rather than be skipped.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,20 +11,20 @@ use super::{
     registration::{SERVED, SERVED_BUT_EXEMPT},
 };
 
-/// The versions of one resource.
+/// The versions in which one resource is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions<'a> {
-    /// Any may be one.
+    /// Not known: any version is possible.
     Unknown,
-    /// Versions of Kubernetes' own resources.
+    /// Versions of a built-in resource of Kubernetes.
     BuiltIn(&'a [&'a str]),
-    /// Versions that an apiserver serves, by its discovery.
+    /// Versions that an apiserver's discovery lists.
     Listed(&'a [Box<str>]),
 }
 
 impl<'a> Versions<'a> {
-    /// Is it so of one of them? Of an unknown one it may be.
-    pub fn may(self, is: impl Fn(&str) -> bool) -> bool {
+    /// Returns true if `is` returns true for one of the versions, or if they are unknown.
+    pub fn may_match(self, is: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Unknown => true,
             Self::BuiltIn(all) => all.iter().any(|version| is(version)),
@@ -32,7 +32,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// The first of which it is so, where they are known.
+    /// Returns the first version for which `is` returns true; `None` if there is none, or the versions are unknown.
     pub fn find(self, is: impl Fn(&str) -> bool) -> Option<&'a str> {
         match self {
             Self::Unknown => None,
@@ -42,26 +42,26 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// Resources that an apiserver says it serves.
+/// Resources that an apiserver serves, by its discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     groups: BTreeMap<Box<str>, Group>,
-    /// Nothing of it could be read: each group may be served in any version.
-    unread: bool,
+    /// True if no discovery is usable: each group may be served in any version.
+    unknown: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Group {
     resources: BTreeMap<Box<str>, Vec<Box<str>>>,
-    /// A version of it could not be had: there may be more.
-    doubtful: bool,
+    /// True if a version of the group could not be read: the group may have more resources.
+    incomplete: bool,
 }
 
 impl Served {
-    /// An apiserver that serves something, and nobody knows what.
-    pub const UNREAD: &'static Self = &Self { groups: BTreeMap::new(), unread: true };
+    /// Discovery of an apiserver whose resources are unknown.
+    pub const UNKNOWN: &'static Self = &Self { groups: BTreeMap::new(), unknown: true };
 
-    /// The group serves this resource in that version.
+    /// Records that the group serves this resource in that version.
     pub fn add(&mut self, group: &str, version: &str, resource: &str) {
         let versions = self.groups.entry(group.into()).or_default().resources.entry(resource.into()).or_default();
         if !versions.iter().any(|known| **known == *version) {
@@ -69,43 +69,43 @@ impl Served {
         }
     }
 
-    /// Marks a group of which one version's resources could not be read.
+    /// Marks a group as incomplete, because one version's resources could not be read.
     pub fn doubt(&mut self, group: &str) {
-        self.groups.entry(group.into()).or_default().doubtful = true;
+        self.groups.entry(group.into()).or_default().incomplete = true;
     }
 
-    /// Takes in what another part of the apiserver serves.
+    /// Adds the groups that another part of the apiserver serves.
     pub fn join(&mut self, other: &Self) {
         self.groups.extend(other.groups.iter().map(|(group, resources)| (group.clone(), resources.clone())));
     }
 
-    /// Number of resources, each counted once.
+    /// Returns the number of resources, each counted once.
     pub fn len(&self) -> usize {
         self.groups.values().map(|group| group.resources.len()).sum()
     }
 
-    /// Does it serve nothing?
+    /// Returns true if there are no resources.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Is a resource that there is newer than this? One of a group that cannot be had may have been there before.
-    pub fn is_older_than(&self, group: &str, resource: &str) -> bool {
+    /// Returns true if this discovery lacks the resource, which is then newer. Returns false for an incomplete group.
+    pub fn is_known_to_lack(&self, group: &str, resource: &str) -> bool {
         let lacks = |found: &Group| !found.resources.contains_key(resource);
-        !self.is_doubtful(group) && self.groups.get(group).is_none_or(lacks)
+        !self.may_be_incomplete(group) && self.groups.get(group).is_none_or(lacks)
     }
 
-    /// May the group have versions that are not known?
-    fn is_doubtful(&self, group: &str) -> bool {
-        self.unread || self.groups.get(group).is_some_and(|found| found.doubtful)
+    /// Returns true if the group may have versions that are not known.
+    fn may_be_incomplete(&self, group: &str) -> bool {
+        self.unknown || self.groups.get(group).is_some_and(|found| found.incomplete)
     }
 }
 
-/// The versions of a resource that there is; `served`: `None` where no apiserver is followed. Where it is newer than what
-/// is known, nothing is, and where an apiserver is followed but cannot be read, nothing is either: it may serve what our
-/// table does not have. Allocates nothing.
+/// Returns the versions of an existing resource. `served` is `None` if no apiserver is followed. The built-in table is
+/// used for a resource that is newer than `served`, and without `served`. If the group could not be read, returns
+/// [`Versions::Unknown`], as the apiserver may serve versions that the table lacks. Does not allocate.
 pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
-    if served.is_some_and(|served| served.is_doubtful(group)) {
+    if served.is_some_and(|served| served.may_be_incomplete(group)) {
         return Versions::Unknown;
     }
     let group_served = served.and_then(|served| served.groups.get(group));
@@ -115,9 +115,9 @@ pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> 
     }
 }
 
-/// The version by which to name a resource in an answer, of those of which it is so: one that is known to be served, or
-/// else one that our table has.
-pub(super) fn likely<'a>(
+/// Returns a version for which `is` returns true, to name the resource in an answer. Prefers a version that is known to
+/// be served to one of the built-in table.
+pub(super) fn preferred_version<'a>(
     versions: Versions<'a>,
     (group, resource): (&str, &str),
     is: impl Fn(&str) -> bool,
@@ -128,10 +128,10 @@ pub(super) fn likely<'a>(
     }
 }
 
-/// The versions of a resource that may not be there at all: the same objects in another group.
-pub(super) fn versions_if_any<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
+/// Returns the versions of a resource that may not be served at all: the same objects in another group.
+pub(super) fn versions_if_served<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     match served {
-        Some(served) if served.is_doubtful(group) => Versions::Unknown,
+        Some(served) if served.may_be_incomplete(group) => Versions::Unknown,
         Some(served) => {
             let found = served.groups.get(group).and_then(|found| found.resources.get(resource));
             Versions::Listed(found.map_or(&[], Vec::as_slice))
@@ -144,19 +144,19 @@ fn built_in(group: &str, resource: &str) -> Versions<'static> {
     builtin(group, resource).map_or(Versions::Unknown, |known| Versions::BuiltIn(known.versions))
 }
 
-/// `group/version, Resource=resource` for an object that is in another version.
+/// Returns the resource in another group and version.
 pub(super) fn in_version(resource: &Gvr, group: &str, version: &str) -> Gvr {
     Gvr { group: group.into(), version: version.into(), resource: resource.resource.clone() }
 }
 
-/// Most namespaces of one condition.
-const MOST_NAMESPACES: usize = 100;
+/// Maximum number of namespaces in one condition.
+const MAX_NAMESPACES: usize = 100;
 
-/// Beginning and end of the expression that is true in some namespaces, around their names. It asks what a
-/// namespaceSelector looks at, so that each request is either sent to Gatepost or left to the apiserver: labels of the
-/// object where a namespace is created or updated, and otherwise the namespace of the request
+/// Beginning and end of the expression that is true in some namespaces, around their names. It tests the value that a
+/// namespaceSelector tests, so that each request is either sent to Gatepost or left to the apiserver: labels of the
+/// object if a namespace is created or updated, otherwise the namespace of the request
 /// (`docs/reference/webhook-semantics.md` §4.3). It reads nothing that may be absent.
-const NAMESPACES: (&str, &str) = (
+const NAMESPACES_EXPRESSION: (&str, &str) = (
     "(request.resource.resource == 'namespaces' && request.operation in ['CREATE', 'UPDATE'] && \
      (!has(request.subResource) || request.subResource == '') ? \
      (has(object.metadata.labels) && 'kubernetes.io/metadata.name' in object.metadata.labels ? \
@@ -167,17 +167,17 @@ const NAMESPACES: (&str, &str) = (
 const BETWEEN: &str = "', '";
 const OR: &str = " || ";
 
-/// Our match condition on a webhook of others, by the requests of which it is true.
+/// Our match condition on another party's webhook. The apiserver calls the webhook for requests for which it is true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedCondition {
-    /// True of resources about which Gatepost asks no hook.
+    /// True if the condition is true for exempt resources, for which Gatepost calls no hooks.
     exempt: bool,
-    /// Namespaces in which it is true, ascending.
+    /// Namespaces in which the condition is true, sorted.
     namespaces: Vec<Box<str>>,
 }
 
 impl ServedCondition {
-    /// The condition of that name with that expression, where it is ours.
+    /// Parses a match condition; `None` if it is not ours.
     pub fn of(name: &str, expression: &str) -> Option<Self> {
         let expression = expression.trim();
         if name != SERVED.0 {
@@ -191,47 +191,47 @@ impl ServedCondition {
             Some(rest) => (true, rest.strip_prefix(OR)?),
             None => (false, expression),
         };
-        let names = rest.strip_prefix(NAMESPACES.0)?.strip_suffix(NAMESPACES.1)?;
+        let names = rest.strip_prefix(NAMESPACES_EXPRESSION.0)?.strip_suffix(NAMESPACES_EXPRESSION.1)?;
         let read = Self { exempt, ..Self::default() }.in_namespaces(names.split(BETWEEN));
-        // Another order or a name twice means the same, but is not what we would write.
+        // Another order or a duplicate name is equivalent, but we never write it.
         (read.to_string() == expression).then_some(read)
     }
 
-    /// The same, true or not of resources about which Gatepost asks no hook.
+    /// Sets whether the condition is true for exempt resources, for which Gatepost calls no hooks.
     #[must_use]
     pub fn of_exempt(self, exempt: bool) -> Self {
         Self { exempt, ..self }
     }
 
-    /// The same, true in these namespaces alone. Names that no namespace can have are left out; of too many, all are.
+    /// Sets the namespaces in which the condition is true. Drops invalid names, and all names if there are too many.
     #[must_use]
     pub fn in_namespaces<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut namespaces: Vec<Box<str>> = names.into_iter().filter(|name| is_name(name)).map(Box::from).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
-        if namespaces.len() > MOST_NAMESPACES {
+        if namespaces.len() > MAX_NAMESPACES {
             namespaces.clear();
         }
         Self { namespaces, ..self }
     }
 
-    /// Namespaces in which it is true.
+    /// Returns the namespaces in which the condition is true.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.iter().map(AsRef::as_ref)
     }
 }
 
-/// Can a namespace be called so? Nothing in such a name ends a text of an expression.
+/// Returns true if a namespace may have this name. Such a name cannot end a string in an expression.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl fmt::Display for ServedCondition {
-    /// The expression.
+    /// Writes the expression.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_namespaces = || {
-            let (begin, end) = NAMESPACES;
+            let (begin, end) = NAMESPACES_EXPRESSION;
             format!("{begin}{}{end}", self.namespaces.join(BETWEEN))
         };
         match (self.exempt, self.namespaces.is_empty()) {
@@ -276,9 +276,9 @@ mod tests {
         assert_eq!(versions(None, "example.com", "widgets"), Versions::Unknown);
         assert_eq!(served.len(), 3);
         let older = [("example.com", "gadgets"), ("new.example.com", "widgets")];
-        assert!(older.iter().all(|(group, resource)| served.is_older_than(group, resource)));
+        assert!(older.iter().all(|(group, resource)| served.is_known_to_lack(group, resource)));
         let known = [("example.com", "widgets"), ("metrics.example.com", "others")];
-        assert!(!known.iter().any(|(group, resource)| served.is_older_than(group, resource)));
+        assert!(!known.iter().any(|(group, resource)| served.is_known_to_lack(group, resource)));
     }
 
     #[test]
@@ -287,10 +287,10 @@ mod tests {
         let built_in = versions(None, "batch", "cronjobs");
         assert_eq!(built_in, Versions::BuiltIn(&["v1", "v1beta1", "v2alpha1"]));
         for version in ["v2", "v9", "v1beta9", "batch/v1", ""] {
-            assert!(!built_in.may(is(version)), "{version}");
+            assert!(!built_in.may_match(is(version)), "{version}");
         }
-        assert!(built_in.may(is("v1beta1")));
-        assert!(versions(None, "example.com", "widgets").may(is("v9")));
+        assert!(built_in.may_match(is("v1beta1")));
+        assert!(versions(None, "example.com", "widgets").may_match(is("v9")));
     }
 
     #[test]
@@ -298,21 +298,21 @@ mod tests {
         let mut served = Served::default();
         served.add("networking.k8s.io", "v1", "ingresses");
         let elsewhere = |served: Option<&Served>| {
-            versions_if_any(served, "extensions", "ingresses").find(|_| true).map(str::to_owned)
+            versions_if_served(served, "extensions", "ingresses").find(|_| true).map(str::to_owned)
         };
         assert_eq!(elsewhere(Some(&served)), None);
         assert_eq!(elsewhere(None).as_deref(), Some("v1beta1"));
         served.doubt("extensions");
-        assert_eq!(versions_if_any(Some(&served), "extensions", "ingresses"), Versions::Unknown);
-        let likely = likely(Versions::Unknown, ("extensions", "ingresses"), |_| true);
-        assert_eq!(likely, Some("v1beta1"), "as our table has it");
+        assert_eq!(versions_if_served(Some(&served), "extensions", "ingresses"), Versions::Unknown);
+        let preferred_version = preferred_version(Versions::Unknown, ("extensions", "ingresses"), |_| true);
+        assert_eq!(preferred_version, Some("v1beta1"), "as our table has it");
     }
 
     #[test]
     fn an_apiserver_that_cannot_be_read_may_serve_what_the_table_has_not() {
-        assert_eq!(versions(Some(Served::UNREAD), "batch", "cronjobs"), Versions::Unknown);
-        assert_eq!(versions_if_any(Some(Served::UNREAD), "events.k8s.io", "events"), Versions::Unknown);
-        assert!(!Served::UNREAD.is_older_than("batch", "cronjobs") && Served::UNREAD.is_empty());
+        assert_eq!(versions(Some(Served::UNKNOWN), "batch", "cronjobs"), Versions::Unknown);
+        assert_eq!(versions_if_served(Some(Served::UNKNOWN), "events.k8s.io", "events"), Versions::Unknown);
+        assert!(!Served::UNKNOWN.is_known_to_lack("batch", "cronjobs") && Served::UNKNOWN.is_empty());
         let mut served = Served::default();
         served.add("batch", "v1", "cronjobs");
         served.doubt("batch");
@@ -342,7 +342,7 @@ mod served_condition_tests {
                 }
             }
         }
-        let (begin, end) = NAMESPACES;
+        let (begin, end) = NAMESPACES_EXPRESSION;
         for names in ["b', 'a", "a', 'a", "", "a'] || true || 'x' in ['b", "A"] {
             assert_eq!(ServedCondition::of(SERVED.0, &format!("{begin}{names}{end}")), None, "{names}");
         }
@@ -352,8 +352,8 @@ mod served_condition_tests {
     fn names_that_cannot_be_are_left_out_and_too_many_as_well() {
         let of = |names: &[&str]| ServedCondition::default().in_namespaces(names.iter().copied());
         assert_eq!(of(&["b", "a", "b", "", "A", "x'", &"n".repeat(64)]), of(&["a", "b"]));
-        let many: Vec<_> = (0..=MOST_NAMESPACES).map(|number| format!("n{number}")).collect();
+        let many: Vec<_> = (0..=MAX_NAMESPACES).map(|number| format!("n{number}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
-        assert_eq!((of(&many), of(&many[1..]).namespaces().count()), (of(&[]), MOST_NAMESPACES));
+        assert_eq!((of(&many), of(&many[1..]).namespaces().count()), (of(&[]), MAX_NAMESPACES));
     }
 }

@@ -1,17 +1,17 @@
-//! Template: a text with places that are filled from the request, and JSON with such texts in it.
+//! Template: a text with variables that a request fills in; and Shape: JSON with such texts.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Something that a request says, by the name that templates have for it.
+/// A value of a request that templates can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// `${namespace}`: the request's namespace.
     Namespace,
-    /// `${name}`: the object's name; none where the apiserver generates it.
+    /// `${name}`: the object's name; no value if the apiserver generates it.
     Name,
-    /// `${user}`: whoever creates the object.
+    /// `${user}`: the user who creates the object.
     User,
     /// `${namespace.labels.KEY}`: a label of the request's namespace.
     NamespaceLabel(Box<str>),
@@ -50,14 +50,14 @@ impl fmt::Display for Variable {
     }
 }
 
-/// Value of a variable in a request; `None` where the request has none.
+/// Returns the value of a variable in a request; `None` if the request has none.
 pub type Lookup<'a> = &'a dyn Fn(&Variable) -> Option<String>;
 
-/// A text that is no template: a place in it has no end, or a name that is not known.
+/// Error for a text that is not a template: a variable has no end, or its name is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoTemplate(pub String);
+pub struct TemplateError(pub String);
 
-/// A text with places to be filled.
+/// A text with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<TemplatePart>);
 
@@ -68,11 +68,11 @@ enum TemplatePart {
 }
 
 impl Template {
-    /// Reads a text in which `${...}` is a place, and `$${` a plain `${`.
+    /// Parses a text in which `${...}` is a variable, and `$${` a literal `${`.
     ///
     /// # Errors
-    /// It is no template.
-    pub fn parse(text: &str) -> Result<Self, NoTemplate> {
+    /// [`TemplateError`] if the text is not a template.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find("${") {
             if let Some(before) = rest[..at].strip_suffix('$') {
@@ -82,8 +82,8 @@ impl Template {
                 continue;
             }
             plain.push_str(&rest[..at]);
-            let (name, behind) = rest[at + 2..].split_once('}').ok_or_else(|| NoTemplate("${ has no }".into()))?;
-            let variable = Variable::of(name).ok_or_else(|| NoTemplate(format!("${{{name}}} is not known")))?;
+            let (name, behind) = rest[at + 2..].split_once('}').ok_or_else(|| TemplateError("${ has no }".into()))?;
+            let variable = Variable::of(name).ok_or_else(|| TemplateError(format!("${{{name}}} is not known")))?;
             if !plain.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain).into()));
             }
@@ -97,7 +97,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The text, where the request says something of every place.
+    /// Returns the text with the values of the variables; `None` if the request lacks one.
     pub fn fill(&self, lookup: Lookup<'_>) -> Option<String> {
         let mut text = String::new();
         for part in &self.0 {
@@ -109,7 +109,7 @@ impl Template {
         Some(text)
     }
 
-    /// Places in it.
+    /// Returns the variables of the text.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.0.iter().filter_map(|part| match part {
             TemplatePart::Placeholder(variable) => Some(variable),
@@ -118,25 +118,25 @@ impl Template {
     }
 }
 
-/// JSON whose texts are templates.
+/// JSON whose strings are templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A null, number or boolean.
     Plain(Value),
-    /// A text.
+    /// A string.
     Text(Template),
     /// A list.
     List(Vec<Shape>),
-    /// A map; its keys are plain.
+    /// A map, whose keys are plain.
     Map(Vec<(Box<str>, Shape)>),
 }
 
 impl Shape {
-    /// Reads the texts of a JSON value, which is as deep as its reader allows.
+    /// Parses the strings of a JSON value. The depth is bounded by the parser of the value.
     ///
     /// # Errors
-    /// One of them is no template.
-    pub fn of(value: &Value) -> Result<Self, NoTemplate> {
+    /// [`TemplateError`] if a string is not a template.
+    pub fn of(value: &Value) -> Result<Self, TemplateError> {
         Ok(match value {
             Value::String(text) => Self::Text(Template::parse(text)?),
             Value::Array(items) => Self::List(items.iter().map(Self::of).collect::<Result<_, _>>()?),
@@ -148,7 +148,7 @@ impl Shape {
         })
     }
 
-    /// The value, where the request says something of every place.
+    /// Returns the JSON with the values of the variables; `None` if the request lacks one.
     pub fn fill(&self, lookup: Lookup<'_>) -> Option<Value> {
         Some(match self {
             Self::Plain(value) => value.clone(),
@@ -161,7 +161,7 @@ impl Shape {
         })
     }
 
-    /// Does a place in it meet this?
+    /// Returns true if `meets` returns true for one of the variables.
     pub fn any(&self, meets: &dyn Fn(&Variable) -> bool) -> bool {
         match self {
             Self::Plain(_) => false,

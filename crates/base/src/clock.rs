@@ -1,7 +1,7 @@
 //! Time: ages that include suspensions of the machine, backoff, and a budget for yielding.
 //!
-//! An [`Instant`] reads CLOCK_MONOTONIC, which stands still while the machine is suspended. CLOCK_BOOTTIME goes on; the
-//! difference between the two is the time slept. Setting the wall clock moves neither.
+//! An [`Instant`] reads CLOCK_MONOTONIC, which stops while the machine is suspended. CLOCK_BOOTTIME continues; the
+//! difference between the two is the time slept. Setting the wall clock changes neither.
 
 use std::{
     cell::Cell,
@@ -34,8 +34,8 @@ pub struct Moment {
 impl Moment {
     /// Returns the current moment.
     ///
-    /// An age must never come out too small, so this must not overstate the time slept: the smaller of two readings
-    /// counts. (If the process is stopped between the two clocks of one reading, the wait looks like sleep.)
+    /// An age must never be too small, so this must not overstate the time slept: it uses the smaller of two
+    /// readings. (If the process is stopped between the two clocks of one reading, the pause counts as sleep.)
     pub fn now(slept: Slept) -> Self {
         let before = slept();
         let instant = now();
@@ -63,7 +63,7 @@ const ORIGIN: i64 = 365 * 24 * 3600 * 1000;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn slept() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    // In this order, a pause between the two readings looks like sleep, and sleep is never missed.
+    // In this order, a pause between the two readings counts as sleep, and sleep is never missed.
     let awake = clock_gettime(ClockId::Monotonic);
     let all = clock_gettime(ClockId::Boottime);
     let nanos = (all.tv_sec - awake.tv_sec) * 1_000_000_000 + (all.tv_nsec - awake.tv_nsec);
@@ -77,7 +77,7 @@ pub fn slept() -> Duration {
     Duration::ZERO
 }
 
-/// The age of something that is renewed now and then, including time slept. Threads read it without a lock.
+/// The age of something that is renewed repeatedly, including time slept. Threads read it without a lock.
 #[derive(Debug)]
 pub struct Age {
     epoch: Moment,
@@ -162,7 +162,7 @@ fn nanos_since_boot() -> Option<u64> {
     None
 }
 
-/// Pauses between attempts that double from a first one to a longest one.
+/// Pauses between attempts, which double up to a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -190,7 +190,7 @@ impl Backoff {
 }
 
 /// Scales a pause by a factor between `least` and `most`, chosen by `chance` (from 0 to 1), so that processes that lost
-/// the same peer do not come back to it in step.
+/// the same peer do not reconnect at the same time.
 pub fn jittered(pause: Duration, (least, most): (f64, f64), chance: f64) -> Duration {
     pause.mul_f64(least + (most - least) * chance)
 }

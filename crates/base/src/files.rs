@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::OFlags;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-/// Reads of one source that may be under way at once: the current one, and those that hang.
+/// Maximum number of concurrent reads of one source: the current read, and earlier ones that hang.
 pub const MAX_CONCURRENT_READS: usize = 4;
 
 /// The reason why a blocking read returned nothing.
@@ -70,9 +70,9 @@ impl BlockingReads {
     }
 }
 
-/// Opening a pipe does not wait for a writer, and opening a terminal does not make it the controlling one.
+/// With these flags, opening a pipe does not wait for a writer, and a terminal does not become the controlling one.
 const NO_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
-/// The most capacity that is reserved from the reported length, before anything was read.
+/// Maximum capacity to reserve for the reported length before anything was read, in bytes.
 const MAX_INITIAL_CAPACITY: u64 = 1 << 20;
 
 /// Opens the regular file at `path` and returns it with the metadata of its descriptor.
@@ -99,8 +99,8 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_opened(file, opened.len(), limit)
 }
 
-/// Reads an open file whose reported length is `length`, of at most `limit` bytes. It may have grown, and files under
-/// `/proc` hold more than they report.
+/// Reads an open file whose reported length is `length`, of at most `limit` bytes. The file may have grown, and files
+/// under `/proc` contain more than they report.
 ///
 /// # Errors
 /// As [`read`].

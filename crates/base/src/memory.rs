@@ -1,4 +1,4 @@
-//! The memory budget: one limit for everything that callers and the services they are forwarded to can make grow.
+//! The memory budget: one limit for all memory that callers and hooks can make grow.
 
 use std::sync::{
     Arc,
@@ -12,17 +12,17 @@ pub enum Purpose {
     Review,
     /// A hook's answer that is being read or judged.
     Answer,
-    /// Bytes queued for a hook whose call nobody waits for any more.
+    /// Data queued for a recipient: bytes of cancelled calls, tasks of initializers, and stored objects to initialize.
     Queue,
-    /// A verdict that its caller has not read yet.
+    /// A verdict that its caller has not received yet.
     Verdict,
 }
 
 impl Purpose {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 4] = [Self::Review, Self::Answer, Self::Queue, Self::Verdict];
 
-    /// Value of the metric's label.
+    /// Returns the value of the metric's label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Review => "review",
@@ -33,12 +33,11 @@ impl Purpose {
     }
 }
 
-/// The memory budget of the whole process, in bytes as they are held (capacity, not length).
+/// The memory budget of the whole process, in bytes of capacity (not length).
 ///
-/// It has two parts that overlap. Reviews are let in while callers (reviews, verdicts) hold less than three quarters:
-/// were they to fill all of it, no hook's answer could be read any more, and every one of them would fail. Hooks
-/// (answers, queues) may hold half: whatever they send, the other half is there for reviews that have nothing to do
-/// with them.
+/// It has two parts, which overlap. Reviews are admitted while callers (reviews, verdicts) use less than three quarters
+/// of the budget: if they could fill all of it, no hook's answer could be read, and every review would fail. Hooks
+/// (answers, queues) may use half of the budget, so that they leave the other half to reviews for other hooks.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -47,43 +46,43 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Nothing held; at most `limit` bytes later.
+    /// Creates an empty budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, held: AtomicUsize::new(0), by_purpose: Default::default() })
     }
 
-    /// Without a limit: for callers that hold what they ask for anyway.
+    /// Creates a budget without a limit, for callers that use the memory anyway.
     pub fn unlimited() -> Arc<Self> {
         Self::new(usize::MAX)
     }
 
-    /// The most that may be held.
+    /// Returns the size of the budget in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes held for all purposes.
+    /// Returns the bytes reserved for all purposes.
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// Bytes held for one purpose.
+    /// Returns the bytes reserved for one purpose.
     pub fn held_for(&self, purpose: Purpose) -> usize {
         self.by_purpose[purpose as usize].load(Relaxed)
     }
 
-    /// A reservation that holds nothing yet.
+    /// Creates a reservation of no bytes.
     pub fn empty(self: &Arc<Self>, purpose: Purpose) -> Reservation {
         Reservation { budget: Arc::clone(self), purpose, bytes: 0 }
     }
 
-    /// Room for that many bytes; `None` when there is none.
+    /// Reserves bytes; `None` if there is no room for them.
     pub fn reserve(self: &Arc<Self>, purpose: Purpose, bytes: usize) -> Option<Reservation> {
         let mut reservation = self.empty(purpose);
         reservation.try_grow(bytes).then_some(reservation)
     }
 
-    /// The most that the purposes of its part may hold together while something is still reserved for this one.
+    /// Returns the maximum total of this purpose's part after a reservation for this purpose, in bytes.
     pub fn ceiling(&self, purpose: Purpose) -> usize {
         match purpose {
             Purpose::Review => self.limit - self.limit / 4,
@@ -92,14 +91,14 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes that could still be reserved for that purpose.
+    /// Returns the bytes that can still be reserved for this purpose.
     pub fn free(&self, purpose: Purpose) -> usize {
-        let of_part = self.ceiling(purpose).saturating_sub(self.held_beside(purpose) + self.held_for(purpose));
+        let of_part = self.ceiling(purpose).saturating_sub(self.held_for_other(purpose) + self.held_for(purpose));
         of_part.min(self.limit.saturating_sub(self.held()))
     }
 
-    /// Bytes held for the other purpose of the same part.
-    fn held_beside(&self, purpose: Purpose) -> usize {
+    /// Returns the bytes reserved for the other purpose of the same part.
+    fn held_for_other(&self, purpose: Purpose) -> usize {
         self.held_for(match purpose {
             Purpose::Review => Purpose::Verdict,
             Purpose::Verdict => Purpose::Review,
@@ -109,25 +108,25 @@ impl MemoryBudget {
     }
 
     fn try_take(&self, purpose: Purpose, bytes: usize, ceiling: usize) -> bool {
-        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it. (Two of one
-        // part and of different purposes may both be let in at the part's ceiling; never beyond the limit.)
+        // Optimistic: two concurrent reservations may both fail near the limit, but cannot exceed it. (Two for
+        // different purposes of one part may exceed the part's ceiling together, but not the limit.)
         let before = self.held.fetch_add(bytes, Relaxed);
         let of_purpose = self.by_purpose[purpose as usize].fetch_add(bytes, Relaxed);
-        let of_part = of_purpose.saturating_add(self.held_beside(purpose));
+        let of_part = of_purpose.saturating_add(self.held_for_other(purpose));
         if before.saturating_add(bytes) > self.limit || of_part.saturating_add(bytes) > ceiling {
-            self.give_back(purpose, bytes);
+            self.release(purpose, bytes);
             return false;
         }
         true
     }
 
-    fn give_back(&self, purpose: Purpose, bytes: usize) {
+    fn release(&self, purpose: Purpose, bytes: usize) {
         self.by_purpose[purpose as usize].fetch_sub(bytes, Relaxed);
         self.held.fetch_sub(bytes, Relaxed);
     }
 }
 
-/// Bytes held for one thing; given back when it is dropped.
+/// Bytes reserved for one purpose. Dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
@@ -136,18 +135,18 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes it holds.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Room for that many bytes more; `false`, and nothing changed, when there is none.
+    /// Reserves `more` bytes. Returns false, and changes nothing, if there is no room for them.
     #[must_use]
     pub fn try_grow(&mut self, more: usize) -> bool {
         self.try_grow_below(self.budget.ceiling(self.purpose), more)
     }
 
-    /// The same for somebody to whom the budget ends at `ceiling` already.
+    /// Like [`Reservation::try_grow`], for a caller with a lower `ceiling`.
     #[must_use]
     pub fn try_grow_below(&mut self, ceiling: usize, more: usize) -> bool {
         let ceiling = ceiling.min(self.budget.ceiling(self.purpose));
@@ -158,8 +157,8 @@ impl Reservation {
         true
     }
 
-    /// From now on so many bytes for another purpose; `false`, and nothing changed, when there is no room for what that
-    /// is more than now.
+    /// Changes the purpose and the number of bytes. Returns false, and changes nothing, if there is no room for the
+    /// additional bytes.
     #[must_use]
     pub fn turn_into(&mut self, purpose: Purpose, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
@@ -173,17 +172,17 @@ impl Reservation {
         true
     }
 
-    /// Gives back what is held beyond `bytes`.
+    /// Releases the bytes beyond `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let excess = self.bytes.saturating_sub(bytes);
-        self.budget.give_back(self.purpose, excess);
+        self.budget.release(self.purpose, excess);
         self.bytes -= excess;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.give_back(self.purpose, self.bytes);
+        self.budget.release(self.purpose, self.bytes);
     }
 }
 

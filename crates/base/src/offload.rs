@@ -1,8 +1,8 @@
-//! Offload: work that would keep a worker's thread from its other reviews for too long.
+//! Offload: runs long work on other threads, so that a worker's other reviews need not wait.
 //!
-//! Every parser of what callers and hooks send takes time that grows with its bytes, whatever they are, and some tens
-//! of nanoseconds a byte at worst. So what is larger than [`LARGE`] is parsed on a thread beside the workers, a few at
-//! a time for the whole process; the rest of the request waits, and its worker does not.
+//! Every parser of input from callers and hooks takes time proportional to its bytes: some tens of nanoseconds a byte
+//! at worst. So input from [`OFFLOAD_THRESHOLD`] bytes on is parsed on a thread beside the workers, a few inputs at a time for the
+//! whole process. The request waits meanwhile, but its worker does not.
 
 use std::{
     panic::resume_unwind,
@@ -19,30 +19,30 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// From so many bytes on work is offloaded: less takes a worker 6 ms at worst (`benches/worst_cases.rs`), and handing
-/// it over costs some tens of microseconds.
-pub const LARGE: usize = 256 << 10;
+/// Size in bytes from which work is offloaded. Smaller work takes a worker 6 ms at worst (`benches/worst_cases.rs`),
+/// and offloading costs some tens of microseconds.
+pub const OFFLOAD_THRESHOLD: usize = 256 << 10;
 
-/// As many at once as there are cores. The others queue, each within its own deadline.
-static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns()));
+/// Permits for offloaded work, one for each core. Further work waits, within its own deadline.
+static PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits()));
 
-/// Turns that expressions may take: all but one. They run for longest, and callers' objects decide how long.
-static EXPRESSION_TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns() - 1));
+/// Permits for expressions, one fewer: expressions run longest, and callers' objects decide how long.
+static EXPRESSION_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits() - 1));
 
-fn turns() -> usize {
+fn permits() -> usize {
     available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
 
-/// Does this work on `bytes` bytes: at once where they are few, else beside the worker. Dropping the future gives up
-/// waiting; work that has begun is finished, and keeps its turn until then.
+/// Runs work on `bytes` bytes: on this thread if they are few, otherwise on another. If the future is dropped, work
+/// that has begun still finishes, and keeps its permit until then.
 pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-    if bytes < LARGE {
+    if bytes < OFFLOAD_THRESHOLD {
         return work();
     }
-    // It is never closed.
-    let turn = TURNS.acquire().await.ok();
+    // The semaphore is never closed.
+    let permit = PERMITS.acquire().await.ok();
     let done = spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         work()
     });
     match done.await.map_err(JoinError::try_into_panic) {
@@ -53,18 +53,18 @@ pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
     }
 }
 
-/// Evaluates expressions beside the worker. One turn is always left to other work.
+/// Evaluates expressions on another thread. One permit is always left to other work.
 pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    // Kept until the work is finished, as its turn is. It is never closed.
-    let turn = EXPRESSION_TURNS.acquire().await.ok();
-    run(LARGE, move || {
-        let _turn = turn;
+    // Kept until the work is finished. The semaphore is never closed.
+    let permit = EXPRESSION_PERMITS.acquire().await.ok();
+    run(OFFLOAD_THRESHOLD, move || {
+        let _permit = permit;
         work()
     })
     .await
 }
 
-/// As [`run`], for work that looks now and then whether anybody still waits for it: the flag is set once nobody does.
+/// Like [`run`], for work that can be cancelled: the flag is set if the future is dropped.
 pub async fn run_unless_dropped<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
@@ -74,10 +74,10 @@ pub async fn run_unless_dropped<T: Send + 'static>(
     run(bytes, move || work(&cancelled)).await
 }
 
-/// Frees what holds about so many bytes: at once where they are few, else beside the worker.
+/// Drops a value of about this many bytes: on this thread if they are few, otherwise on another.
 pub fn discard<T: Send + 'static>(bytes: usize, value: T) {
     match Handle::try_current() {
-        Ok(runtime) if bytes >= LARGE => drop(runtime.spawn_blocking(move || drop(value))),
+        Ok(runtime) if bytes >= OFFLOAD_THRESHOLD => drop(runtime.spawn_blocking(move || drop(value))),
         _ => drop(value),
     }
 }
@@ -99,24 +99,24 @@ mod tests {
     #[tokio::test]
     async fn large_work_leaves_the_thread_and_small_work_does_not() {
         let here = thread::current().id();
-        assert_eq!(run(LARGE - 1, || thread::current().id()).await, here);
-        assert_ne!(run(LARGE, || thread::current().id()).await, here);
+        assert_eq!(run(OFFLOAD_THRESHOLD - 1, || thread::current().id()).await, here);
+        assert_ne!(run(OFFLOAD_THRESHOLD, || thread::current().id()).await, here);
     }
 
     #[tokio::test]
     async fn other_work_has_a_turn_whatever_expressions_take() {
         let (go_on, goes_on) = mpsc::channel::<()>();
         let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
-        let expressions: Vec<_> = (0..2 * turns())
+        let expressions: Vec<_> = (0..2 * permits())
             .map(|_| {
                 let goes_on = Arc::clone(&goes_on);
                 tokio::spawn(evaluate(move || drop(goes_on.lock().map(|goes_on| goes_on.recv()))))
             })
             .collect();
-        while EXPRESSION_TURNS.available_permits() > 0 {
+        while EXPRESSION_PERMITS.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(run(LARGE, || "done").await, "done");
+        assert_eq!(run(OFFLOAD_THRESHOLD, || "done").await, "done");
         drop(go_on);
         for expression in expressions {
             expression.await.unwrap();
@@ -128,7 +128,7 @@ mod tests {
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let (ended, has_ended) = tokio::sync::oneshot::channel();
         let (go_on, goes_on) = mpsc::channel::<()>();
-        let waiting = tokio::spawn(run_unless_dropped(LARGE, move |cancelled| {
+        let waiting = tokio::spawn(run_unless_dropped(OFFLOAD_THRESHOLD, move |cancelled| {
             begun.send(cancelled.load(Ordering::Relaxed)).unwrap();
             let _ = goes_on.recv();
             ended.send(cancelled.load(Ordering::Relaxed)).unwrap();
@@ -149,7 +149,7 @@ mod tests {
             }
         }
         let here = thread::current().id();
-        for (bytes, elsewhere) in [(LARGE - 1, false), (LARGE, true)] {
+        for (bytes, elsewhere) in [(OFFLOAD_THRESHOLD - 1, false), (OFFLOAD_THRESHOLD, true)] {
             let (free, freed) = tokio::sync::oneshot::channel();
             discard(bytes, Freed(Some(free)));
             assert_eq!(freed.await.unwrap() != here, elsewhere);
@@ -158,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_handed_back() {
-        let ended = tokio::spawn(run(LARGE, || panic!("made up"))).await;
+        let ended = tokio::spawn(run(OFFLOAD_THRESHOLD, || panic!("made up"))).await;
         assert!(ended.unwrap_err().is_panic());
     }
 }

@@ -1,4 +1,4 @@
-//! Throttle: one log line a second for one cause, however much there is to say.
+//! Throttle: limits the log to one line a second for one cause.
 
 use std::{
     sync::{
@@ -8,24 +8,24 @@ use std::{
     time::Instant,
 };
 
-/// Lets one line a second through and counts the rest. Each cause that callers or hooks can bring about has one: a
-/// place in the code as a `static`, a hook in its metrics. Otherwise a dead hook under load would write thousands of
-/// lines a second, and what matters would be lost among them.
+/// Allows one line a second and counts the suppressed ones. Each cause that callers or hooks can trigger has a
+/// throttle: a `static` in the code, or a field of a hook's metrics. Otherwise a dead hook under load would log
+/// thousands of lines a second, and important lines would be lost among them.
 #[derive(Debug, Default)]
 pub struct Throttle {
     epoch: OnceLock<Instant>,
-    /// The second (since `epoch`, from 1) in which a line was let through last; 0 before the first.
+    /// The second (since `epoch`, from 1) of the last allowed line; 0 before the first.
     last: AtomicU64,
-    held: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 impl Throttle {
-    /// Nothing was let through yet.
+    /// Creates a throttle that has allowed no line yet.
     pub const fn new() -> Self {
-        Self { epoch: OnceLock::new(), last: AtomicU64::new(0), held: AtomicU64::new(0) }
+        Self { epoch: OnceLock::new(), last: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
     }
 
-    /// May a line be written now? Then: how many were held back since the last one.
+    /// Returns the number of lines suppressed since the last one if a line may be written now, otherwise `None`.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }
@@ -35,9 +35,9 @@ impl Throttle {
         let second = now.saturating_duration_since(epoch).as_secs() + 1;
         let last = self.last.load(Relaxed);
         if second > last && self.last.compare_exchange(last, second, Relaxed, Relaxed).is_ok() {
-            return Some(self.held.swap(0, Relaxed));
+            return Some(self.suppressed.swap(0, Relaxed));
         }
-        self.held.fetch_add(1, Relaxed);
+        self.suppressed.fetch_add(1, Relaxed);
         None
     }
 }

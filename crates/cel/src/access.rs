@@ -1,4 +1,4 @@
-//! Reads of lists, maps and parts of the request, wherever they are stored; and equality.
+//! Reads lists, maps and parts of the request, whatever their representation; and compares values.
 
 use crate::{
     input::{Index, Part, Request, Text},
@@ -6,7 +6,7 @@ use crate::{
     value::{List, Value, compare_numbers},
 };
 
-/// Containers are compared no deeper than this.
+/// Maximum depth of containers in a comparison.
 const MAX_COMPARED_DEPTH: usize = 200;
 
 pub(super) fn is_list(value: &Value<'_>) -> bool {
@@ -17,7 +17,7 @@ pub(super) fn is_list(value: &Value<'_>) -> bool {
     }
 }
 
-/// Number of items; `None` where it is no list.
+/// Returns the number of items; `None` if the value is no list.
 pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
         Value::List(items) => Some(items.len()),
@@ -31,7 +31,7 @@ pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<us
     })
 }
 
-/// An item; `None` beyond the last one, or where it is no list.
+/// Returns an item; `None` if there are fewer, or if the value is no list.
 pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     Ok(match value {
         Value::List(items) => items.get(at).cloned(),
@@ -45,7 +45,7 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
     })
 }
 
-/// Every item; an error where it is no list.
+/// Returns every item; an error if the value is no list.
 pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>, Fault> {
     let len = list_len(value, meter)?.ok_or_else(Fault::no_such_overload)?;
     let mut items = List::with_room(meter.list(len)?, len);
@@ -56,7 +56,7 @@ pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>
     Ok(items)
 }
 
-/// Hands out every item in turn, and keeps none; an error where it is no list.
+/// Calls `each` for every item in turn, without collecting them; an error if the value is no list.
 pub(super) fn each_item<'a>(
     value: &Value<'a>,
     meter: &Meter<'_>,
@@ -70,7 +70,7 @@ pub(super) fn each_item<'a>(
     Ok(())
 }
 
-/// Number of entries; `None` where it is no map.
+/// Returns the number of entries; `None` if the value is no map.
 pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
         Value::Map(map) => Some(map.entries().len()),
@@ -83,7 +83,7 @@ pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usi
     })
 }
 
-/// Every key, as a list; an error where it is no map.
+/// Returns every key as a list; an error if the value is no map.
 pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>, Fault> {
     let with_room = |len| Ok::<_, Fault>(List::with_room(meter.list(len)?, len));
     match value {
@@ -112,7 +112,7 @@ pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>,
     }
 }
 
-/// Every key with its value; an error where it is no map.
+/// Returns every key with its value; an error if the value is no map.
 pub(super) fn entries<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<(Value<'a>, Value<'a>)>, Fault> {
     let mut entries = Vec::new();
     for key in keys(value, meter)?.iter() {
@@ -123,12 +123,12 @@ pub(super) fn entries<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<(V
     Ok(entries)
 }
 
-/// True of a value that upstream fails to look up in a map.
+/// Returns true if upstream fails to look the value up in a map.
 pub(super) fn has_no_hash(value: &Value<'_>) -> bool {
     matches!(value, Value::Bytes(_) | Value::Semver(_) | Value::Format(_) | Value::Authorizer(_))
 }
 
-/// An entry by its key, `None` where there is none; an error where it is no map.
+/// Returns an entry by its key, `None` if there is none; an error if the value is no map.
 pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match (value, key) {
         (Value::Map(map), key) => {
@@ -150,7 +150,7 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
     }
 }
 
-/// The same by a name; an error where it is no map.
+/// Returns an entry by its name, `None` if there is none; an error if the value is no map.
 pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match value {
         Value::Struct(part, request) => part.field(request, name, meter),
@@ -160,7 +160,7 @@ pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Res
     }
 }
 
-/// Size in characters, bytes or entries; 1 of a value without a size. Upstream: `actualSize`.
+/// Returns the size in characters, bytes or entries; 1 if the value has no size. Upstream: `actualSize`.
 pub(super) fn size(value: &Value<'_>, meter: &Meter<'_>) -> Result<u64, Fault> {
     Ok(match value {
         Value::String(text) => {
@@ -179,7 +179,7 @@ pub(super) fn size(value: &Value<'_>, meter: &Meter<'_>) -> Result<u64, Fault> {
     })
 }
 
-/// True of a value of Kubernetes' own types.
+/// Returns true if the value is of one of Kubernetes' own types.
 pub(super) fn is_of_kubernetes(value: &Value<'_>) -> bool {
     matches!(
         value,
@@ -194,18 +194,18 @@ pub(super) fn is_of_kubernetes(value: &Value<'_>) -> bool {
     )
 }
 
-/// Equality across types: values of different ones are unequal, but for numbers. An error where upstream has no answer.
+/// Compares values. Values of different types are unequal, except numbers. An error if upstream has no answer.
 pub(super) fn equal<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
     compared(a, b, meter)?.ok_or_else(Fault::no_such_overload)
 }
 
-/// Equality where no answer is as good as a no, as in a search.
+/// Returns true if the values are equal. Unlike [`equal`], returns false if upstream has no answer.
 pub(super) fn is_same<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
     compared(a, b, meter).map(|equal| equal == Some(true))
 }
 
-/// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types, or a part of the request, and
-/// one of another type.
+/// Returns whether the values are equal; `None` if upstream has no answer: if the types differ, and `a` is of one of
+/// Kubernetes' own types or a part of the request.
 pub(super) fn compared<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<Option<bool>, Fault> {
     compared_within(a, b, meter, MAX_COMPARED_DEPTH)
 }
@@ -264,7 +264,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
     if let Some(order) = a.compare(b) {
         return Ok(Some(order.is_eq()));
     }
-    // In containers only a no counts, as upstream.
+    // As upstream, items without an answer do not make containers unequal.
     if let (Some(left), Some(right)) = (list_len(a, meter)?, list_len(b, meter)?) {
         if left != right {
             return Ok(Some(false));
@@ -291,7 +291,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
             let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
             match (compared_within(&x, &y, meter, depth_left)?, a) {
                 (Some(true), _) => {}
-                // In a part of the request, no answer counts too.
+                // In a part of the request, an entry without an answer counts.
                 (None, Value::Struct(Part::Extra, _)) => return Ok(Some(false)),
                 (None, Value::Struct(..)) => return Ok(None),
                 (None, _) => {}
@@ -306,13 +306,13 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
 }
 
-/// A text that counts only if it is not empty.
+/// Returns the text; `None` if it is empty.
 fn non_empty<'a>(text: &'a str) -> Option<Value<'a>> {
     (!text.is_empty()).then_some(Value::String(Text::Lent(text)))
 }
 
 impl Part {
-    /// The fields it may have, ascending.
+    /// Returns the fields that it may have, ascending.
     const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Request => &[
@@ -339,7 +339,7 @@ impl Part {
         }
     }
 
-    /// The keys that are there.
+    /// Returns the keys that are present.
     pub(super) fn keys<'a>(self, request: &'a Request<'a>, meter: &Meter<'_>) -> Result<Vec<Text<'a>>, Fault> {
         if self == Self::Extra {
             return Ok(request.user(meter)?.extra.iter().map(|(key, _)| Text::Lent(key)).collect());
@@ -353,7 +353,7 @@ impl Part {
         Ok(keys)
     }
 
-    /// Value of a field; `None` where it is not there.
+    /// Returns the value of a field; `None` if absent.
     pub(super) fn field<'a>(
         self,
         request: &'a Request<'a>,
@@ -372,7 +372,7 @@ impl Part {
                 "operation" => Some(Value::String(Text::Lent(request.operation))),
                 "userInfo" => part(Self::UserInfo),
                 "dryRun" => Some(Value::Bool(request.dry_run)),
-                // No expression can name these but by `dyn(request)`. As upstream, they hold nothing.
+                // An expression can name these only by `dyn(request)`. As upstream, they are empty.
                 "uid" => Some(Value::String(Text::Lent(""))),
                 "object" | "oldObject" => Some(Value::Null),
                 "options" => Some(match &request.options {

@@ -1,7 +1,7 @@
 //! Access checks that an expression makes with `authorizer`, and their decisions.
 //!
-//! Nothing here calls an authorizer. A check without a decision in the input ends the evaluation; the caller obtains the
-//! decision, and evaluates again. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
+//! Nothing here calls an authorizer. A check without a decision in the input ends the evaluation. The caller obtains
+//! the decision and evaluates again. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -70,11 +70,11 @@ pub struct AccessDecision {
 }
 
 /// A decision, or the reason why there is none, which is an error of every expression that makes the check.
-type Decided = Result<AccessDecision, Box<str>>;
+type DecisionResult = Result<AccessDecision, Box<str>>;
 
 /// Decisions by access check.
 #[derive(Clone, Debug, Default)]
-pub struct AccessDecisions(Option<Arc<HashMap<AccessCheck, Decided>>>);
+pub struct AccessDecisions(Option<Arc<HashMap<AccessCheck, DecisionResult>>>);
 
 impl AccessDecisions {
     /// Returns the decision of a check; `None` if it is undecided.
@@ -120,17 +120,17 @@ pub(super) enum Stage {
 }
 
 impl<'a> Authorizer<'a> {
-    /// Of the user who makes the request.
+    /// Returns the authorizer of the user who makes the request.
     pub(super) fn new(decisions: &'a AccessDecisions) -> Self {
         Self { decisions, subject: Subject::Requester, stage: Stage::User }
     }
 
-    /// The same, of a resource.
+    /// Returns the check of a resource for the user who makes the request.
     pub(super) fn of_resource(decisions: &'a AccessDecisions, access: ResourceAccess) -> Self {
         Self { stage: Stage::Resource(access), ..Self::new(decisions) }
     }
 
-    /// The name of its type.
+    /// Returns the name of the type.
     pub(super) const fn type_name(&self) -> &'static str {
         match self.stage {
             Stage::User => "kubernetes.authorization.Authorizer",

@@ -1,5 +1,4 @@
-//! Checks types and names of a parsed expression, and makes the program to evaluate. Faults are rejected here, before any
-//! request.
+//! Checks the types and names of a parsed expression, and builds the program. Rejects faults before any request.
 
 use std::sync::Arc;
 
@@ -20,37 +19,37 @@ use crate::{
     value::Literal,
 };
 
-/// Greatest depth of the tree with its macros expanded.
+/// Maximum depth of the tree after the expansion of macros.
 const MAX_EXPANDED_DEPTH: usize = 300;
 
-/// Most nodes of the tree with its macros expanded: some of them repeat what they are given.
+/// Maximum number of nodes after the expansion of macros, some of which repeat their arguments.
 const MAX_EXPANDED_NODES: usize = 20_000;
 
-/// Compiles an expression that must say yes or no.
+/// Compiles an expression that must evaluate to bool.
 ///
 /// # Errors
-/// The text says what is wrong with it.
+/// The text describes the fault.
 pub(super) fn compile(text: &str) -> Result<Program, String> {
     let tree = parse(text)?;
     let mut checker = Checker::default();
     let (root, found) = checker.expression(&tree)?;
-    match checker.unknowns.known(&found) {
+    match checker.unknowns.resolve_all(&found) {
         Type::Bool => Ok(Program {
             root,
             slots: checker.max_slots,
             reads_objects: checker.reads_objects,
-            asks_authorizer: checker.asks_authorizer,
+            uses_authorizer: checker.uses_authorizer,
         }),
         other => Err(format!("must evaluate to bool but got {other}")),
     }
 }
 
-type Checked = (Node, Type);
+type TypedNode = (Node, Type);
 
-/// An argument as it was checked, and a type in it that cannot be written as text.
-type Argument = (Checked, Option<Type>);
+/// A checked argument, and a type in it that cannot be formatted as text.
+type Argument = (TypedNode, Option<Type>);
 
-/// A variable of a macro, in scope.
+/// A variable of a macro in scope.
 struct Local {
     name: String,
     slot: usize,
@@ -65,13 +64,13 @@ struct Checker {
     depth: usize,
     nodes: usize,
     reads_objects: bool,
-    asks_authorizer: bool,
-    /// Number of calls of `format` around this: items in them may be of several types.
+    uses_authorizer: bool,
+    /// Number of enclosing calls of `format`: items in these may be of several types.
     formats: usize,
 }
 
 impl Checker {
-    fn expression(&mut self, tree: &Expression) -> Result<Checked, String> {
+    fn expression(&mut self, tree: &Expression) -> Result<TypedNode, String> {
         self.enter()?;
         let checked = match &tree.expr {
             Expr::Unspecified => Err("a part of the expression is empty".to_owned()),
@@ -88,7 +87,7 @@ impl Checker {
         checked
     }
 
-    /// One node deeper.
+    /// Counts one more node, one level deeper.
     fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
         self.nodes += 1;
@@ -102,7 +101,7 @@ impl Checker {
         self.depth -= 1;
     }
 
-    fn ident(&mut self, name: &str) -> Result<Checked, String> {
+    fn ident(&mut self, name: &str) -> Result<TypedNode, String> {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some(local) = self.locals.iter().rev().find(|local| local.name == name) {
             return Ok((Node::Local(local.slot), local.of.clone()));
@@ -120,7 +119,7 @@ impl Checker {
             "request" => variable(Variable::Request, "kubernetes.AdmissionRequest"),
             "namespaceObject" => variable(Variable::NamespaceObject, "kubernetes.Namespace"),
             "authorizer" => {
-                self.asks_authorizer = true;
+                self.uses_authorizer = true;
                 variable(Variable::Authorizer, "kubernetes.authorization.Authorizer")
             }
             name => match type_name(name) {
@@ -130,8 +129,8 @@ impl Checker {
         }
     }
 
-    fn select(&mut self, select: &SelectExpr) -> Result<Checked, String> {
-        // The name of a type, and of one variable, has dots in it.
+    fn select(&mut self, select: &SelectExpr) -> Result<TypedNode, String> {
+        // Names of types, and of one variable, have dots.
         if let Some(name) = qualified(&select.operand).map(|path| format!("{path}.{}", select.field))
             && !self.is_local(&name)
         {
@@ -139,7 +138,7 @@ impl Checker {
                 return Ok((Node::Literal(Literal::Type(known)), Type::Meta));
             }
             if name == "authorizer.requestResource" && !select.test {
-                self.asks_authorizer = true;
+                self.uses_authorizer = true;
                 let of = Type::parse("kubernetes.authorization.ResourceCheck");
                 return Ok((Node::Variable(Variable::RequestResource), of));
             }
@@ -153,9 +152,9 @@ impl Checker {
         Ok((Node::Select { operand, field, optional: false }, found))
     }
 
-    /// The type of a field.
+    /// Returns the type of a field.
     fn field(&mut self, of: &Type, field: &str) -> Result<Type, String> {
-        match self.unknowns.seen(of) {
+        match self.unknowns.resolve_outer(of) {
             Type::Dyn => Ok(Type::Dyn),
             unknown @ Type::Var(_) => {
                 self.unknowns.fits(&Type::Dyn, &unknown);
@@ -170,14 +169,14 @@ impl Checker {
                 let found = fields.iter().find(|(name, _)| *name == field);
                 found.map(|(_, of)| Type::parse(of)).ok_or_else(|| format!("undefined field '{field}'"))
             }
-            other => Err(format!("type '{}' does not support field selection", self.unknowns.known(&other))),
+            other => Err(format!("type '{}' does not support field selection", self.unknowns.resolve_all(&other))),
         }
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<Checked, String> {
+    fn call(&mut self, call: &CallExpr) -> Result<TypedNode, String> {
         let CallExpr { func_name: name, target, args } = call;
         let Some(target) = target else { return self.global(name, args) };
-        // `sets.contains(…)` is no member of anything.
+        // `sets.contains(…)` is the whole name of a function, not a member of a value.
         if let Some(path) = qualified(target)
             && !self.is_local(&path)
         {
@@ -186,7 +185,7 @@ impl Checker {
                 return self.global(&whole, args);
             }
         }
-        if let Some(expanded) = parse::expanded(name, target, args) {
+        if let Some(expanded) = parse::expand(name, target, args) {
             return self.expression(&expanded?);
         }
         match (name.as_str(), args.as_slice()) {
@@ -198,7 +197,7 @@ impl Checker {
         self.function(name, Some(target), args)
     }
 
-    fn global(&mut self, name: &str, args: &[Expression]) -> Result<Checked, String> {
+    fn global(&mut self, name: &str, args: &[Expression]) -> Result<TypedNode, String> {
         match (name, args) {
             (operators::LOGICAL_AND | operators::LOGICAL_OR, [a, b]) => {
                 let both = Box::new([self.boolean(a)?, self.boolean(b)?]);
@@ -207,7 +206,7 @@ impl Checker {
             (operators::CONDITIONAL, [condition, yes, no]) => {
                 let condition = self.boolean(condition)?;
                 let ((yes, a), (no, b)) = (self.expression(yes)?, self.expression(no)?);
-                let found = self.joined(&a, &b).ok_or_else(|| self.no_overload("_?_:_", &[Type::Bool, a, b]))?;
+                let found = self.common_type(&a, &b).ok_or_else(|| self.no_overload("_?_:_", &[Type::Bool, a, b]))?;
                 Ok((Node::Ternary(Box::new([condition, yes, no])), found))
             }
             (operators::NOT_STRICTLY_FALSE, [condition]) => {
@@ -227,17 +226,17 @@ impl Checker {
         if self.unknowns.fits(&found, &Type::Bool) {
             return Ok(node);
         }
-        Err(format!("expected type 'bool' but found '{}'", self.unknowns.known(&found)))
+        Err(format!("expected type 'bool' but found '{}'", self.unknowns.resolve_all(&found)))
     }
 
-    /// One type for both; `None` where there is none.
-    fn joined(&mut self, a: &Type, b: &Type) -> Option<Type> {
+    /// Returns a type for both; `None` if there is none.
+    fn common_type(&mut self, a: &Type, b: &Type) -> Option<Type> {
         let both = Type::Var(self.unknowns.add(1));
         let fits = self.unknowns.fits(a, &both) && self.unknowns.fits(b, &both);
-        fits.then(|| self.unknowns.seen(&both))
+        fits.then(|| self.unknowns.resolve_outer(&both))
     }
 
-    fn optional_select(&mut self, operand: &Expression, field: &Expression) -> Result<Checked, String> {
+    fn optional_select(&mut self, operand: &Expression, field: &Expression) -> Result<TypedNode, String> {
         let (operand, of) = self.expression(operand)?;
         let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
             return Err("an optional field must be a name".to_owned());
@@ -249,10 +248,10 @@ impl Checker {
         Ok((Node::Select { operand: operand.into(), field: field.inner().into(), optional: true }, found))
     }
 
-    fn index(&mut self, operand: &Expression, index: &Expression, optional: bool) -> Result<Checked, String> {
+    fn index(&mut self, operand: &Expression, index: &Expression, optional: bool) -> Result<TypedNode, String> {
         let ((operand, of), (index, by)) = (self.expression(operand)?, self.expression(index)?);
-        let (inner, is_optional) = match self.unknowns.seen(&of) {
-            Type::Optional(inner) => (self.unknowns.seen(&inner), true),
+        let (inner, is_optional) = match self.unknowns.resolve_outer(&of) {
+            Type::Optional(inner) => (self.unknowns.resolve_outer(&inner), true),
             plain => (plain, false),
         };
         let found = match &inner {
@@ -267,7 +266,7 @@ impl Checker {
         Ok((Node::Index { operand: operand.into(), index: index.into(), optional }, found))
     }
 
-    fn optional_or(&mut self, first: &Expression, second: &Expression, plain: bool) -> Result<Checked, String> {
+    fn optional_or(&mut self, first: &Expression, second: &Expression, plain: bool) -> Result<TypedNode, String> {
         let ((first, a), (second, b)) = (self.expression(first)?, self.expression(second)?);
         let inner = Type::Var(self.unknowns.add(1));
         let wanted = Type::Optional(inner.clone().into());
@@ -278,25 +277,25 @@ impl Checker {
         Ok((Node::OptionalOr { first: first.into(), second: second.into(), plain }, behind))
     }
 
-    fn comprehension(&mut self, fold: &ComprehensionExpr) -> Result<Checked, String> {
+    fn comprehension(&mut self, fold: &ComprehensionExpr) -> Result<TypedNode, String> {
         let (range, of) = self.expression(&fold.iter_range)?;
         let (first, second) = types::variables(&mut self.unknowns, &of, fold.iter_var2.is_some())?;
-        let (start, gathered_type) = self.expression(&fold.accu_init)?;
+        let (start, accumulator_type) = self.expression(&fold.accu_init)?;
         let outside = self.locals.len();
-        let gathered = self.local(&fold.accu_var, gathered_type.clone());
+        let accumulator = self.local(&fold.accu_var, accumulator_type.clone());
         let first = self.local(&fold.iter_var, first);
         let second = fold.iter_var2.as_ref().zip(second).map(|(name, of)| self.local(name, of));
         let go_on = self.boolean(&fold.loop_cond)?;
         let (step, step_type) = self.expression(&fold.loop_step)?;
-        if !self.unknowns.fits(&step_type, &gathered_type) {
-            let (wanted, found) = (self.unknowns.known(&gathered_type), self.unknowns.known(&step_type));
+        if !self.unknowns.fits(&step_type, &accumulator_type) {
+            let (wanted, found) = (self.unknowns.resolve_all(&accumulator_type), self.unknowns.resolve_all(&step_type));
             return Err(format!("expected type '{wanted}' but found '{found}'"));
         }
-        // The result sees what was gathered, and no variable of the loop.
+        // The result may use the accumulator, but no variable of the loop.
         self.locals.truncate(outside + 1);
         let (result, result_type) = self.expression(&fold.result)?;
         self.locals.truncate(outside);
-        let fold = Fold { range, first, second, gathered, start, go_on, step, result };
+        let fold = Fold { range, first, second, accumulator, start, go_on, step, result };
         Ok((Node::Fold(Box::new(fold)), result_type))
     }
 
@@ -313,22 +312,22 @@ impl Checker {
     }
 
     fn no_overload(&self, name: &str, types: &[Type]) -> String {
-        let types: Vec<_> = types.iter().map(|of| self.unknowns.known(of).to_string()).collect();
+        let types: Vec<_> = types.iter().map(|of| self.unknowns.resolve_all(of).to_string()).collect();
         format!("found no matching overload for '{name}' applied to '({})'", types.join(", "))
     }
 
-    fn function(&mut self, name: &str, target: Option<Checked>, args: &[Expression]) -> Result<Checked, String> {
+    fn function(&mut self, name: &str, target: Option<TypedNode>, args: &[Expression]) -> Result<TypedNode, String> {
         let member = target.is_some();
         let mut given: Vec<_> = target.into_iter().collect();
         for arg in args {
             given.push(self.expression(arg)?);
         }
-        self.resolved(name, member, given)
+        self.resolve(name, member, given)
     }
 
-    /// The call of a function with checked arguments, by all signatures that fit. Types found for unknowns by one of them
-    /// count for the next ones.
-    fn resolved(&mut self, name: &str, member: bool, given: Vec<Checked>) -> Result<Checked, String> {
+    /// Resolves a call with checked arguments to all signatures that fit. Types that one signature infers for unknowns
+    /// apply to the next ones, too.
+    fn resolve(&mut self, name: &str, member: bool, given: Vec<TypedNode>) -> Result<TypedNode, String> {
         let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
         let Some(function) = functions::find(name)
             .filter(|function| function.signatures.iter().any(|signature| signature.member == member))
@@ -347,9 +346,12 @@ impl Checker {
                 continue;
             }
             fitting += 1;
-            let result = self.unknowns.seen(&signature.result.numbered_from(first));
+            let result = self.unknowns.resolve_outer(&signature.result.numbered_from(first));
             found = Some(match found {
-                Some(other) if other != Type::Dyn && self.unknowns.known(&other) != self.unknowns.known(&result) => {
+                Some(other)
+                    if other != Type::Dyn
+                        && self.unknowns.resolve_all(&other) != self.unknowns.resolve_all(&result) =>
+                {
                     Type::Dyn
                 }
                 Some(other) => other,
@@ -364,11 +366,11 @@ impl Checker {
             return Err(format!("time zone '{zone}' is not known here: write it as Europe/Berlin or +01:00"));
         }
         if let [Node::Literal(literal)] = &nodes[..]
-            && let Some(known) = Node::folded(function, literal)?
+            && let Some(known) = Node::fold_conversion(function, literal)?
         {
             return Ok((known, found));
         }
-        // `accumulator + [item]` of a macro is appended in place: copying it each time would take quadratic time.
+        // Append `accumulator + [item]` of a macro in place: a copy for each item would take quadratic time.
         if name == "_+_"
             && let [Node::Local(slot), Node::List(_)] = nodes[..]
             && self.locals.iter().any(|local| local.slot == slot && local.name == parse::ACCUMULATOR)
@@ -379,9 +381,9 @@ impl Checker {
         Ok((Node::call(function, nodes, fitting > 1)?, found))
     }
 
-    fn insert(&mut self, map: &Expression, rest: &[Expression]) -> Result<Checked, String> {
+    fn insert(&mut self, map: &Expression, rest: &[Expression]) -> Result<TypedNode, String> {
         let (map, of) = self.expression(map)?;
-        let (Node::Local(slot), Type::Map(key, value)) = (map, self.unknowns.seen(&of)) else {
+        let (Node::Local(slot), Type::Map(key, value)) = (map, self.unknowns.resolve_outer(&of)) else {
             return Err(undeclared("cel.@mapInsert"));
         };
         match rest {
@@ -403,8 +405,8 @@ impl Checker {
         }
     }
 
-    /// A list, whose items are all of one type.
-    fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<Checked, String> {
+    /// Checks a list, whose items must be of one type.
+    fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<TypedNode, String> {
         let mut checked = Vec::with_capacity(elements.len());
         for element in elements {
             checked.push(self.expression(element)?);
@@ -412,9 +414,9 @@ impl Checker {
         self.list_of(checked, optional)
     }
 
-    /// The same of items that were checked.
-    fn list_of(&mut self, elements: Vec<Checked>, optional: &[usize]) -> Result<Checked, String> {
-        // The second of each says whether the item is left out where it is missing.
+    /// Builds a list of checked items.
+    fn list_of(&mut self, elements: Vec<TypedNode>, optional: &[usize]) -> Result<TypedNode, String> {
+        // The flag of each item is true if the item is optional, and so omitted if it is absent.
         let mut items = Vec::with_capacity(elements.len());
         let mut common: Option<Type> = None;
         for (at, (node, mut found)) in elements.into_iter().enumerate() {
@@ -433,7 +435,7 @@ impl Checker {
         Ok((node, Type::List(item.into())))
     }
 
-    fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<Checked, String> {
+    fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<TypedNode, String> {
         let mut checked = Vec::new();
         for entry in entries {
             let entry = map_entry(entry)?;
@@ -442,8 +444,8 @@ impl Checker {
         self.map_of(checked)
     }
 
-    /// The same of entries that were checked.
-    fn map_of(&mut self, entries: Vec<(Checked, Checked, bool)>) -> Result<Checked, String> {
+    /// Builds a map of checked entries.
+    fn map_of(&mut self, entries: Vec<(TypedNode, TypedNode, bool)>) -> Result<TypedNode, String> {
         let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
         for ((key, key_type), (value, mut value_type), optional) in entries {
             if optional {
@@ -455,8 +457,8 @@ impl Checker {
         }
         let first = self.unknowns.add(2);
         let (key, value) = (keys.unwrap_or(Type::Var(first)), values.unwrap_or(Type::Var(first + 1)));
-        // Nothing could be looked up by another one; and a type that is in another one twice could grow without end.
-        match self.unknowns.known(&key) {
+        // Maps cannot look up keys of other types. Nested keys would also let types grow exponentially.
+        match self.unknowns.resolve_all(&key) {
             Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn => {}
             odd => return Err(format!("a map has no keys of type '{odd}' here")),
         }
@@ -472,17 +474,17 @@ impl Checker {
     }
 
     fn inside_optional(&self, found: Type) -> Result<Type, String> {
-        match self.unknowns.seen(&found) {
+        match self.unknowns.resolve_outer(&found) {
             Type::Optional(inner) => Ok(Type::clone(&inner)),
             Type::Dyn => Ok(Type::Dyn),
-            other => Err(format!("expected type 'optional_type' but found '{}'", self.unknowns.known(&other))),
+            other => Err(format!("expected type 'optional_type' but found '{}'", self.unknowns.resolve_all(&other))),
         }
     }
 
     fn homogeneous(&mut self, common: Option<Type>, found: Type) -> Result<Type, String> {
         let Some(common) = common else { return Ok(found) };
         let fits = self.unknowns.fits(&common, &found);
-        let (wanted, got) = (self.unknowns.known(&common), self.unknowns.known(&found));
+        let (wanted, got) = (self.unknowns.resolve_all(&common), self.unknowns.resolve_all(&found));
         match (fits, self.formats) {
             (true, 0) if wanted != got => Err(format!("expected type '{wanted}' but found '{got}'")),
             (false, 0) => Err(format!("expected type '{wanted}' but found '{got}'")),
@@ -491,8 +493,8 @@ impl Checker {
         }
     }
 
-    /// A call of `format`. Where the format and the list of its arguments are spelled out, they must fit each other.
-    fn format(&mut self, target: &Expression, items: &Expression) -> Result<Checked, String> {
+    /// Checks a call of `format`. If the format and the list of its arguments are literal, they must fit each other.
+    fn format(&mut self, target: &Expression, items: &Expression) -> Result<TypedNode, String> {
         self.formats += 1;
         let format = self.expression(target)?;
         let items = match &items.expr {
@@ -503,7 +505,7 @@ impl Checker {
                     arguments.push(self.argument(element)?);
                 }
                 if let Expr::Literal(LiteralValue::String(format)) = &target.expr {
-                    let known = |((_, of), odd): &Argument| (self.unknowns.known(of), odd.clone());
+                    let known = |((_, of), odd): &Argument| (self.unknowns.resolve_all(of), odd.clone());
                     format::check(format.inner(), &arguments.iter().map(known).collect::<Vec<_>>())?;
                 }
                 let items = arguments.into_iter().map(|(checked, _)| checked).collect();
@@ -514,14 +516,14 @@ impl Checker {
             _ => self.expression(items)?,
         };
         self.formats -= 1;
-        self.resolved("format", true, vec![format, items])
+        self.resolve("format", true, vec![format, items])
     }
 
-    /// One argument; in lists and maps that are spelled out every value is looked at.
+    /// Checks one argument, with every value in literal lists and maps.
     fn argument(&mut self, tree: &Expression) -> Result<Argument, String> {
         let mut odd = None;
         let mut note = |checker: &Self, (checked, inner): Argument| {
-            let of = checker.unknowns.known(&checked.1);
+            let of = checker.unknowns.resolve_all(&checked.1);
             odd = odd.take().or(inner).or((!Verb::String.takes(&of)).then_some(of));
             checked
         };
@@ -558,7 +560,7 @@ impl Checker {
     }
 }
 
-fn literal(literal: &LiteralValue) -> Checked {
+fn literal(literal: &LiteralValue) -> TypedNode {
     let (literal, of) = match literal {
         LiteralValue::Boolean(yes) => (Literal::Bool(*yes.inner()), Type::Bool),
         LiteralValue::Bytes(bytes) => (Literal::Bytes(bytes.inner().into()), Type::Bytes),
@@ -578,7 +580,7 @@ fn map_entry(entry: &EntryExpr) -> Result<&MapEntryExpr, String> {
     }
 }
 
-/// The items, where all of them are literals.
+/// Returns the items if all of them are literals.
 fn literals(items: &[(Node, bool)]) -> Option<Box<[Literal]>> {
     let literal = |(node, optional): &(Node, bool)| match node {
         Node::Literal(literal) if !optional => Some(literal.clone()),

@@ -27,7 +27,7 @@ impl Condition {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// The message says what is wrong with the expression.
+    /// The message describes the fault of the expression.
     pub fn compile(name: &str, expression: &str) -> Result<Self, String> {
         Ok(Self { name: name.into(), expression: expression.into(), program: check::compile(expression)? })
     }
@@ -38,8 +38,8 @@ impl Condition {
     }
 
     /// Returns true if the expression uses `authorizer`.
-    pub fn asks_authorizer(&self) -> bool {
-        self.program.asks_authorizer
+    pub fn uses_authorizer(&self) -> bool {
+        self.program.uses_authorizer
     }
 
     /// Evaluates the condition alone. Returns its value or the reason why it has none, and the cost.
@@ -97,7 +97,8 @@ pub enum ConditionsDecision<'c> {
     /// No condition is false, and some have no value: the caller's failure policy decides. The message is in upstream's
     /// words.
     Failed(String),
-    /// The evaluation takes more steps than allowed. Evaluate again with a larger allowance, on a thread that may be kept.
+    /// The evaluation takes more steps than allowed. Evaluate again with a larger allowance, on a thread that may
+    /// block.
     TooLong,
     /// An access check has no decision yet. Evaluate again with one.
     Undecided(Box<AccessCheck>),
@@ -106,8 +107,8 @@ pub enum ConditionsDecision<'c> {
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Evaluates conditions in order. The first that is false decides, whatever errors came before it; those behind it are not
-/// evaluated.
+/// Evaluates conditions in order. The first false condition decides, whatever errors came before it, and ends the
+/// evaluation.
 pub fn decide<'c>(
     conditions: &'c [Condition],
     input: &'c Input<'c>,

@@ -13,21 +13,21 @@ use crate::{
     value::{List, Literal, Map, Value},
 };
 
-/// Cost of making a list, and of making a map.
+/// Costs of creating a list and a map.
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 
 pub(super) struct Evaluation<'a, 'm> {
     pub(super) input: &'a Input<'a>,
     pub(super) meter: &'m Meter<'m>,
-    /// Variables of macros.
+    /// Values of macro variables.
     pub(super) slots: SmallVec<[Value<'a>; 4]>,
 }
 
-type Found<'a> = Result<Value<'a>, Fault>;
+type ValueResult<'a> = Result<Value<'a>, Fault>;
 
 impl<'a> Evaluation<'a, '_> {
-    pub(super) fn value(&mut self, node: &'a Node) -> Found<'a> {
+    pub(super) fn value(&mut self, node: &'a Node) -> ValueResult<'a> {
         match node {
             Node::Literal(literal) => Value::of(literal, self.meter),
             Node::Variable(variable) => self.variable(*variable),
@@ -69,7 +69,7 @@ impl<'a> Evaluation<'a, '_> {
                 }
                 match failed {
                     None => function.call(&values, *ambiguous, self.meter),
-                    // As upstream: it is called, and hands the error on.
+                    // As upstream, the function is called and returns the error.
                     Some(error) => {
                         self.meter.pay(1)?;
                         Err(error)
@@ -123,7 +123,7 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn variable(&self, variable: Variable) -> Found<'a> {
+    fn variable(&self, variable: Variable) -> ValueResult<'a> {
         self.meter.pay(1)?;
         let document = match variable {
             Variable::Request => return Ok(Value::Struct(Part::Request, &self.input.request)),
@@ -139,8 +139,9 @@ impl<'a> Evaluation<'a, '_> {
         document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter).map(Value::from))
     }
 
-    /// Operand of a selection; it costs one more where it is no variable, or a part of one.
-    fn qualified(&mut self, operand: &'a Node) -> Found<'a> {
+    /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
+    /// conditional.
+    fn qualified(&mut self, operand: &'a Node) -> ValueResult<'a> {
         let value = self.value(operand)?;
         if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
             self.meter.pay(1)?;
@@ -148,26 +149,26 @@ impl<'a> Evaluation<'a, '_> {
         Ok(value)
     }
 
-    /// A part that may be missing, and is, costs nothing.
-    fn pay_unless_none(&self, found: Found<'a>) -> Found<'a> {
+    /// Pays for a field or item. An absent optional costs nothing.
+    fn pay_unless_none(&self, found: ValueResult<'a>) -> ValueResult<'a> {
         if !matches!(found, Ok(Value::Optional(None))) {
             self.meter.pay(1)?;
         }
         found
     }
 
-    fn select(&self, of: &Value<'a>, field: &str, optional: bool) -> Found<'a> {
+    fn select(&self, of: &Value<'a>, field: &str, optional: bool) -> ValueResult<'a> {
         match of {
             Value::Optional(None) => Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => Ok(Value::optional(self.found(inner, field)?)),
-            of if optional => Ok(Value::optional(self.found(of, field)?)),
+            Value::Optional(Some(inner)) => Ok(Value::optional(self.optional_field(inner, field)?)),
+            of if optional => Ok(Value::optional(self.optional_field(of, field)?)),
             Value::Null => Err(Fault::no_such_key(field)),
             of => access::field(of, field, self.meter)?.ok_or_else(|| Fault::no_such_key(field)),
         }
     }
 
-    /// A field, where there is one; what has no fields has not this one either.
-    fn found(&self, of: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, Fault> {
+    /// Returns a field, if there is one. A value without fields has none.
+    fn optional_field(&self, of: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, Fault> {
         match of {
             of if access::is_list(of) => Err(Fault::no_such_overload()),
             Value::Map(_) | Value::Json(_) | Value::Struct(..) => access::field(of, field, self.meter),
@@ -179,12 +180,13 @@ impl<'a> Evaluation<'a, '_> {
         match of {
             Value::Optional(None) => Ok(false),
             Value::Optional(Some(inner)) => self.has(inner, field),
-            of => Ok(self.found(of, field)?.is_some()),
+            of => Ok(self.optional_field(of, field)?.is_some()),
         }
     }
 
-    /// A key that stands in the expression is named where it is missing; another one may be the object's.
-    fn index(&self, of: &Value<'a>, by: &Value<'a>, optional: bool, named: bool) -> Found<'a> {
+    /// Returns a field or item. The error names a missing key only if the key is literal: others may come from an
+    /// object.
+    fn index(&self, of: &Value<'a>, by: &Value<'a>, optional: bool, named: bool) -> ValueResult<'a> {
         match of {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => return Ok(Value::optional(self.item(inner, by)?)),
@@ -218,8 +220,8 @@ impl<'a> Evaluation<'a, '_> {
         place.map_or(Ok(None), |place| access::list_item(of, place, self.meter))
     }
 
-    /// `&&` and `||`: an error on one side counts only where the other does not decide.
-    fn logical(&mut self, both: &'a [Node; 2], decides: bool) -> Found<'a> {
+    /// Evaluates `&&` or `||`. An error on one side counts only if the other side does not decide.
+    fn logical(&mut self, both: &'a [Node; 2], decides: bool) -> ValueResult<'a> {
         let first = match self.value(&both[0]) {
             Ok(Value::Bool(yes)) if yes == decides => return Ok(Value::Bool(decides)),
             Err(stop @ Fault::Stop(_)) => return Err(stop),
@@ -237,8 +239,8 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    /// As upstream, which looks the value up by its hash.
-    fn in_literals(&mut self, sought: &'a Node, list: &'a Literal) -> Found<'a> {
+    /// Searches a literal list as upstream does, by the hash of the value.
+    fn in_literals(&mut self, sought: &'a Node, list: &'a Literal) -> ValueResult<'a> {
         let sought = self.value(sought)?;
         let Literal::List(items) = list else { return Err(Fault::no_such_overload()) };
         self.meter.step(items.len() as u64)?;
@@ -275,7 +277,7 @@ impl<'a> Evaluation<'a, '_> {
         Ok(items)
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Found<'a> {
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> ValueResult<'a> {
         let mut map = Map::default();
         map.reserve(entries.len(), self.meter)?;
         for (key, value, optional) in entries {
@@ -295,7 +297,7 @@ impl<'a> Evaluation<'a, '_> {
         Ok(Value::Map(Rc::new(map)))
     }
 
-    /// A map has its keys a second time, to be found by.
+    /// Pays for the second copy of a key, by which a map finds it.
     fn pay_for_key(&self, key: &Value<'a>) -> Result<(), Fault> {
         match key {
             Value::String(text) => self.meter.make(text.as_str().len()),
@@ -303,14 +305,14 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn fold(&mut self, fold: &'a Fold) -> Found<'a> {
+    fn fold(&mut self, fold: &'a Fold) -> ValueResult<'a> {
         let range = self.value(&fold.range)?;
         let start = self.value(&fold.start)?;
-        let deepest = fold.second.unwrap_or(fold.first).max(fold.gathered);
+        let deepest = fold.second.unwrap_or(fold.first).max(fold.accumulator);
         if self.slots.len() <= deepest {
             self.slots.resize(deepest + 1, Value::Null);
         }
-        self.slots[fold.gathered] = start;
+        self.slots[fold.accumulator] = start;
         let keys = match access::list_len(&range, self.meter)? {
             Some(_) => None,
             None => Some(access::keys(&range, self.meter)?),
@@ -334,22 +336,22 @@ impl<'a> Evaluation<'a, '_> {
             if matches!(self.value(&fold.go_on)?, Value::Bool(false)) {
                 break;
             }
-            // An error is kept as what was gathered: the next round may do without it.
-            let gathered = match self.value(&fold.step) {
+            // An error becomes the accumulator, since the next round may not need it.
+            let accumulator = match self.value(&fold.step) {
                 Ok(value) => value,
                 Err(Fault::Error(error)) => Value::Failed(Rc::new(error)),
                 Err(stop) => return Err(stop),
             };
-            self.slots[fold.gathered] = gathered;
+            self.slots[fold.accumulator] = accumulator;
         }
         let result = self.value(&fold.result);
-        for slot in [Some(fold.gathered), Some(fold.first), fold.second].into_iter().flatten() {
+        for slot in [Some(fold.accumulator), Some(fold.first), fold.second].into_iter().flatten() {
             self.slots[slot] = Value::Null;
         }
         result
     }
 
-    fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> Found<'a> {
+    fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> ValueResult<'a> {
         let more = self.items(items)?;
         self.meter.pay(LIST_COST + 2)?;
         match std::mem::replace(&mut self.slots[slot], Value::Null) {
@@ -367,7 +369,7 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn insert(&mut self, slot: usize, key: &'a Node, value: Option<&'a Node>) -> Found<'a> {
+    fn insert(&mut self, slot: usize, key: &'a Node, value: Option<&'a Node>) -> ValueResult<'a> {
         let key = self.value(key)?;
         let value = value.map(|value| self.value(value)).transpose()?;
         self.meter.pay(2)?;

@@ -1,15 +1,15 @@
-//! Named formats of texts. Source: `k8s.io/apiserver/pkg/cel/library/format.go`,
+//! Named formats of strings. Source: `k8s.io/apiserver/pkg/cel/library/format.go`,
 //! `k8s.io/apimachinery/pkg/util/validation`, `k8s.io/kube-openapi/pkg/validation/strfmt`.
 
 use crate::{time::Timestamp, url::Url};
 
 /// A named format.
 pub(super) struct Format {
-    /// Behind `format.`.
+    /// Name after `format.`.
     pub(super) name: &'static str,
     /// Name that is compared and printed.
     shown: &'static str,
-    /// Size of the expression that it is checked with there, for its cost.
+    /// Size of upstream's regular expression for the format, which determines the cost.
     pub(super) regex_size: u64,
     check: fn(&str) -> Vec<String>,
 }
@@ -27,7 +27,7 @@ impl PartialEq for Format {
 }
 
 impl Format {
-    /// Faults of the text; none where it has this format.
+    /// Returns the faults of the text; none if it has this format.
     pub(super) fn problems(&self, text: &str) -> Vec<String> {
         (self.check)(text)
     }
@@ -92,12 +92,12 @@ const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                        alphanumeric character";
 
-/// A DNS label as RFC 1123 has it.
+/// Returns true if this is a DNS label by RFC 1123.
 pub(super) fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_label(text)
 }
 
-/// DNS labels with dots between them.
+/// Returns true if these are DNS labels with dots between them.
 pub(super) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
@@ -106,7 +106,7 @@ fn is_label(text: &str) -> bool {
     is_between(text, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-")
 }
 
-/// Plain bytes at both ends, and these or some others between.
+/// Returns true if the bytes at both ends are `plain`, and all bytes are `plain` or among `others`.
 fn is_between(text: &str, plain: fn(u8) -> bool, others: &[u8]) -> bool {
     let bytes = text.as_bytes();
     let ends = [bytes.first(), bytes.last()].iter().all(|byte| byte.is_some_and(|byte| plain(*byte)));
@@ -121,16 +121,16 @@ fn too_long(text: &str, most: usize, unit: &str) -> Vec<String> {
     problem_unless(text.len() <= most, &format!("must be no more than {most} {unit}"))
 }
 
-/// A problem in upstream's words.
+/// Returns a problem in upstream's words.
 fn no_match(what: &str, regex: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{what} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
 }
 
-/// A prefix may end with a dash.
+/// Replaces the dash at the end of a prefix, so that the prefix can be checked as a name.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
-        // As upstream, which takes two characters for the one it adds.
+        // As upstream, also replaces the character before the dash.
         Some(rest) if !rest.is_empty() => {
             let mut rest = rest.to_owned();
             rest.pop();
@@ -227,7 +227,7 @@ fn label_value(text: &str) -> Vec<String> {
     problems
 }
 
-/// Each dash may be left out.
+/// Returns true if this is a UUID. Each dash is optional.
 fn is_uuid(text: &str) -> bool {
     let mut rest = text;
     for (number, digits) in [8, 4, 4, 4, 12].into_iter().enumerate() {
@@ -242,7 +242,7 @@ fn is_uuid(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// Source: `github.com/asaskevich/govalidator`, Base64.
+/// Returns true if this is base64. Source: `github.com/asaskevich/govalidator`, Base64.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();
@@ -269,7 +269,7 @@ fn is_datetime(text: &str) -> bool {
     is_date(date) && clock_fits && colons && is_zone(past_fraction(behind))
 }
 
-/// Behind a sign, whichever it is, and digits, where both are there.
+/// Skips any one character and digits, if a zone follows them.
 fn past_fraction(text: &str) -> &str {
     let Some(sign) = text.chars().next() else { return text };
     let behind = &text[sign.len_utf8()..];

@@ -1,5 +1,5 @@
-//! The variables of an expression: the request, and objects as JSON text of which only what an expression looks into is
-//! ever located.
+//! The variables of an expression: the request, and objects as JSON text. Only containers that an expression reads are
+//! located.
 
 use std::{
     borrow::Cow,
@@ -18,7 +18,7 @@ use crate::{
     meter::{Fault, Meter},
 };
 
-/// Text that is borrowed from the expression or the input, or was made while evaluating.
+/// Text that is borrowed from the expression or the input, or was created by the evaluation.
 #[derive(Clone, Debug)]
 pub(super) enum Text<'a> {
     Lent(&'a str),
@@ -67,7 +67,7 @@ pub struct Request<'a> {
     pub username: &'a str,
     /// The options of the operation.
     pub options: Option<JsonDocument<'a>>,
-    /// The length of the encoded user, which is counted as read when the user is.
+    /// The length of the encoded user, which counts as read on the first use of the user.
     pub user_bytes: usize,
     user: OnceCell<Result<User, String>>,
     read_user: Box<dyn Fn() -> Result<User, String> + 'a>,
@@ -151,11 +151,11 @@ pub(super) enum Part {
 /// The first bytes of an object in Kubernetes' protobuf envelope.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// The number of keys from which on keys are found by hash.
+/// Minimum number of keys of an object whose keys are found by hash.
 const MIN_HASHED_KEYS: usize = 12;
 
-/// The longest string whose end is not remembered, and the longest number or key that is not counted by its length.
-/// Reading shorter ones again costs nothing worth counting.
+/// Maximum length of a string whose end is not cached, and of a number or key that does not count as read. Reading
+/// shorter ones again is cheap.
 const MAX_FREE_BYTES: usize = 64;
 
 /// One JSON object in the bytes in which it arrived.
@@ -167,7 +167,7 @@ pub struct JsonDocument<'a> {
     indexes: RefCell<BTreeMap<u32, Rc<Index>>>,
     /// True if all of it is known to be JSON.
     checked: bool,
-    /// The ends of its larger containers, once something in it is looked for; or the reason why it is not JSON.
+    /// The ends of its larger containers, found on first use; or the reason why it is not JSON.
     ends: OnceCell<Result<json::Ends, json::JsonError>>,
     /// Long strings that were read, by their offsets, so that none is read twice.
     strings: RefCell<BTreeMap<u32, ReadString>>,
@@ -201,7 +201,7 @@ pub(super) struct Members {
     hasher: Option<RandomState>,
 }
 
-/// One value of a document. Containers are read when an expression looks into them.
+/// One value of a document. Containers are located when an expression reads them.
 #[derive(Clone, Debug)]
 pub(super) enum DocumentValue<'a> {
     Null,
@@ -263,13 +263,13 @@ impl<'a> JsonDocument<'a> {
         Self { checked: true, ..Self::new(bytes) }
     }
 
-    /// As [`JsonDocument::checked`], with the ends of large containers, relative to the first byte, that were recorded when
-    /// the bytes were checked. Large containers that no expression looks into are then not read at all.
+    /// As [`JsonDocument::checked`], with the ends of large containers, relative to the first byte, that were recorded
+    /// when the bytes were checked. Large containers that no expression uses are then not read at all.
     pub fn recorded(bytes: Cow<'a, [u8]>, ends: ContainerEnds) -> Self {
         Self { ends: Ok(json::Ends::recorded(ends)).into(), ..Self::checked(bytes) }
     }
 
-    /// Returns the ends of its larger containers. One pass, which also checks what is not known to be JSON.
+    /// Returns the ends of its larger containers, in one pass, which also checks what is not known to be JSON.
     fn ends(&self, text: &str) -> Result<&json::Ends, json::JsonError> {
         let found = || match self.checked {
             true => json::Ends::of(text, self.begin),
@@ -278,7 +278,7 @@ impl<'a> JsonDocument<'a> {
         self.ends.get_or_init(found).as_ref().map_err(|error| *error)
     }
 
-    /// Returns the number of containers that were looked into.
+    /// Returns the number of located containers.
     #[cfg(test)]
     pub(super) fn located_containers(&self) -> usize {
         self.indexes.borrow().len()
@@ -295,7 +295,7 @@ impl<'a> JsonDocument<'a> {
 
     fn value(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
         let value = match text.as_bytes().get(at) {
-            // It fits: texts are shorter than 4 GiB.
+            // The offset fits: texts are shorter than 4 GiB.
             Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, at: at as u32 }),
             Some(b'"') => DocumentValue::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
@@ -476,7 +476,7 @@ fn is_key(text: &str, at: usize, key: &str) -> bool {
     if rest.starts_with(key.as_bytes()) && rest.get(key.len()) == Some(&b'"') && !key.contains('\\') {
         return true;
     }
-    // The key is escaped or another one. An escaped byte takes at most six bytes: a longer key is another one, and is not
+    // The key is escaped or not equal. An escaped byte takes at most six bytes: a longer key is not equal, and is not
     // read to its end.
     let longest = key.len().saturating_mul(6) + 1;
     let raw = &rest[..rest.len().min(longest)];

@@ -18,10 +18,10 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! Compiling: `parse` reads text within bounds, with the parser of the crate `cel`, and expands the macros that it does
-//! not know; `check` finds types and names, and makes a `program`. Evaluating: `evaluate` walks the program over an
-//! `input`, whose objects are JSON text, of which only the containers that the expression looks into are ever located. A
-//! `meter` counts what upstream counts as cost, and steps, so that the caller's thread is given back in time.
+//! Compiling: `parse` reads text within bounds, with the parser of the crate `cel`, and expands the macros that this
+//! parser does not know; `check` finds types and names, and builds a `program`. Evaluating: `evaluate` walks the
+//! program over an `input`, whose objects are JSON text, of which only the containers that the expression reads are
+//! located. A `meter` counts cost as upstream does, and steps, which bound the time on the caller's thread.
 //! `conditions` combines the values of several expressions.
 //!
 //! Nothing here blocks, and nothing calls an authorizer. An expression that uses `authorizer` is evaluated until an

@@ -24,7 +24,7 @@ pub(super) enum Stop {
     Cost,
     /// The deadline has passed.
     Deadline,
-    /// It takes more steps than allowed here, and is to be evaluated again elsewhere.
+    /// It takes more steps than allowed on this thread, and must be evaluated again on another one.
     TooLong,
     /// This access check has no decision yet.
     Undecided(Box<AccessCheck>),
@@ -66,10 +66,10 @@ pub(super) fn cut(text: &str) -> &str {
     text.char_indices().nth(MAX_CHARS).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The most that one expression may cost, as upstream.
+/// Maximum cost of one expression, as upstream.
 pub(super) const MAX_EXPRESSION_COST: u64 = 1_000_000;
 
-/// The most that the conditions of one decision may cost together, as upstream.
+/// Maximum cost of all conditions of one decision, as upstream.
 pub(super) const MAX_TOTAL_COST: u64 = 2_500_000;
 
 /// Rounds of a loop between two checks of the deadline, as upstream.
@@ -81,21 +81,21 @@ const STEPS_PER_DEADLINE_CHECK: u64 = 100_000;
 /// Bytes of text that take about as long to read as one step.
 const BYTES_PER_STEP: usize = 32;
 
-/// The most bytes of text that one expression may make. Upstream has no such limit; its expressions do not share a
-/// memory budget with other requests.
+/// Maximum number of bytes of text that one expression may create. Upstream has no such limit; its expressions do not
+/// share a memory budget with other requests.
 const MAX_MADE_BYTES: usize = 16 << 20;
 
-/// The most items of lists and maps that one expression may hold at once: 32 MiB. Dropped items do not count, because
+/// Maximum number of items in the live lists and maps of one expression: 32 MiB. Dropped items do not count, because
 /// most lists live for one round of a loop.
 pub(super) const MAX_HELD_ITEMS: usize = 1 << 20;
 
 /// Items of a list that take as much memory as one entry of a map.
 pub(super) const ITEMS_PER_ENTRY: usize = 8;
 
-/// The time that an evaluation may take.
+/// Bounds on the time of an evaluation.
 pub struct Allowance<'a> {
-    /// Steps (some tens of nanoseconds each) after which the evaluation ends with [`ConditionsDecision::TooLong`]. Shared
-    /// by all evaluations on one thread for one request; what is used is subtracted.
+    /// Steps (some tens of nanoseconds each) after which the evaluation ends with [`ConditionsDecision::TooLong`]. All
+    /// evaluations on one thread for one request share them; used steps are subtracted.
     ///
     /// [`ConditionsDecision::TooLong`]: crate::ConditionsDecision::TooLong
     pub steps: &'a Cell<u64>,
@@ -109,7 +109,7 @@ pub(super) struct Meter<'a> {
     cost: Cell<u64>,
     rounds: Cell<u32>,
     /// Steps since the deadline was last checked.
-    unasked: Cell<u64>,
+    steps_since_check: Cell<u64>,
     made: Cell<usize>,
     /// Items of all live lists and maps; allocated with the first.
     held: OnceCell<Rc<Cell<usize>>>,
@@ -118,7 +118,7 @@ pub(super) struct Meter<'a> {
     listed: Cell<usize>,
 }
 
-/// The room of a list or map in items, which is given back when it is dropped.
+/// Memory of a list or map, in items. Dropping it releases the memory.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     items: usize,
@@ -160,12 +160,12 @@ impl Drop for Room {
 
 impl<'a> Meter<'a> {
     pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
-        let (cost, rounds, unasked, made) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
+        let (cost, rounds, steps_since_check, made) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
         Self {
             allowance,
             cost,
             rounds,
-            unasked,
+            steps_since_check,
             made,
             held: OnceCell::new(),
             #[cfg(test)]
@@ -196,14 +196,14 @@ impl<'a> Meter<'a> {
         self.step(cost.max(1))
     }
 
-    /// Adds to the cost what takes no time here.
+    /// Adds a cost that takes no time here.
     pub(super) fn charge(&self, cost: u64) -> Result<(), Fault> {
         let paid = self.cost.get().saturating_add(cost);
         self.cost.set(paid);
         if paid > MAX_EXPRESSION_COST { Err(Fault::Stop(Stop::Cost)) } else { Ok(()) }
     }
 
-    /// Takes back what upstream does not count.
+    /// Subtracts a cost that upstream does not count.
     pub(super) fn refund(&self, cost: u64) {
         self.cost.set(self.cost.get().saturating_sub(cost));
     }
@@ -213,7 +213,7 @@ impl<'a> Meter<'a> {
         self.step(1 + (bytes / BYTES_PER_STEP) as u64)
     }
 
-    /// Counts bytes that are about to be made, before they are.
+    /// Counts bytes of text that are about to be created.
     pub(super) fn make(&self, bytes: usize) -> Result<(), Fault> {
         let made = self.made.get().saturating_add(bytes);
         self.made.set(made);
@@ -223,7 +223,7 @@ impl<'a> Meter<'a> {
         self.read(bytes)
     }
 
-    /// Takes room for a list that is about to be made.
+    /// Reserves room for a list that is about to be created.
     pub(super) fn list(&self, items: usize) -> Result<Room, Fault> {
         let mut room = Room::default();
         room.grow(items, self)?;
@@ -232,9 +232,9 @@ impl<'a> Meter<'a> {
 
     /// Counts steps that cost nothing upstream.
     pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
-        let unasked = self.unasked.get().saturating_add(steps);
-        self.unasked.set(if unasked > STEPS_PER_DEADLINE_CHECK { 0 } else { unasked });
-        if unasked > STEPS_PER_DEADLINE_CHECK && (self.allowance.over)() {
+        let steps_since_check = self.steps_since_check.get().saturating_add(steps);
+        self.steps_since_check.set(if steps_since_check > STEPS_PER_DEADLINE_CHECK { 0 } else { steps_since_check });
+        if steps_since_check > STEPS_PER_DEADLINE_CHECK && (self.allowance.over)() {
             return Err(Fault::Stop(Stop::Deadline));
         }
         match self.allowance.steps.get().checked_sub(steps) {

@@ -3,29 +3,29 @@
 
 use std::cmp::Ordering;
 
-/// `mantissa × 10^scale`, without zeros at the mantissa's end.
+/// `mantissa × 10^scale`, without trailing zeros in the mantissa.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantity {
     mantissa: i128,
     scale: i32,
-    /// Written, or too large to be kept, as a fraction: upstream makes no integer of it, whatever it is worth.
+    /// True if upstream does not convert it to an integer, whatever its value: it has a fraction or too many digits.
     fraction: bool,
 }
 
-/// As many digits as are counted exactly.
+/// Maximum number of digits that are exact.
 const MAX_EXACT_DIGITS: usize = 36;
 
-/// Longest text of one.
+/// Maximum length of a quantity as text.
 const MAX_QUANTITY_BYTES: usize = 64;
 
-/// Upstream keeps no more than nine decimal places, and rounds away from zero.
+/// Minimum scale. Upstream keeps nine decimal places, and rounds away from zero.
 const MIN_SCALE: i32 = -9;
 
-/// The largest amount that upstream keeps of one that counts in powers of two.
+/// Maximum value of a quantity with a binary suffix. Upstream caps larger ones.
 const MAX_BINARY_QUANTITY: i128 = i64::MAX as i128;
 
 impl Quantity {
-    /// Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`, `ParseQuantity`.
+    /// Parses a quantity. Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`, `ParseQuantity`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_QUANTITY_BYTES {
             return None;
@@ -48,7 +48,7 @@ impl Quantity {
         let (binary, exponent) = suffixed(suffix)?;
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');
-        // The first digits suffice for the magnitude.
+        // The first digits determine the magnitude.
         let kept = &digits[..digits.len().min(MAX_EXACT_DIGITS)];
         let mut mantissa: i128 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
         let mut scale = i32::try_from(digits.len() - kept.len()).ok()? - i32::try_from(fraction.len()).ok()?;
@@ -63,7 +63,7 @@ impl Quantity {
         let digits = (whole.trim_start_matches('0').len().max(1) + fraction.len()) as i32;
         let many_digits = digits > 18;
         quantity.fraction = match binary {
-            // A product that overflows 64 bits is kept by upstream as a decimal of any length.
+            // Upstream keeps a product that overflows 64 bits as a decimal of any length.
             Some(bits) => !fraction.is_empty() || 14 - digits - (f64::from(bits) * 3.0 / 10.0) as i32 <= -1,
             None => many_digits || exponent < fraction.len() as i32,
         };
@@ -106,7 +106,7 @@ impl Quantity {
         self.mantissa.signum() as i64
     }
 
-    /// As a whole number, where it is one that fits.
+    /// Returns the quantity as an integer; `None` if it has a fraction or does not fit.
     pub(super) fn integer(&self) -> Option<i64> {
         let unit = 10_i128.checked_pow(u32::try_from(self.scale).ok()?)?;
         if self.fraction {
@@ -127,7 +127,7 @@ impl Quantity {
         }
         let larger = match self.magnitude().cmp(&other.magnitude()) {
             Ordering::Equal => {
-                // Of equal length, so that what is added are few zeros; and where they do not fit, the other is longer.
+                // The magnitudes are equal, so few zeros are added. A mantissa that does not fit is the larger one.
                 let scale = self.scale.min(other.scale);
                 match (self.at(scale), other.at(scale)) {
                     (Some(a), Some(b)) => a.unsigned_abs().cmp(&b.unsigned_abs()),
@@ -139,7 +139,7 @@ impl Quantity {
         if self.mantissa < 0 { larger.reverse() } else { larger }
     }
 
-    /// Number of digits before the point.
+    /// Returns the number of digits before the decimal point.
     fn magnitude(&self) -> i64 {
         let digits = self.mantissa.unsigned_abs().checked_ilog10().map_or(0, |log| log + 1);
         i64::from(digits) + i64::from(self.scale)
@@ -150,7 +150,7 @@ impl Quantity {
         self.mantissa.checked_mul(10_i128.checked_pow(zeros)?)
     }
 
-    /// The sum; `None` where it has too many digits.
+    /// Returns the sum; `None` if it has too many digits.
     pub(super) fn plus(&self, other: &Self) -> Option<Self> {
         let scale = self.scale.min(other.scale);
         let sum = Self::new(self.at(scale)?.checked_add(other.at(scale)?)?, scale);
@@ -162,7 +162,7 @@ impl Quantity {
     }
 }
 
-/// Power of two or of ten that a suffix stands for.
+/// Returns the power of two, or of ten, of a suffix.
 fn suffixed(suffix: &str) -> Option<(Option<u32>, i32)> {
     let decimal = |exponent| Some((None, exponent));
     let binary = |bits| Some((Some(bits), 0));
@@ -193,16 +193,16 @@ fn suffixed(suffix: &str) -> Option<(Option<u32>, i32)> {
     }
 }
 
-/// A semantic version. Its build metadata counts for nothing.
+/// A semantic version. Build metadata is not compared.
 #[derive(Clone, Debug)]
 pub(super) struct Semver {
     /// Major, minor, patch.
     pub(super) numbers: [u64; 3],
-    /// Identifiers of what it is before, with dots between them; empty where there are none.
-    before: Box<str>,
+    /// Pre-release identifiers, separated by dots; empty if there are none.
+    pre_release: Box<str>,
 }
 
-/// A part of what a version is before.
+/// A pre-release identifier.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier<'t> {
     /// Less than any text.
@@ -222,10 +222,10 @@ impl Semver {
         if before.is_some_and(|before| !before.split('.').all(|part| identifier(part).is_some())) {
             return None;
         }
-        Some(Self { numbers: [major, minor, number(patch)?], before: before.unwrap_or_default().into() })
+        Some(Self { numbers: [major, minor, number(patch)?], pre_release: before.unwrap_or_default().into() })
     }
 
-    /// The same of a text that may begin with `v`, have zeros before its numbers and lack the last of them.
+    /// Parses a text that may begin with `v`, have leading zeros in its numbers, and lack the last numbers.
     pub(super) fn parse_normalized(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let plain = |part: &str| match part.trim_start_matches('0') {
@@ -241,19 +241,22 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
-    /// Bytes that may have to be gone through to compare it.
+    /// Returns the number of bytes that a comparison may read.
     pub(super) fn len(&self) -> usize {
-        self.before.len()
+        self.pre_release.len()
     }
 
     pub(super) fn compare(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
-            (false, false) => {
-                let [ours, theirs] = [self, other].map(|version| version.before.split('.').filter_map(identifier));
-                ours.cmp(theirs)
+        self.numbers.cmp(&other.numbers).then_with(|| {
+            match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
+                (false, false) => {
+                    let [ours, theirs] =
+                        [self, other].map(|version| version.pre_release.split('.').filter_map(identifier));
+                    ours.cmp(theirs)
+                }
+                // A version is greater than its pre-releases.
+                (ours, theirs) => ours.cmp(&theirs),
             }
-            // A version comes behind what is before it.
-            (ours, theirs) => ours.cmp(&theirs),
         })
     }
 }

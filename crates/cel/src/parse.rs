@@ -1,23 +1,23 @@
-//! Parses an expression into the tree of the crate `cel`, within bounds that keep every walk over it shallow.
+//! Parses an expression into the tree of the crate `cel`, within bounds on its size and depth.
 //!
-//! Macros that the parser does not know (comprehensions of two variables, `optMap`, `optFlatMap`, `sortBy`) are expanded
-//! into the folds that cel-go makes of them.
+//! Macros that the parser does not know (comprehensions of two variables, `optMap`, `optFlatMap`, `sortBy`) are
+//! expanded to folds as in cel-go.
 
 use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, operators},
     parser::{Expression, PrattParser},
 };
 
-/// The longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
-/// The most that may stand in one: names, numbers, signs.
+/// Maximum number of tokens: names, numbers, signs.
 const MAX_TOKENS: usize = 4_000;
 
-/// The most question marks: the parser goes one deeper for every one of them.
+/// Maximum number of question marks: each one nests the parser one level deeper.
 const MAX_QUESTION_MARKS: usize = 200;
 
-/// Greatest depth of the tree.
+/// Maximum depth of the tree.
 pub(super) const MAX_DEPTH: usize = 150;
 
 /// Parses an expression.
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, String> {
     if text.len() > MAX_EXPRESSION_BYTES {
         return Err(format!("the expression is longer than {MAX_EXPRESSION_BYTES} bytes"));
     }
-    let (tokens, questions) = counted(text);
+    let (tokens, questions) = count_tokens(text);
     if tokens > MAX_TOKENS || questions > MAX_QUESTION_MARKS {
         return Err(format!(
             "the expression has more than {MAX_TOKENS} words and signs, or more than {MAX_QUESTION_MARKS} ?"
@@ -43,9 +43,9 @@ pub(super) fn parse(text: &str) -> Result<Expression, String> {
     Ok(tree)
 }
 
-/// About how many tokens there are, and how many question marks; what stands in quotes counts too, which errs on the
-/// side of more.
-fn counted(text: &str) -> (usize, usize) {
+/// Returns the approximate number of tokens, and the number of question marks. Text in quotes counts, too, so that both
+/// are rather too large.
+fn count_tokens(text: &str) -> (usize, usize) {
     let (mut tokens, mut questions, mut in_word) = (0, 0, false);
     for byte in text.bytes() {
         let word = byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
@@ -58,7 +58,7 @@ fn counted(text: &str) -> (usize, usize) {
     (tokens, questions)
 }
 
-/// Measured level by level, not by recursion.
+/// Returns true if the tree is deeper than [`MAX_DEPTH`]. Walks it by level, without recursion.
 fn is_deep(tree: &Expression) -> bool {
     let mut level = vec![tree];
     for _ in 0..MAX_DEPTH {
@@ -95,7 +95,7 @@ pub(super) fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}'")
 }
 
-/// `a.b.c`, where the tree is that.
+/// Returns a path such as `a.b.c`; `None` for any other tree.
 pub(super) fn qualified(tree: &Expression) -> Option<String> {
     match &tree.expr {
         Expr::Ident(name) => Some(name.strip_prefix('.').unwrap_or(name).to_owned()),
@@ -104,11 +104,11 @@ pub(super) fn qualified(tree: &Expression) -> Option<String> {
     }
 }
 
-/// The name of what a fold gathers. As the parser has it.
+/// Name of the accumulator of a fold, as in the parser.
 pub(super) const ACCUMULATOR: &str = "@result";
 
-/// Expansion of a call with these arguments; `None` where it is no macro.
-pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> Option<Result<Expression, String>> {
+/// Expands a call of a macro with these arguments; `None` if it is no macro.
+pub(super) fn expand(name: &str, target: &Expression, args: &[Expression]) -> Option<Result<Expression, String>> {
     Some(match (name, args) {
         ("all", [a, b, holds]) => two(a, b).map(|names| {
             let step = call(operators::LOGICAL_AND, [ident(ACCUMULATOR), holds.clone()]);
@@ -135,7 +135,7 @@ pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> 
                 names,
                 of(Expr::List(ListExpr::default())),
                 literal(true),
-                filtered(rest, more),
+                with_filter(rest, more),
                 ident(ACCUMULATOR),
             )
         }),
@@ -147,7 +147,7 @@ pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> 
                 names,
                 of(Expr::Map(MapExpr::default())),
                 literal(true),
-                filtered(rest, more),
+                with_filter(rest, more),
                 ident(ACCUMULATOR),
             )
         }),
@@ -158,17 +158,17 @@ pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> 
                 names,
                 of(Expr::Map(MapExpr::default())),
                 literal(true),
-                filtered(rest, more),
+                with_filter(rest, more),
                 ident(ACCUMULATOR),
             )
         }),
         ("optMap", [name, value]) => variable(name).map(|name| {
             let mapped =
-                member(ident("optional"), "of", [bound(&name, member(target.clone(), "value", []), value.clone())]);
+                member(ident("optional"), "of", [bind(&name, member(target.clone(), "value", []), value.clone())]);
             when_there(target, mapped)
         }),
         ("optFlatMap", [name, value]) => variable(name)
-            .map(|name| when_there(target, bound(&name, member(target.clone(), "value", []), value.clone()))),
+            .map(|name| when_there(target, bind(&name, member(target.clone(), "value", []), value.clone()))),
         ("sortBy", [name, key]) => variable(name).map(|name| {
             const INPUT: &str = "@__sortBy_input__";
             let one = of(Expr::List(ListExpr::new(vec![key.clone()])));
@@ -181,7 +181,7 @@ pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> 
                 step,
                 ident(ACCUMULATOR),
             );
-            bound(INPUT, target.clone(), member(ident(INPUT), "@sortByAssociatedKeys", [keys]))
+            bind(INPUT, target.clone(), member(ident(INPUT), "@sortByAssociatedKeys", [keys]))
         }),
         _ => return None,
     })
@@ -243,16 +243,16 @@ fn fold(
     of(Expr::Comprehension(Box::new(fold)))
 }
 
-/// Expression behind a filter, where there is one: only elements that it lets through.
-fn filtered(rest: &[Expression], more: Expression) -> Expression {
+/// Returns the step of a fold with its filter, if there is one.
+fn with_filter(rest: &[Expression], more: Expression) -> Expression {
     match rest {
         [filter, _] => call(operators::CONDITIONAL, [filter.clone(), more, ident(ACCUMULATOR)]),
         _ => more,
     }
 }
 
-/// The expression with one more variable.
-fn bound(name: &str, value: Expression, within: Expression) -> Expression {
+/// Binds one more variable in an expression.
+fn bind(name: &str, value: Expression, within: Expression) -> Expression {
     let fold = ComprehensionExpr {
         iter_range: of(Expr::List(ListExpr::default())),
         iter_var: "#unused".to_owned(),

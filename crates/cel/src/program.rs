@@ -17,19 +17,19 @@ pub(super) enum Variable {
     Object,
     OldObject,
     Request,
-    /// Declared, and null in every match condition. As upstream.
+    /// Declared, but null in every match condition, as upstream.
     NamespaceObject,
     Authorizer,
-    /// `authorizer.requestResource`: one name.
+    /// `authorizer.requestResource`, which is one name.
     RequestResource,
 }
 
-/// One step.
+/// One node of a program.
 #[derive(Debug)]
 pub(super) enum Node {
     Literal(Literal),
     Variable(Variable),
-    /// A variable of a macro.
+    /// A macro variable, by its slot.
     Local(usize),
     Select {
         operand: Box<Node>,
@@ -48,26 +48,26 @@ pub(super) enum Node {
     Call {
         function: &'static Function,
         args: Box<[Node]>,
-        /// Is it only known in the evaluation which of its signatures is meant?
+        /// True if several signatures fit, so that only the evaluation selects one.
         ambiguous: bool,
     },
-    /// `matches` of a pattern that the expression spells out.
+    /// `matches` with a literal pattern.
     Matches {
         text: Box<Node>,
         pattern: Box<Pattern>,
-        /// Characters of the pattern as it was written.
+        /// Number of characters of the pattern, as written.
         len: u64,
     },
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
     Ternary(Box<[Node; 3]>),
     NotStrictlyFalse(Box<Node>),
-    /// `in` a list of primitive literals.
+    /// `in` with a list of primitive literals.
     InLiterals {
         sought: Box<Node>,
         list: Literal,
     },
-    /// `or`, and `orValue` where a plain value comes behind.
+    /// `or`; `orValue` if `plain`, whose second operand is no optional.
     OptionalOr {
         first: Box<Node>,
         second: Box<Node>,
@@ -76,12 +76,12 @@ pub(super) enum Node {
     List(Box<[(Node, bool)]>),
     Map(Box<[(Node, Node, bool)]>),
     Fold(Box<Fold>),
-    /// Accumulator with one more item, in place.
+    /// Appends items to an accumulator in place.
     Append {
         slot: usize,
         items: Box<[(Node, bool)]>,
     },
-    /// Accumulator with an entry, or a map of entries, in place.
+    /// Inserts an entry, or a map of entries, into an accumulator in place.
     Insert {
         slot: usize,
         key: Box<Node>,
@@ -95,32 +95,32 @@ pub(super) struct Fold {
     pub(super) range: Node,
     pub(super) first: usize,
     pub(super) second: Option<usize>,
-    pub(super) gathered: usize,
+    pub(super) accumulator: usize,
     pub(super) start: Node,
     pub(super) go_on: Node,
     pub(super) step: Node,
     pub(super) result: Node,
 }
 
-/// An expression checked and made ready.
+/// A checked expression that can be evaluated.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) root: Node,
-    /// Most variables of macros alive at once.
+    /// Maximum number of live macro variables.
     pub(super) slots: usize,
-    /// Does it look at the object, or the old one?
+    /// True if the expression uses `object` or `oldObject`.
     pub(super) reads_objects: bool,
-    /// Does it ask what a user may do?
-    pub(super) asks_authorizer: bool,
+    /// True if the expression uses `authorizer`.
+    pub(super) uses_authorizer: bool,
 }
 
 impl Node {
-    /// A variable, or what lies in one. As upstream counts: the rest is not looked into for nothing.
+    /// Returns true if this is a variable or a part of one. As upstream, a selection from any other value costs more.
     pub(super) fn is_attribute(&self) -> bool {
         matches!(self, Self::Variable(_) | Self::Local(_) | Self::Select { .. } | Self::Index { .. } | Self::Has { .. })
     }
 
-    /// A call of a function. What literal arguments decide is prepared here.
+    /// Returns a call of a function. Prepares literal arguments, such as patterns.
     pub(super) fn call(function: &'static Function, mut nodes: Vec<Self>, ambiguous: bool) -> Result<Self, String> {
         if matches!(function.name, "matches" | "find" | "findAll")
             && let Some(Node::Literal(Literal::String(pattern))) = nodes.get(1)
@@ -135,7 +135,7 @@ impl Node {
             && !ambiguous
             && let Some(Node::Literal(Literal::List(items))) = nodes.get(1)
         {
-            // As upstream, which does not look at what is sought there.
+            // As upstream, the sought value is not evaluated.
             if items.is_empty() {
                 return Ok(Node::Literal(Literal::Bool(false)));
             }
@@ -148,9 +148,9 @@ impl Node {
         Ok(Node::Call { function, args: nodes.into(), ambiguous })
     }
 
-    /// The result of a conversion of a literal; `None` for other functions. A conversion that fails is refused, as
-    /// upstream does.
-    pub(super) fn folded(function: &Function, literal: &Literal) -> Result<Option<Self>, String> {
+    /// Returns the result of a conversion of a literal; `None` for other functions. As upstream, a failed conversion is
+    /// an error.
+    pub(super) fn fold_conversion(function: &Function, literal: &Literal) -> Result<Option<Self>, String> {
         const CONVERSIONS: [&str; 10] =
             ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
         if !CONVERSIONS.contains(&function.name) {

@@ -13,16 +13,16 @@ pub(super) struct Duration(pub(super) i64);
 /// A point in time, from year 1 to 9999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timestamp {
-    /// Seconds since 1970.
+    /// Seconds since the start of 1970 in UTC.
     pub(super) seconds: i64,
     pub(super) nanos: u32,
 }
 
-/// First and last second that a timestamp may have.
+/// First and last second of a timestamp.
 const MIN_SECONDS: i64 = -62_135_596_800;
 const MAX_SECONDS: i64 = 253_402_300_799;
 
-/// A day and time of some place.
+/// A date and time in a time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Civil {
     pub(super) year: i64,
@@ -33,14 +33,14 @@ pub(super) struct Civil {
     pub(super) hour: i64,
     pub(super) minute: i64,
     pub(super) second: i64,
-    /// From 0 on.
+    /// January 1 is 0.
     pub(super) day_of_year: i64,
     /// Sunday is 0.
     pub(super) day_of_week: i64,
 }
 
 impl Duration {
-    /// As Go's `time.ParseDuration` reads it.
+    /// Parses a duration as Go's `time.ParseDuration` does.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (negative, mut rest) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -79,7 +79,7 @@ impl Duration {
             };
             rest = &rest[unit_len..];
             let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-            // Go's way, to the last bit: a fraction is a double.
+            // As in Go, to the last bit: a fraction is a double.
             let (mut part, mut scale) = (0_u64, 1.0);
             for digit in fraction.bytes() {
                 let longer = part.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit - b'0')));
@@ -95,13 +95,13 @@ impl Duration {
     }
 }
 
-/// Nanoseconds of a duration such as `1m30s`, as Go's `time.ParseDuration` reads it.
+/// Returns the nanoseconds of a duration such as `1m30s`, parsed as by Go's `time.ParseDuration`.
 pub fn parse_go_duration(text: &str) -> Option<i64> {
     Duration::parse(text).map(|duration| duration.0)
 }
 
 impl fmt::Display for Duration {
-    /// As cel-go writes it: seconds, as a double has them.
+    /// Formats the duration as cel-go does: in seconds, as a double.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}s", (self.0 / NANOS_PER_SECOND) as f64 + (self.0 % NANOS_PER_SECOND) as f64 / 1e9)
     }
@@ -112,7 +112,7 @@ impl Timestamp {
         (MIN_SECONDS..=MAX_SECONDS).contains(&seconds).then_some(Self { seconds, nanos })
     }
 
-    /// RFC 3339, as Go reads it.
+    /// Parses RFC 3339 as Go does.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let number = |at: usize, len: usize| -> Option<i64> {
@@ -161,7 +161,7 @@ impl Timestamp {
         Self::new(seconds, nanos)
     }
 
-    /// The day and time of a place so many seconds east of Greenwich.
+    /// Returns the date and time at an offset, in seconds east of Greenwich.
     pub(super) fn civil(self, offset: i64) -> Civil {
         let seconds = self.seconds + offset;
         let days = seconds.div_euclid(86_400);
@@ -203,18 +203,18 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A time zone: so many seconds east of Greenwich, or by its name in the database of the IANA.
+/// A time zone: an offset in seconds east of Greenwich, or a name in the IANA database.
 #[derive(Clone, Debug)]
 pub(super) enum Zone {
     Fixed(i64),
     Named(TimeZone),
 }
 
-/// The database that is built in, so that a condition means the same on every machine.
+/// The bundled database, so that a condition has the same result on every machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 impl Zone {
-    /// `UTC`, `+01:30`, or `Europe/Berlin`. As Go's `time.LoadLocation`, upper and lower case differ; `Local` is refused.
+    /// Parses `UTC`, `+01:30` or `Europe/Berlin`. As in Go's `time.LoadLocation`, case matters; `Local` is rejected.
     pub(super) fn parse(zone: &str) -> Option<Self> {
         if zone.is_empty() || zone == "UTC" {
             return Some(Self::Fixed(0));
@@ -229,11 +229,11 @@ impl Zone {
         Some(Self::Fixed(if negative { -seconds } else { seconds }))
     }
 
-    /// Seconds east of Greenwich at that time.
+    /// Returns the seconds east of Greenwich at that time.
     pub(super) fn offset(&self, time: Timestamp) -> i64 {
         match self {
             Self::Fixed(offset) => *offset,
-            // Timestamps lie within what the library has, but for its last hours.
+            // The library has all timestamps except those of the last hours.
             Self::Named(zone) => {
                 jiff::Timestamp::from_second(time.seconds).map_or(0, |time| i64::from(zone.to_offset(time).seconds()))
             }
@@ -250,7 +250,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// Returns the days since 1970-01-01. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,14 +1,14 @@
-//! Static types, and the rules by which they fit.
+//! Static types, and the rules of their compatibility.
 
 use std::{fmt, sync::Arc};
 
-/// A message type: what fields the variable has.
+/// Fields of a message, each with the name of its type.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
 /// Type of a value, as far as it is known. Source: cel-go `common/types/types.go`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
-    /// Known when it is there.
+    /// Known only in the evaluation.
     Dyn,
     Null,
     Bool,
@@ -26,9 +26,9 @@ pub(super) enum Type {
     Meta,
     /// A message, by its name and fields.
     Struct(&'static str, Fields),
-    /// One that only functions look into.
+    /// A type that only functions can read.
     Opaque(&'static str),
-    /// Not known yet.
+    /// An unknown, by its number.
     Var(usize),
 }
 
@@ -73,7 +73,7 @@ const REQUEST: Fields = &[
     ("dryRun", "bool"),
     ("options", "dyn"),
 ];
-/// Its value is always null in match conditions; upstream declares it all the same.
+/// Its value is always null in match conditions, but upstream declares it.
 const NAMESPACE: Fields = &[
     ("metadata", "kubernetes.NamespaceMetadata"),
     ("spec", "kubernetes.NamespaceSpec"),
@@ -131,7 +131,7 @@ const OPAQUE: [&str; 11] = [
 ];
 
 impl Type {
-    /// A type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are not known yet.
+    /// Parses a type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are unknowns.
     pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         if let Some((name, rest)) = text.split_once('(') {
@@ -169,7 +169,7 @@ impl Type {
         }
     }
 
-    /// May its place be taken by null?
+    /// Returns true if null can replace a value of this type.
     const fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -177,22 +177,22 @@ impl Type {
         )
     }
 
-    /// This type, or the other one where it says less. Upstream: `mostGeneral`.
+    /// Returns this type, or the other one if it is more general. Upstream: `mostGeneral`.
     pub(super) fn or_more_general<'t>(&'t self, other: &'t Self) -> &'t Self {
-        if self.says_no_more_than(other) { self } else { other }
+        if self.is_as_general_as(other) { self } else { other }
     }
 
-    fn says_no_more_than(&self, other: &Self) -> bool {
+    fn is_as_general_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Var(_), _) => true,
             (_, Self::Dyn | Self::Var(_)) => false,
-            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.says_no_more_than(b),
-            (Self::Map(a, x), Self::Map(b, y)) => a.says_no_more_than(b) && x.says_no_more_than(y),
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.is_as_general_as(b),
+            (Self::Map(a, x), Self::Map(b, y)) => a.is_as_general_as(b) && x.is_as_general_as(y),
             (a, b) => a == b,
         }
     }
 
-    /// The same with its unknowns numbered from `first`.
+    /// Returns the type with its unknowns numbered from `first`.
     pub(super) fn numbered_from(&self, first: usize) -> Self {
         match self {
             Self::Var(number) => Self::Var(number + first),
@@ -204,38 +204,38 @@ impl Type {
     }
 }
 
-/// Types found for unknowns. Source: cel-go `checker/types.go`.
+/// Types inferred for unknowns. Source: cel-go `checker/types.go`.
 #[derive(Debug, Default)]
 pub(super) struct Unknowns {
     known: Vec<Option<Type>>,
-    /// Unknowns whose type was found, or found to be a more general one, in that order, each with its type before.
+    /// Unknowns whose type was inferred or became more general, in that order, each with its previous type.
     learned: Vec<(usize, Option<Type>)>,
 }
 
-/// Fit of a type for an unknown.
+/// Result of a substitution for an unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Substitution {
     Valid,
-    /// It is known to be something else.
+    /// The unknown has another type.
     Taken,
-    /// It would be a part of itself.
+    /// The type would contain itself.
     Circular,
 }
 
 impl Unknowns {
-    /// The number of the first of so many new ones.
+    /// Adds unknowns, and returns the number of the first one.
     pub(super) fn add(&mut self, many: usize) -> usize {
         let first = self.known.len();
         self.known.resize(first + many, None);
         first
     }
 
-    /// Mark to which the findings can be rolled back.
+    /// Returns a mark to which the inferred types can be rolled back.
     pub(super) fn mark(&self) -> usize {
         self.learned.len()
     }
 
-    /// Forgets what became known since.
+    /// Rolls back the types inferred since the mark.
     pub(super) fn go_back(&mut self, mark: usize) {
         while self.learned.len() > mark {
             if let Some((number, before)) = self.learned.pop() {
@@ -244,8 +244,8 @@ impl Unknowns {
         }
     }
 
-    /// The type as far as its outside is known.
-    pub(super) fn seen(&self, of: &Type) -> Type {
+    /// Returns the type with only its outermost unknown resolved.
+    pub(super) fn resolve_outer(&self, of: &Type) -> Type {
         let mut seen = of.clone();
         while let Type::Var(number) = seen {
             match self.known.get(number).and_then(Option::as_ref) {
@@ -256,19 +256,19 @@ impl Unknowns {
         seen
     }
 
-    /// The type as far as all of it is known; what is unknown could be anything.
-    pub(super) fn known(&self, of: &Type) -> Type {
-        match self.seen(of) {
+    /// Returns the type with all unknowns resolved; those without a type become `Dyn`.
+    pub(super) fn resolve_all(&self, of: &Type) -> Type {
+        match self.resolve_outer(of) {
             Type::Var(_) => Type::Dyn,
-            Type::List(item) => Type::List(self.known(&item).into()),
-            Type::Optional(inner) => Type::Optional(self.known(&inner).into()),
-            Type::Map(key, value) => Type::Map(self.known(&key).into(), self.known(&value).into()),
+            Type::List(item) => Type::List(self.resolve_all(&item).into()),
+            Type::Optional(inner) => Type::Optional(self.resolve_all(&inner).into()),
+            Type::Map(key, value) => Type::Map(self.resolve_all(&key).into(), self.resolve_all(&value).into()),
             seen => seen,
         }
     }
 
-    /// Does a value of type `given` fit where `wanted` is? Unknown types become known by it, and known ones may
-    /// become more general.
+    /// Returns true if a value of type `given` can be used as `wanted`. Infers unknown types, and may make inferred
+    /// types more general.
     pub(super) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
         if let Type::Var(number) = wanted {
             match self.substitute(given, *number) {
@@ -288,7 +288,7 @@ impl Unknowns {
         }
     }
 
-    /// Lets a type stand for unknown number `number`.
+    /// Substitutes a type for the unknown `number`.
     fn substitute(&mut self, what: &Type, number: usize) -> Substitution {
         if *what == Type::Var(number) {
             return Substitution::Valid;
@@ -309,7 +309,7 @@ impl Unknowns {
         Substitution::Valid
     }
 
-    /// False where it would be a part of itself.
+    /// Records the type of an unknown. Returns false if the type would contain itself.
     fn learn(&mut self, number: usize, what: Type) -> bool {
         if self.holds(&what, number) {
             return false;
@@ -330,10 +330,10 @@ impl Unknowns {
     }
 }
 
-/// The types of a loop's variables over a range of this type. One alone is an item of a list or a key of a map; two are
-/// place and item, or key and value.
+/// Returns the types of a loop's variables over a range of this type. A single variable is an item of a list or a key
+/// of a map; two variables are index and item, or key and value.
 pub(super) fn variables(unknowns: &mut Unknowns, range: &Type, two: bool) -> Result<(Type, Option<Type>), String> {
-    let (first, second) = match unknowns.seen(range) {
+    let (first, second) = match unknowns.resolve_outer(range) {
         Type::Dyn => (Type::Dyn, Type::Dyn),
         unknown @ Type::Var(_) => {
             unknowns.fits(&Type::Dyn, &unknown);
@@ -343,7 +343,7 @@ pub(super) fn variables(unknowns: &mut Unknowns, range: &Type, two: bool) -> Res
         Type::List(item) => (Type::clone(&item), Type::Dyn),
         Type::Map(key, value) => (Type::clone(&key), Type::clone(&value)),
         other => {
-            let of = unknowns.known(&other);
+            let of = unknowns.resolve_all(&other);
             return Err(format!(
                 "expression of type '{of}' cannot be range of a comprehension (must be list, map, or dynamic)"
             ));
@@ -352,7 +352,7 @@ pub(super) fn variables(unknowns: &mut Unknowns, range: &Type, two: bool) -> Res
     Ok((first, two.then_some(second)))
 }
 
-/// Names of types.
+/// Returns the static name of a type; `None` if there is no such type.
 pub(super) fn type_name(name: &str) -> Option<&'static str> {
     const NAMES: [&str; 16] = [
         "bool",

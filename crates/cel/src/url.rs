@@ -1,23 +1,23 @@
-//! URLs as Go's `net/url` reads them.
+//! URLs, parsed as by Go's `net/url`.
 
 use std::{collections::HashMap, net::Ipv6Addr};
 
-/// Parameters of a query that are read. As Go.
+/// Maximum number of parameters in a query, as in Go.
 const MAX_QUERY_PARAMETERS: usize = 10_000;
 
 /// A URL, or the path of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) scheme: Box<str>,
-    /// With the port, and brackets around an IPv6 address.
+    /// Host with its port, and with brackets around an IPv6 address.
     pub(super) host: Box<str>,
     pub(super) escaped_path: Box<str>,
     query: Box<str>,
-    /// As Go writes it.
+    /// The URL as Go formats it.
     text: Box<str>,
 }
 
-/// Component of a URL, which decides on its escapes. As `encoding` of Go's `net/url`.
+/// Component of a URL, which determines its escapes. As `encoding` of Go's `net/url`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Component {
     Path,
@@ -32,7 +32,7 @@ enum Component {
 struct Parts<'t> {
     scheme: String,
     opaque: Option<&'t str>,
-    /// The host, and what stands before it.
+    /// User and host.
     authority: Option<(Option<&'t str>, Vec<u8>)>,
     omits_host: bool,
     path: &'t str,
@@ -41,12 +41,12 @@ struct Parts<'t> {
 }
 
 impl Url {
-    /// True where the text is a URL with a scheme, or a path from the root. Source: `url.ParseRequestURI`.
+    /// Returns true if the text is a URL with a scheme, or an absolute path. Source: `url.ParseRequestURI`.
     pub(super) fn is_url(text: &str) -> bool {
         parts(text, true).is_some()
     }
 
-    /// The URL. Source: `stringToUrl` in `k8s.io/apiserver/pkg/cel/library/urls.go`.
+    /// Parses a URL. Source: `stringToUrl` in `k8s.io/apiserver/pkg/cel/library/urls.go`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         parts(text, true)?;
         let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
@@ -98,7 +98,7 @@ impl Url {
         })
     }
 
-    /// The host without port and brackets.
+    /// Returns the host without port and brackets.
     pub(super) fn hostname(&self) -> &str {
         let (host, _) = self.host_and_port();
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
@@ -115,7 +115,7 @@ impl Url {
         }
     }
 
-    /// Parameters of the query, each key once with all its values. Unreadable ones are left out.
+    /// Returns the parameters of the query, each key once with all its values. Omits invalid parameters.
     pub(super) fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
         let mut places = HashMap::<String, usize>::new();
@@ -137,13 +137,13 @@ impl Url {
         parameters
     }
 
-    /// As Go writes it: URLs are equal whose texts are.
+    /// Returns the URL as Go formats it. URLs are equal if their texts are.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Source: `parse` in Go's `net/url`.
+/// Splits a URL. Source: `parse` in Go's `net/url`.
 fn parts(text: &str, of_request: bool) -> Option<Parts<'_>> {
     if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || text.is_empty() && of_request {
         return None;
@@ -187,7 +187,7 @@ fn parts(text: &str, of_request: bool) -> Option<Parts<'_>> {
     Some(Parts { path: rest, ..parts })
 }
 
-/// The scheme, which may be empty, and what is behind it.
+/// Returns the scheme, which may be empty, and the rest.
 fn scheme(text: &str) -> Option<(&str, &str)> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -201,7 +201,7 @@ fn scheme(text: &str) -> Option<(&str, &str)> {
     Some(("", text))
 }
 
-/// The user as it is written, and the host.
+/// Returns the user, as written, and the host.
 fn authority<'t>(scheme: &str, text: &'t str) -> Option<(Option<&'t str>, Vec<u8>)> {
     let Some((user, host)) = text.rsplit_once('@') else { return Some((None, host(scheme, text)?)) };
     let host = self::host(scheme, host)?;
@@ -213,7 +213,7 @@ fn authority<'t>(scheme: &str, text: &'t str) -> Option<(Option<&'t str>, Vec<u8
     Some((Some(user), host))
 }
 
-/// Source: `parseHost` in Go's `net/url`.
+/// Checks and unescapes a host. Source: `parseHost` in Go's `net/url`.
 fn host(scheme: &str, text: &str) -> Option<Vec<u8>> {
     match text.rfind('[') {
         Some(0) => {
@@ -237,7 +237,7 @@ fn host(scheme: &str, text: &str) -> Option<Vec<u8>> {
         Some(_) => None,
         None => {
             if let Some(first) = text.find(':') {
-                // Several colons were allowed once, and still are for other schemes.
+                // Several colons were allowed once, and still are in other schemes.
                 let colon = if matches!(scheme, "http" | "https") { first } else { text.rfind(':')? };
                 if !is_optional_port(&text[colon..]) {
                     return None;
@@ -252,7 +252,7 @@ fn is_optional_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A user as Go writes it again.
+/// Formats a user as Go does.
 fn written_user(user: &str) -> Option<String> {
     let written = |text| Some(escape(&unescape(text, Component::UserPassword)?, Component::UserPassword));
     Some(match user.split_once(':') {
@@ -261,7 +261,7 @@ fn written_user(user: &str) -> Option<String> {
     })
 }
 
-/// A path or fragment with its escapes, as Go writes it again; `None` where it cannot be read.
+/// Escapes a path or fragment as Go does; `None` if it is invalid.
 fn escaped(text: &str, component: Component) -> Option<String> {
     let unescaped = unescape(text, component)?;
     let may_stay = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, component);
@@ -315,7 +315,7 @@ fn escape(bytes: &[u8], component: Component) -> String {
     text
 }
 
-/// Source: `shouldEscape` in Go's `net/url`.
+/// Returns true if Go escapes the byte. Source: `shouldEscape` in Go's `net/url`.
 fn is_escaped(byte: u8, component: Component) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;

@@ -1,4 +1,4 @@
-//! Values of expressions, which may still lie in the input.
+//! Values of expressions, which may borrow from the input.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,7 @@ use crate::{
     url::Url,
 };
 
-/// A value that the expression itself spells out.
+/// A literal value of an expression.
 #[derive(Clone, Debug)]
 pub(super) enum Literal {
     Null,
@@ -38,7 +38,7 @@ pub(super) enum Literal {
 }
 
 impl Literal {
-    /// Entries that are made of it, those of maps within maps included.
+    /// Returns the number of entries, including those of maps within maps.
     fn entries(&self) -> usize {
         match self {
             Self::Map(entries) => entries.iter().map(|(key, value)| 1 + key.entries() + value.entries()).sum(),
@@ -46,13 +46,13 @@ impl Literal {
         }
     }
 
-    /// One that upstream finds by its hash.
+    /// Returns true if upstream finds the value by its hash.
     pub(super) const fn is_primitive(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Int(_) | Self::Uint(_) | Self::Double(_) | Self::String(_))
     }
 }
 
-/// One value. Containers that lie in a document are read where an expression looks into them.
+/// A value. Containers of a document are located when an expression reads them.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'a> {
     Null,
@@ -81,18 +81,18 @@ pub(super) enum Value<'a> {
     Format(&'static Format),
     Ip(IpAddr),
     Cidr(IpAddr, u8),
-    /// An access check in the making.
+    /// A partial access check.
     Authorizer(Rc<Authorizer<'a>>),
-    /// Decision on one.
+    /// The decision of an access check.
     Decision(&'a AccessDecision),
     Type(&'static str),
-    /// An error, kept as what a loop has gathered: the next round may do without it.
+    /// An error as the accumulator of a loop, since the next round may not need it.
     Failed(Rc<Cow<'static, str>>),
 }
 
 const _: () = assert!(MAX_HELD_ITEMS * size_of::<Value<'static>>() <= 32 << 20, "the bound on lists is told in bytes");
 
-/// A list that was made while evaluating. Derefs to its items.
+/// A list that the evaluation created. Derefs to its items.
 #[derive(Clone, Debug)]
 pub(super) struct List<'a> {
     items: Vec<Value<'a>>,
@@ -100,31 +100,31 @@ pub(super) struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// A list of no items, that may grow to so many before it is moved.
+    /// Returns an empty list that holds `capacity` items without reallocation.
     pub(super) fn with_room(room: Room, capacity: usize) -> Self {
         Self { items: Vec::with_capacity(capacity), room }
     }
 
-    /// Adds an item for which there is room.
+    /// Appends an item whose room is reserved.
     pub(super) fn fill(&mut self, item: Value<'a>) {
         self.items.push(item);
     }
 
-    /// Adds an item, and the room that it takes.
+    /// Appends an item, and reserves its room.
     pub(super) fn push(&mut self, item: Value<'a>, meter: &Meter<'_>) -> Result<(), Fault> {
         self.room.grow(1, meter)?;
         self.items.push(item);
         Ok(())
     }
 
-    /// Adds the items of another one, and their room.
+    /// Appends the items of another list, and reserves their room.
     pub(super) fn append(&mut self, mut more: List<'a>, meter: &Meter<'_>) -> Result<(), Fault> {
         self.room.grow(more.items.len(), meter)?;
         self.items.append(&mut more.items);
         Ok(())
     }
 
-    /// Its items, and their room.
+    /// Returns the items and their room.
     pub(super) fn into_parts(self) -> (Vec<Value<'a>>, Room) {
         (self.items, self.room)
     }
@@ -144,7 +144,7 @@ impl DerefMut for List<'_> {
     }
 }
 
-/// A map that was made while evaluating.
+/// A map that the evaluation created.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
@@ -152,7 +152,7 @@ pub(super) struct Map<'a> {
     room: Room,
 }
 
-/// Key of a map; equal numbers are one key, whatever their type.
+/// Key of a map. Equal numbers are one key, whatever their type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Bool(bool),
@@ -174,7 +174,7 @@ impl Key {
 }
 
 impl<'a> Map<'a> {
-    /// Room for so many entries more.
+    /// Reserves room for this many more entries.
     pub(super) fn reserve(&mut self, entries: usize, meter: &Meter<'_>) -> Result<(), Fault> {
         self.room.grow(entries.saturating_mul(ITEMS_PER_ENTRY), meter)
     }
@@ -187,7 +187,7 @@ impl<'a> Map<'a> {
         map
     }
 
-    /// Adds an entry, or puts another value in its place; false where the key can be none.
+    /// Adds an entry, or replaces its value. Returns false if the value cannot be a key.
     pub(super) fn set(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
         match Key::of(&key).and_then(|place| self.places.get(&place)) {
             Some(place) => {
@@ -198,7 +198,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Adds an entry; false where the key is there, or can be none.
+    /// Adds an entry. Returns false if the key exists, or if the value cannot be a key.
     pub(super) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
         let Some(place) = Key::of(&key).filter(|_| !matches!(key, Value::Double(_))) else { return false };
         if self.places.contains_key(&place) {
@@ -219,7 +219,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A literal's value. A map is made anew each time, and paid for.
+    /// Returns a literal's value. A map is created on each call, and paid for.
     pub(super) fn of(literal: &'a Literal, meter: &Meter<'_>) -> Result<Self, Fault> {
         let Literal::Map(entries) = literal else { return Ok(literal.into()) };
         let room = meter.list(literal.entries().saturating_mul(ITEMS_PER_ENTRY))?;
@@ -260,12 +260,12 @@ impl<'a> From<DocumentValue<'a>> for Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Text that was made.
+    /// Returns text that the evaluation created.
     pub(super) fn made(text: impl Into<Rc<str>>) -> Self {
         Self::String(Text::Made(text.into()))
     }
 
-    /// Text that lies elsewhere.
+    /// Returns borrowed text.
     pub(super) const fn lent(text: &'a str) -> Self {
         Self::String(Text::Lent(text))
     }
@@ -278,7 +278,7 @@ impl<'a> Value<'a> {
         Self::Optional(value.map(Rc::new))
     }
 
-    /// The name of its type, as `type(…)` and messages have it.
+    /// Returns the name of the type, as in `type(…)` and messages.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -308,7 +308,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Strict order of numbers, texts, bytes, booleans and times; `None` where there is none.
+    /// Compares numbers, strings, bytes, booleans and times; `None` if the values have no order.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
@@ -321,7 +321,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Numbers of any two types.
+/// Compares numbers of any two types.
 pub(super) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
@@ -339,7 +339,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// As cel-go does it: the whole number is made a double.
+/// Compares as cel-go does: converts the whole number to a double.
 fn compare_with_whole(double: f64, whole: i128) -> Option<Ordering> {
     double.partial_cmp(&(whole as f64))
 }

@@ -1,6 +1,6 @@
 //! Client of Gatepost for a process that acts as an initializer: it claims a name at every sidecar, sends heartbeats,
-//! attaches again when a stream ends, and recognizes repeats. The process itself is one function: a new object in, a
-//! change or a refusal out.
+//! attaches again when a stream ends, and recognizes repeats. The process itself is one function that takes a new
+//! object and returns a change or a refusal.
 //!
 //! ```no_run
 //! # use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
@@ -41,45 +41,45 @@ use tonic::transport::Channel;
 use self::object::RecentChanges;
 pub use self::object::{NewObject, ObjectChange, ObjectRefusal};
 
-/// Delay before the first new attempt to attach; each further one is twice as long.
+/// Delay before the first retry to attach. It doubles with each further retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Longest delay before a new attempt.
+/// Maximum delay before a retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Bytes of a message: an object and its request; tonic's own limit is 4 MiB.
+/// Maximum size of a message, which contains an object and its request. tonic's default limit is 4 MiB.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Longest interval between heartbeats, also before the sidecar has said how long its lease is.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
-/// Objects at once, whatever a sidecar sends: its own limit.
+/// Maximum interval between heartbeats, also used before the sidecar has reported its lease.
+const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// Maximum number of concurrent tasks of one stream: the sidecar's own limit.
 const MAX_TASKS: usize = 256;
-/// Messages that wait to be sent.
-const OUTBOUND_QUEUE: usize = 16;
+/// Maximum number of messages that wait to be sent.
+const MAX_QUEUED_MESSAGES: usize = 16;
 
-/// Process that acts for one initializer.
+/// A process that acts for one initializer.
 #[derive(Debug)]
 pub struct InitializerClient {
     claim: Claim,
-    /// Of all sidecars, as an apiserver may send a review that it repeats to another one.
+    /// Recent changes at all sidecars, because an apiserver may repeat a review at another sidecar.
     recent: Mutex<RecentChanges>,
 }
 
 impl InitializerClient {
-    /// Client for the initializer of this name; the token is empty where a client certificate says who it is.
+    /// Creates a client for the initializer of this name. The token is empty if a client certificate is used.
     pub fn new(name: impl Into<String>, token: impl Into<String>) -> Self {
         let claim = Claim { name: name.into(), token: token.into(), window: 0 };
         Self { claim, recent: Mutex::default() }
     }
 
-    /// Number of objects that it acts on at once for each sidecar: 16, where this is not called; at most 256.
+    /// Sets how many objects of each sidecar the process acts on at once: 16 by default, at most 256.
     #[must_use]
     pub fn window(mut self, objects: u32) -> Self {
         self.claim.window = objects;
         self
     }
 
-    /// Acts at each of these sidecars until `stop`; then takes no more objects, and ends when those it has are answered.
+    /// Acts at these sidecars until `stop` completes. Then accepts no more objects, answers the others, and ends.
     ///
-    /// `act` is called once for each object that this process has not changed a short time ago, for several at once. It
-    /// is dropped when nobody waits for the object any more.
+    /// `act` is called once for each object that this process has not changed recently, for several objects at once.
+    /// Its future is dropped if the task is cancelled or times out.
     pub async fn run<Act, Acting>(
         self,
         sidecars: impl IntoIterator<Item = Channel>,
@@ -90,7 +90,7 @@ impl InitializerClient {
         Acting: Future<Output = Result<ObjectChange, ObjectRefusal>> + Send + 'static,
     {
         let (client, act, (stop_all, stopping)) = (Arc::new(self), Arc::new(act), watch::channel(false));
-        // They end with this future.
+        // Dropping this future aborts them.
         let mut loops = JoinSet::new();
         for sidecar in sidecars {
             loops.spawn(Arc::clone(&client).attach(sidecar, Arc::clone(&act), stopping.clone()));
@@ -104,7 +104,7 @@ impl InitializerClient {
         while loops.join_next().await.is_some() {}
     }
 
-    /// Attaches to one sidecar, again and again.
+    /// Attaches to one sidecar, and attaches again when the stream ends.
     async fn attach<Act, Acting>(self: Arc<Self>, sidecar: Channel, act: Arc<Act>, mut stopping: watch::Receiver<bool>)
     where
         Act: Fn(NewObject) -> Acting + Send + Sync + 'static,
@@ -129,7 +129,7 @@ impl InitializerClient {
         }
     }
 
-    /// Change that was made to the same object for the same request a short time ago.
+    /// Returns the recent change of the same object for the same request, if any.
     fn known(&self, object: &NewObject) -> Option<ObjectChange> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).get(object.identity()).cloned()
     }
@@ -148,7 +148,7 @@ struct Stream<'a, Act> {
     attached: bool,
 }
 
-/// Answer of the process.
+/// Result of the process.
 type ActResult = Result<ObjectChange, ObjectRefusal>;
 
 /// A task that is being acted on.
@@ -168,14 +168,14 @@ where
         Self { client, act, acting: JoinSet::new(), tasks: HashMap::new(), attached: false }
     }
 
-    /// Whether the sidecar has accepted the claim.
+    /// Returns true if the sidecar has accepted the claim.
     fn was_attached(&self) -> bool {
         self.attached
     }
 
-    /// Claims the name and acts until the stream ends. Sends `leave` when the process is to end.
+    /// Claims the name and acts until the stream ends. Sends `Leave` when the process is stopping.
     async fn run(&mut self, sidecar: Channel, stopping: &mut watch::Receiver<bool>) -> Result<(), tonic::Status> {
-        let (to, outbound) = mpsc::channel(OUTBOUND_QUEUE);
+        let (to, outbound) = mpsc::channel(MAX_QUEUED_MESSAGES);
         send(&to, ToSidecar::Claim(self.client.claim.clone())).await?;
         let mut grpc = InitializersClient::new(sidecar)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -184,7 +184,7 @@ where
             attached = grpc.attach(ReceiverStream::new(outbound)) => attached?.into_inner(),
             () = stopped(stopping) => return Ok(()),
         };
-        let (mut heartbeat, mut leaves) = (every(HEARTBEAT_INTERVAL), false);
+        let (mut heartbeat, mut leaves) = (every(MAX_HEARTBEAT_INTERVAL), false);
         loop {
             let answer = tokio::select! {
                 _ = heartbeat.tick() => {
@@ -202,9 +202,9 @@ where
                     Some(Some(FromSidecar::Attached(attached))) => {
                         tracing::info!(initializer = self.client.claim.name, "attached");
                         self.attached = true;
-                        // Two may be lost.
+                        // Two heartbeats may be lost.
                         let lease = Duration::from_millis(attached.lease_milliseconds.into());
-                        heartbeat = every((lease / 3).clamp(Duration::from_millis(100), HEARTBEAT_INTERVAL));
+                        heartbeat = every((lease / 3).clamp(Duration::from_millis(100), MAX_HEARTBEAT_INTERVAL));
                         None
                     }
                     Some(Some(FromSidecar::Task(task))) => self.begin(task),
@@ -222,7 +222,7 @@ where
         }
     }
 
-    /// Begins a task; its answer at once, where this process has it from an earlier time.
+    /// Starts a task. Returns its answer at once if this process has changed the object recently.
     fn begin(&mut self, task: InitializerTask) -> Option<InitializerAnswer> {
         let (number, attempt) = (task.task, task.attempt);
         let object = NewObject::of(task);
@@ -234,15 +234,15 @@ where
         }
         let (identity, time_left) = (object.identity(), object.time_left());
         let act = Arc::clone(&self.act);
-        // It is called in the task, so that a panic ends that alone.
+        // `act` is called in the task, so that its panic ends only the task.
         let acting = async move { act(object).await };
-        // Afterwards the failure policy has decided, and an answer would not count.
+        // After the timeout the failure policy has decided, and an answer would be ignored.
         let abort = self.acting.spawn(async move { timeout(time_left, acting).await.ok() });
         self.tasks.insert(abort.id(), RunningTask { task: number, attempt, identity, abort });
         None
     }
 
-    /// Answer of a task that has ended; nothing where it was cancelled or is late.
+    /// Returns the answer of a task that has ended; `None` if it was cancelled or has timed out.
     fn acted(&mut self, acted: Result<(Id, Option<ActResult>), JoinError>) -> Option<InitializerAnswer> {
         let (id, answer) = match acted {
             Ok(acted) => acted,
@@ -268,7 +268,7 @@ async fn send(to: &mpsc::Sender<InitializerMessage>, message: ToSidecar) -> Resu
     sent.map_err(|_| tonic::Status::cancelled("the stream has ended"))
 }
 
-/// Waits until the process is to end.
+/// Waits until the process is stopping.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|ends| *ends).await;
 }

@@ -1,4 +1,4 @@
-//! New object: one task of an initializer, its answer, and the answers of a short time ago.
+//! New object: one task of an initializer, its answer, and recent answers.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +13,7 @@ use gatepost_wire::pb::{
     k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::Status},
 };
 
-/// Object that is to be initialized.
+/// An object to initialize.
 #[derive(Clone, Debug)]
 pub struct NewObject {
     request: AdmissionRequest,
@@ -32,41 +32,41 @@ impl NewObject {
         }
     }
 
-    /// The request, with its creator (`user_info`), the namespace and the resource.
+    /// Returns the request, with its creator (`user_info`), the namespace and the resource.
     pub fn request(&self) -> &AdmissionRequest {
         &self.request
     }
 
-    /// The object in JSON, as the initializers before this one have changed it.
+    /// Returns the object in JSON, as the initializers before this one have changed it.
     pub fn json(&self) -> &[u8] {
         self.request.object.as_ref().and_then(|object| object.raw.as_deref()).unwrap_or_default()
     }
 
-    /// The object, read.
+    /// Parses the object.
     ///
     /// # Errors
     ///
-    /// A refusal where the object is not of that type.
+    /// A refusal if the object is not of that type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ObjectRefusal> {
         serde_json::from_slice(self.json()).map_err(|error| format!("the object cannot be read: {error}").into())
     }
 
-    /// Labels of the request's namespace, where they are known.
+    /// Returns the labels of the request's namespace; empty if they are not known.
     pub fn namespace_labels(&self) -> &HashMap<String, String> {
         &self.namespace_labels
     }
 
-    /// Whether another process had the object before, and may have acted. Things outside the object may be there then.
+    /// Returns true if another process may have acted on the object already, also on things outside the object.
     pub fn is_repeat(&self) -> bool {
         self.attempt > 1
     }
 
-    /// Time for the answer, from the arrival of the object on.
+    /// Returns the time for the answer, from the arrival of the object.
     pub fn time_left(&self) -> Duration {
         self.time_left
     }
 
-    /// Digest of the request's uid and the object.
+    /// Returns a digest of the request's uid and the object.
     pub(super) fn identity(&self) -> [u8; 32] {
         let uid = self.request.uid.as_deref().unwrap_or_default();
         let mut digest = Sha256::new();
@@ -77,7 +77,7 @@ impl NewObject {
     }
 }
 
-/// Change to an object: the initializer has done its part.
+/// A change of an object, which completes the initializer's part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectChange {
     patch: Vec<u8>,
@@ -85,24 +85,24 @@ pub struct ObjectChange {
 }
 
 impl ObjectChange {
-    /// No change.
+    /// Creates a change that changes nothing.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// JSON Patch (RFC 6902); an empty one changes nothing.
+    /// Creates a change from a JSON Patch (RFC 6902). An empty patch changes nothing.
     pub fn patch(operations: &serde_json::Value) -> Self {
         Self { patch: operations.to_string().into(), add: Vec::new() }
     }
 
-    /// Names of initializers of the resource that must act behind this one.
+    /// Adds names of initializers of the resource that must act after this one.
     #[must_use]
     pub fn adding(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.add.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Bytes that it takes.
+    /// Returns the size in bytes.
     pub(super) fn size(&self) -> usize {
         self.add.iter().map(String::len).sum::<usize>() + self.patch.len()
     }
@@ -112,12 +112,12 @@ impl ObjectChange {
     }
 }
 
-/// Refusal of an object: its creator gets this Status.
+/// A refusal of an object. Its creator gets this Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectRefusal(Box<Status>);
 
 impl ObjectRefusal {
-    /// The HTTP code, the reason (`Forbidden`, `Invalid`, …) and a message for the creator.
+    /// Creates a refusal with an HTTP code, a reason (`Forbidden`, `Invalid`, …) and a message for the creator.
     pub fn new(code: i32, reason: impl Into<String>, message: impl Into<String>) -> Self {
         let (reason, message) = (Some(reason.into()), Some(message.into()));
         Self(Box::new(Status { code: Some(code), reason, message, ..Status::default() }))
@@ -128,26 +128,26 @@ impl ObjectRefusal {
     }
 }
 
-/// 403 `Forbidden`, with this message.
+/// Creates a refusal with 403 `Forbidden` and this message.
 impl From<String> for ObjectRefusal {
     fn from(message: String) -> Self {
         Self::new(403, "Forbidden", message)
     }
 }
 
-/// 403 `Forbidden`, with this message.
+/// Creates a refusal with 403 `Forbidden` and this message.
 impl From<&str> for ObjectRefusal {
     fn from(message: &str) -> Self {
         message.to_owned().into()
     }
 }
 
-/// Recent changes that are kept.
-const MAX_CHANGES: usize = 1024;
-/// Bytes of all recent changes.
+/// Maximum number of recent changes.
+const MAX_RECENT_CHANGES: usize = 1024;
+/// Maximum size of all recent changes, in bytes.
 const MAX_CHANGE_BYTES: usize = 4 << 20;
 
-/// Changes of a short time ago, by the identity of their objects: a repeated request changes nothing twice.
+/// Recent changes, by the identity of their objects, so that a repeated request gets the same answer.
 #[derive(Debug, Default)]
 pub(super) struct RecentChanges {
     by_identity: HashMap<[u8; 32], ObjectChange>,
@@ -160,13 +160,13 @@ impl RecentChanges {
         self.by_identity.get(&identity)
     }
 
-    /// Keeps a change, in place of the oldest ones where there is no room.
+    /// Stores a change. Drops the oldest changes if there is no room.
     pub(super) fn insert(&mut self, identity: [u8; 32], change: &ObjectChange) {
         let size = change.size();
         if size > MAX_CHANGE_BYTES || self.by_identity.contains_key(&identity) {
             return;
         }
-        while self.oldest_first.len() >= MAX_CHANGES || self.bytes + size > MAX_CHANGE_BYTES {
+        while self.oldest_first.len() >= MAX_RECENT_CHANGES || self.bytes + size > MAX_CHANGE_BYTES {
             let Some(gone) = self.oldest_first.pop_front().and_then(|oldest| self.by_identity.remove(&oldest)) else {
                 break;
             };
@@ -191,15 +191,15 @@ mod tests {
         };
         let change = |number: usize| ObjectChange::none().adding([number.to_string()]);
         let mut recent = RecentChanges::default();
-        for number in 0..=MAX_CHANGES {
+        for number in 0..=MAX_RECENT_CHANGES {
             recent.insert(identity(number), &change(number));
         }
         assert_eq!(recent.get(identity(0)), None, "the oldest has made room");
-        assert_eq!(recent.get(identity(MAX_CHANGES)), Some(&change(MAX_CHANGES)));
+        assert_eq!(recent.get(identity(MAX_RECENT_CHANGES)), Some(&change(MAX_RECENT_CHANGES)));
         let large = ObjectChange::none().adding(["x".repeat(MAX_CHANGE_BYTES)]);
-        recent.insert(identity(MAX_CHANGES + 1), &large);
+        recent.insert(identity(MAX_RECENT_CHANGES + 1), &large);
         assert_eq!((recent.by_identity.len(), recent.bytes), (1, MAX_CHANGE_BYTES), "all others have made room");
-        recent.insert(identity(MAX_CHANGES + 2), &large.adding(["y"]));
-        assert_eq!(recent.get(identity(MAX_CHANGES + 2)), None, "this is more than all may take");
+        recent.insert(identity(MAX_RECENT_CHANGES + 2), &large.adding(["y"]));
+        assert_eq!(recent.get(identity(MAX_RECENT_CHANGES + 2)), None, "this is more than all may take");
     }
 }

@@ -1,4 +1,4 @@
-//! Check: documents to what they mean, and every problem on the way.
+//! Checks documents, compiles them, and reports every problem.
 
 pub(crate) mod break_glass;
 pub(crate) mod bypass;
@@ -29,27 +29,27 @@ use super::{
 };
 use gatepost_api::BreakGlass;
 
-/// Everything that some files say.
+/// Content of the checked documents.
 #[derive(Debug, Default)]
-pub(crate) struct Checked {
-    /// Configurations of validating hooks, in the order written.
+pub(crate) struct CheckedContent {
+    /// Documents with hooks, initializers or bypasses, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
     pub(super) namespaces: Vec<namespace::Named>,
-    /// Each with the file, and the place of its hooks in it.
-    pub(super) glasses: Vec<(BreakGlass, (String, String))>,
+    /// Break-glass documents, each with its file and the path of its `hooks`.
+    pub(super) break_glass_documents: Vec<(BreakGlass, (String, String))>,
     pub(super) notes: Vec<Note>,
 }
 
-/// Everything that is wrong with these files, and between them.
+/// Returns every problem within these files and between them.
 pub(super) fn problems<'a>(files: impl Iterator<Item = (&'a str, &'a Documents)>, read: ReadFile<'_>) -> Vec<Problem> {
     let report = ProblemReport::default();
-    let (mut checked, mut used) = (Checked::default(), UniqueNames::default());
+    let (mut checked, mut used) = (CheckedContent::default(), UniqueNames::default());
     files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
     report.into_problems()
 }
 
-impl Checked {
-    /// Adds what one file says, with a pause before each document; what is wrong with it is reported.
+impl CheckedContent {
+    /// Adds the documents of one file and reports their problems. Pauses before each document.
     pub(super) fn add(
         &mut self,
         file: &str,
@@ -60,7 +60,7 @@ impl Checked {
         pause: Pause<'_>,
     ) {
         documents.report(file, report);
-        used.unclear |= documents.is_cut();
+        used.unclear |= documents.is_incomplete();
         documents.each(file, report, |document, listed| {
             pause();
             let Some(kind) = kind_of(document, listed) else {
@@ -83,42 +83,43 @@ impl Checked {
                 }
                 DocumentKind::BreakGlass => {
                     let glass = break_glass::check(document);
-                    self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
+                    self.break_glass_documents.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
                 DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
             }
         });
     }
 
-    /// Adds what other files say.
+    /// Adds the content of other files.
     pub(super) fn join(&mut self, other: &Self) {
         self.configurations.extend_from_slice(&other.configurations);
         self.namespaces.extend_from_slice(&other.namespaces);
-        self.glasses.extend_from_slice(&other.glasses);
+        self.break_glass_documents.extend_from_slice(&other.break_glass_documents);
         self.notes.extend_from_slice(&other.notes);
     }
 
-    /// With configurations in order, static ones first, each by name; and with notes of what stands in several of them.
-    pub(super) fn finished(mut self) -> Self {
+    /// Sorts the configurations, static ones first, then by name, and adds notes on names that no hook has.
+    pub(super) fn finish(mut self) -> Self {
         self.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
         self.notes.extend(names_of_no_hook(&self));
         self
     }
 }
 
-/// A bypass, or a break-glass, may name a hook or initializer that is not there, or not yet: it then does nothing for
-/// it, which may be a slip.
-fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
+/// Returns a note for each name in a bypass or break-glass that no hook or initializer has. The name may be a mistake,
+/// or the hook may be added later.
+fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
     let configurations = &checked.configurations;
     let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
     let bypasses = bypasses.map(|(bypass, place)| ("bypass", &bypass.name, &bypass.hooks, place));
-    let glasses = checked.glasses.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
-    let naming: Vec<_> = bypasses.chain(glasses).filter(|(_, _, named, _)| !named.is_empty()).collect();
+    let break_glass_documents =
+        checked.break_glass_documents.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
+    let naming: Vec<_> = bypasses.chain(break_glass_documents).filter(|(_, _, named, _)| !named.is_empty()).collect();
     if naming.is_empty() {
         return Vec::new();
     }
     let mut hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
-    // They are passed over by their names as well.
+    // A bypass can name initializers, too.
     let entries = configurations.iter().flat_map(|configuration| &configuration.initializers);
     hooks.extend(entries.flat_map(|entry| &entry.initializers).map(|one| &*one.name));
     let mut notes = Vec::new();
@@ -136,7 +137,7 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     notes
 }
 
-/// Kind of a document: an item of a typed list may leave it to the list, and may not name another.
+/// Returns the kind of a document. An item of a typed list may omit its kind, but may not have a different one.
 fn kind_of(document: &Node<'_>, listed: Option<DocumentKind>) -> Option<DocumentKind> {
     let Some(kind) = listed else { return DocumentKind::of(document) };
     let says = document.key("apiVersion").present() || document.key("kind").present();
@@ -151,7 +152,7 @@ fn kind_of(document: &Node<'_>, listed: Option<DocumentKind>) -> Option<Document
     Some(kind)
 }
 
-/// Checks one document that must be one of Kubernetes' two webhook configurations.
+/// Checks one document, which must be one of Kubernetes' two webhook configurations.
 pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Configuration, Vec<Problem>> {
     let report = ProblemReport::default();
     let at = Node::document(document, name, None, &report);

@@ -1,4 +1,4 @@
-//! The effective configuration, for people: `/configz` shows it.
+//! The effective configuration as JSON, for `/configz`.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::Snapshot;
 use gatepost_api::{Bypass, Endpoint, Hook, HttpForm, Initializer, Protocol, Rule, Selector};
 
 impl Snapshot {
-    /// Configuration in force, defaults filled in and rollouts applied, in the order in which hooks are numbered. Holds
-    /// no key material and no certificates.
+    /// Returns the configuration in force, with defaults and rollouts applied, in the order of the hooks. It has no key
+    /// material and no certificates.
     pub fn describe(&self) -> Value {
         let hooks: Vec<Value> =
             (0..).zip(&self.hooks).map(|(index, hook)| describe_hook(hook, self.origin(index))).collect();
@@ -71,7 +71,6 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
     described
 }
 
-/// In the order in which they act.
 fn describe_initializer(one: &Initializer) -> Value {
     json!({
         "name": &*one.name,
@@ -88,7 +87,7 @@ fn describe_initializer(one: &Initializer) -> Value {
     })
 }
 
-/// Service accounts are shown as the users they are.
+/// Shows service accounts as users.
 fn describe_bypass(bypass: &Bypass) -> Value {
     json!({
         "name": &*bypass.name,
@@ -111,7 +110,7 @@ fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
     }))
 }
 
-/// Protocol of a hook, in words.
+/// Describes the protocol of a hook.
 pub fn describe_protocol(protocol: &Protocol) -> Value {
     match protocol {
         Protocol::Grpc => "grpc".into(),
@@ -135,7 +134,7 @@ fn describe_rule(rule: &Rule) -> Value {
     })
 }
 
-/// As one writes it on a command line; "" is everything.
+/// Shows a selector in the syntax of kubectl; "" matches everything.
 fn describe_selector(selector: &Selector) -> Value {
     selector.to_string().into()
 }

@@ -1,4 +1,4 @@
-//! Document: the bytes of the source's files as values, each in its place.
+//! Reads the bytes of the source's files into documents, with the path of each value.
 
 pub(crate) mod node;
 pub(crate) mod problem;
@@ -13,21 +13,21 @@ use self::{
 use super::{Pause, SourceFile};
 use gatepost_api::HookType;
 
-/// The largest file that is read, in bytes.
-const LARGEST: usize = 64 << 20;
+/// Maximum size of a file, in bytes.
+const MAX_FILE_BYTES: usize = 64 << 20;
 
-/// Bytes of YAML between two pauses: a quarter of a millisecond's work.
+/// Bytes of YAML between two pauses: about 250 µs of work.
 const STEP: usize = 2 << 10;
 
 /// Content of one file.
 #[derive(Debug)]
 pub(crate) struct Documents {
-    /// In the order written; empty ones are left out. Null stands for one that could not be read.
+    /// Documents in the order written, without empty ones. Null stands for YAML that could not be read.
     values: Vec<Value>,
     unreadable: Vec<Unreadable>,
-    /// Some map holds a key twice; where is said when it is reported.
-    doubled: bool,
-    /// Nothing is behind the last key: the file may be still being written.
+    /// True if some map has a duplicate key. The report finds its place.
+    has_duplicate_keys: bool,
+    /// True if the last key has no value: the file may be incomplete.
     ends_with_key: bool,
 }
 
@@ -41,14 +41,15 @@ struct Unreadable {
 }
 
 impl Documents {
-    /// Reads a file, with pauses. Documents before one that cannot be read are kept, so that their problems are
-    /// reported too.
+    /// Reads a file, with pauses. Keeps the documents before an unreadable one, so that their problems are reported,
+    /// too.
     pub(super) fn read(source: &SourceFile, pause: Pause<'_>) -> Self {
-        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false, ends_with_key: false };
+        let mut documents =
+            Self { values: Vec::new(), unreadable: Vec::new(), has_duplicate_keys: false, ends_with_key: false };
         match std::str::from_utf8(&source.bytes) {
-            _ if source.bytes.len() > LARGEST => documents.unreadable(
+            _ if source.bytes.len() > MAX_FILE_BYTES => documents.unreadable(
                 None,
-                format!("is larger than {} MiB", LARGEST >> 20),
+                format!("is larger than {} MiB", MAX_FILE_BYTES >> 20),
                 "split the file, or see whether it is the right one",
             ),
             Err(error) => documents.unreadable(
@@ -62,14 +63,14 @@ impl Documents {
                 documents.ends_with_key = ends_with_key(text);
             }
         }
-        documents.doubled = documents.values.iter().any(|document| {
+        documents.has_duplicate_keys = documents.values.iter().any(|document| {
             pause();
             document.holds_a_key_twice()
         });
         documents
     }
 
-    /// Frees what was read, with pauses.
+    /// Frees the documents, with pauses.
     pub(super) fn discard(self, pause: Pause<'_>) {
         for document in self.values {
             drop(document);
@@ -114,12 +115,12 @@ impl Documents {
         self.unreadable.push(Unreadable { place, what, fix });
     }
 
-    /// Is there something that could not be read, or nothing at all?
-    pub(super) fn is_cut(&self) -> bool {
+    /// Returns true if some of the file could not be read, or if it has no document.
+    pub(super) fn is_incomplete(&self) -> bool {
         self.values.is_empty() || !self.unreadable.is_empty()
     }
 
-    /// Reports what could not be read, and a file that says nothing: it may be empty because it is being written.
+    /// Reports unreadable content, and a file without a document: it may be empty because it is being written.
     pub(super) fn report(&self, file: &str, report: &ProblemReport) {
         if self.values.is_empty() && self.unreadable.is_empty() {
             report.add(Problem::nothing_written(file, "holds no document"));
@@ -130,8 +131,8 @@ impl Documents {
         }
     }
 
-    /// Each document at its place, the items of a list each as a document of its own: of a `v1` List, as kubectl
-    /// prints several objects, or of a typed one, whose kind the items then need not repeat.
+    /// Visits each document. The items of a list are documents of their own: of a `v1` List, as kubectl prints it, or
+    /// of a typed one, whose items need not repeat its kind.
     pub(super) fn each(
         &self,
         file: &str,
@@ -141,7 +142,7 @@ impl Documents {
         let several = self.values.len() > 1;
         for (index, document) in self.values.iter().enumerate() {
             let root = Node::document(document, file, several.then_some(index), report);
-            if self.doubled {
+            if self.has_duplicate_keys {
                 no_key_twice(&root);
             }
             let is_last = index + 1 == self.values.len();
@@ -149,7 +150,7 @@ impl Documents {
                 let items = root.key("items");
                 let last = items.items().last().unwrap_or(root);
                 let webhooks = last.key("webhooks");
-                // An apiserver takes null for none, and nothing behind the key.
+                // An apiserver accepts a null list. Here, the file may be incomplete.
                 let _ = webhooks.present() || !webhooks.is_written() || webhooks.is_list();
             }
             let listed = DocumentKind::listed(document);
@@ -168,7 +169,7 @@ impl Documents {
     }
 }
 
-/// Does the YAML end with a key, but for comments?
+/// Returns true if the YAML ends with a key, apart from comments.
 fn ends_with_key(text: &str) -> bool {
     let code = |line: &'_ str| match line.trim_start().starts_with('#') {
         true => String::new(),
@@ -177,11 +178,11 @@ fn ends_with_key(text: &str) -> bool {
     text.lines().rev().map(code).find(|line| !line.is_empty()).is_some_and(|line| line.ends_with(':'))
 }
 
-/// Reason where a text cannot be read.
+/// Consequence of unreadable content.
 const UNREAD: &str = "so nothing behind that place is known";
 
-/// A text handed out in steps, with a pause before each. YAML takes a hundred times as long to read as it takes to
-/// write, and the crate reads on without a break as long as there is something to read.
+/// A reader that pauses before each step. Parsing YAML takes a hundred times as long as writing it, and the crate does
+/// not pause by itself.
 struct Steps<'a> {
     rest: &'a [u8],
     pause: Pause<'a>,
@@ -195,8 +196,8 @@ impl io::Read for Steps<'_> {
     }
 }
 
-/// Is it JSON, by its name? A name with neither format's ending, as of an object of a cluster, is JSON if it can be
-/// read as that. (Any JSON could be read as YAML, too, but for some characters, and not as fast.)
+/// Returns true if the file is JSON by its name. With any other name, such as that of a cluster's object, it is JSON if
+/// it parses as JSON. (A YAML parser reads almost any JSON, too, but not as fast.)
 fn is_json(name: &str, text: &str) -> bool {
     let name = name.to_ascii_lowercase();
     match [".json", ".yaml", ".yml"].into_iter().find(|ending| name.ends_with(ending)) {
@@ -209,7 +210,7 @@ fn is_list(document: &Value) -> bool {
     document.text_of("kind") == Some("List") && document.text_of("apiVersion") == Some("v1")
 }
 
-/// Reports every key that a map holds twice, anywhere below.
+/// Reports every duplicate key, at any depth.
 pub(super) fn no_key_twice(at: &Node<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
@@ -225,8 +226,8 @@ pub(super) fn no_key_twice(at: &Node<'_>) {
     at.items().for_each(|item| no_key_twice(&item));
 }
 
-/// Limits against inputs that are small as written and huge as meant (aliases of aliases), and against deep nesting.
-/// Ten thousand hooks fit well within them.
+/// Limits inputs that are small as text and huge once expanded (aliases of aliases), and deep nesting. Ten thousand
+/// hooks fit well.
 fn yaml_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -234,13 +235,13 @@ fn yaml_options() -> serde_saphyr::Options {
             max_nodes: 2_000_000,
             max_depth: 64,
             max_aliases: 10_000,
-            max_reader_input_bytes: Some(LARGEST),
-            // One anchor with many aliases is a good way to write many hooks; what it costs is limited below.
+            max_reader_input_bytes: Some(MAX_FILE_BYTES),
+            // One anchor with many aliases is a good way to write many hooks; `alias_limits` bounds its cost.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        // The only policy that shows us both entries of a key written twice; `no_key_twice` then reports them all,
-        // where the crate's own would stop at the first.
+        // The only policy that keeps both entries of a duplicate key. `no_key_twice` then reports all; the crate's own
+        // check would stop at the first.
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
         reject_unsupported_tags: true,
@@ -249,7 +250,7 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-/// The crates' messages end with line and column; ours begin with them.
+/// Removes line and column from the end of a parser's message: our messages begin with them.
 fn without_place(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let end = line.find(" at line ").or_else(|| line.find(" (line ")).unwrap_or(line.len());
@@ -259,13 +260,13 @@ fn without_place(message: &str) -> String {
 /// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DocumentKind {
-    /// Our own configuration.
+    /// An `AdmissionControlConfiguration`.
     Configuration,
     /// One of Kubernetes' two webhook configurations.
     Webhooks(HookType),
     /// A namespace with its labels.
     Namespace,
-    /// Something opened for a while.
+    /// A break-glass, which opens hooks for a limited time.
     BreakGlass,
 }
 
@@ -281,10 +282,10 @@ const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionCo
      ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
      or Namespace of v1";
 
-/// Reason where the kind is none that is read here.
+/// Consequence of an unknown kind.
 const UNKNOWN: &str = "so what it is to mean is not known here";
 
-/// Kind of webhook configuration that holds hooks of this type.
+/// Returns the kind of the webhook configurations with hooks of this type.
 pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "ValidatingWebhookConfiguration",
@@ -293,7 +294,7 @@ pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
 }
 
 impl DocumentKind {
-    /// `apiVersion` and `kind`.
+    /// Returns the `apiVersion` and the `kind`.
     fn written(self) -> (&'static str, &'static str) {
         match self {
             Self::Configuration => ("gatepost.dev/v1alpha1", "AdmissionControlConfiguration"),
@@ -303,7 +304,7 @@ impl DocumentKind {
         }
     }
 
-    /// Noun for it in problems.
+    /// Returns a noun for messages.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Configuration | Self::Webhooks(_) => "the configuration",
@@ -312,13 +313,13 @@ impl DocumentKind {
         }
     }
 
-    /// Kind written in a document, where it is one of ours; nothing is reported.
+    /// Returns the kind of a document; `None` if unknown. Reports nothing.
     pub(crate) fn written_in(document: &Value) -> Option<Self> {
         let written = (document.text_of("apiVersion")?, document.text_of("kind")?);
         KINDS.into_iter().find(|kind| kind.written() == written)
     }
 
-    /// Kind of a document; faults of it are reported.
+    /// Returns the kind of a document. Reports a missing or unknown kind.
     pub(crate) fn of(at: &Node<'_>) -> Option<Self> {
         if !matches!(at.value, Value::Map(_)) {
             at.problem(format!("the document is {}, not a map", at.value.kind()), UNKNOWN, FIX);
@@ -349,7 +350,7 @@ impl DocumentKind {
         None
     }
 
-    /// Kind of the items of a typed list, which need not name it themselves.
+    /// Returns the kind of the items of a typed list, which need not repeat it.
     pub(crate) fn listed(document: &Value) -> Option<Self> {
         let (version, kind) = (document.text_of("apiVersion")?, document.text_of("kind")?.strip_suffix("List")?);
         KINDS.into_iter().find(|known| *known != Self::Configuration && known.written() == (version, kind))

@@ -1,7 +1,7 @@
-//! Matcher: which hooks mean this request, at a cost that does not grow with the hooks that do not.
+//! Matcher: finds the hooks that match a request, at a cost that does not grow with the number of other hooks.
 //!
-//! The [`Index`] only nominates. [`MatchedRequest::seen_by`] decides, so neither a hash collision nor a rule filed under "any"
-//! to save room can make a wrong match.
+//! The [`Index`] only nominates rules. [`MatchedRequest::seen_by`] decides, so neither a hash collision nor a rule
+//! filed under "any" to save memory can cause a wrong match.
 
 mod index;
 #[cfg(test)]
@@ -19,12 +19,12 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Files every rule of every hook.
+    /// Indexes every rule of every hook.
     pub(super) fn new(hooks: &[Arc<Hook>]) -> Self {
         Self { index: Arc::new(Index::new(hooks)) }
     }
 
-    /// The same, made from the one of the hooks before where that is sooner done.
+    /// Indexes every rule of every hook, from the index of the previous hooks if that is faster.
     pub(super) fn after(former: &PreviousIndex, hooks: &[Arc<Hook>]) -> Self {
         match former.matcher.index.carried_over(&former.hooks, hooks) {
             Some(index) => Self { index: Arc::new(index) },
@@ -32,8 +32,8 @@ impl Matcher {
         }
     }
 
-    /// Puts the hooks that mean this request into `out`, ascending, each once; `served` is what is known of where else
-    /// its objects are served. Allocates nothing while `out` has room.
+    /// Replaces the content of `out` by the hooks that match this request, ascending, each once. `served` has what is
+    /// known of other versions in which its objects are served. Allocates nothing while `out` has room.
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, served: Option<&Served>, out: &mut HookSet) {
         out.clear();
         if gatepost_api::exempt::is_virtual(review) || gatepost_api::exempt::is_ours(review) {
@@ -52,9 +52,9 @@ impl Matcher {
     }
 }
 
-/// Adds the hook where its rule sees the request and nothing better is known of it yet.
+/// Adds the hook if its rule matches the request and no better match is known.
 fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: u32, out: &mut HookSet) {
-    /// Entries scanned for the hook, from the end; among more, it may stand twice until duplicates are removed.
+    /// Maximum number of entries scanned for the hook, from the end. In a larger set, duplicates are removed later.
     const MAX_SCANNED_ENTRIES: usize = 32;
     let few = out.len().saturating_sub(MAX_SCANNED_ENTRIES);
     let known = out[few..].iter_mut().find(|matched| matched.hook == hook);
@@ -69,7 +69,7 @@ fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: 
     }
 }
 
-/// The hooks of a former snapshot, and how their rules were filed.
+/// Hooks of the previous snapshot, and the index of their rules.
 #[derive(Debug)]
 pub(super) struct PreviousIndex {
     pub(super) hooks: Vec<Arc<Hook>>,
@@ -82,46 +82,46 @@ impl Default for PreviousIndex {
     }
 }
 
-/// The hooks that mean a request, by their number in [`crate::Snapshot::hooks`], ascending, each once. Up to
-/// 32 take no memory of their own.
+/// Hooks that match a request, by their number in [`crate::Snapshot::hooks`], ascending, each once. Up to 32 are stored
+/// inline.
 pub type HookSet = smallvec::SmallVec<[Matched; 32]>;
 
-/// A hook that means a request.
+/// A hook that matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matched {
-    /// Its number in [`crate::Snapshot::hooks`].
+    /// Number of the hook in [`crate::Snapshot::hooks`].
     pub hook: u32,
-    /// Way in which its rules match the request.
+    /// How its rules match the request.
     pub how: How,
 }
 
-/// Way in which a hook's rules match a request. A smaller one goes before a larger one.
+/// How a hook's rules match a request, the best way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// A rule sees the request as its client made it, and the object is in that version.
+    /// A rule matches the request as its client made it, and the object is in that version.
     AsMade,
-    /// The hook takes equivalent requests, and a rule sees the request as the caller has converted it.
+    /// A rule matches the request as the caller converted it, and the hook's match policy allows this.
     AsSent,
-    /// The hook means the request and cannot be asked: the object is not in a version it takes.
+    /// A rule matches, but the hook cannot be called: the object is not in a version that it takes.
     OtherVersion(WantedVersion),
 }
 
-/// The version in which a hook wants an object that is in another.
+/// Version that a hook needs of an object in another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WantedVersion {
-    /// The one in which the client made the request.
+    /// Version in which the client made the request.
     AsMade,
-    /// One that the hook's rule of this number names.
+    /// A version in the hook's rule of this number.
     OfRule(u32),
 }
 
 impl WantedVersion {
-    /// The resource in the version that `hook` wants of `review`.
+    /// Returns the resource in the version that `hook` needs of `review`.
     pub fn resource(self, hook: &Hook, review: &Review, served: Option<&Served>) -> Gvr {
         let made = RuleTarget::as_made(review);
         match self {
             Self::OfRule(number) if let Some(rule) = hook.rules.get(number as usize) => {
-                let means_it_as_made = rule.sees_elsewhere(&made, served);
+                let means_it_as_made = rule.matches_equivalent(&made, served);
                 rule.elsewhere(if means_it_as_made { made.resource } else { &review.resource }, served)
             }
             _ => made.resource.clone(),
@@ -129,13 +129,13 @@ impl WantedVersion {
     }
 }
 
-/// A request as rules see it.
+/// A request as rules compare it.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchedRequest<'a> {
     pub(crate) made: RuleTarget<'a>,
-    /// Resource as it was sent, where that is not how it was made.
+    /// The request as sent, if it differs from `made`.
     pub(crate) sent: Option<RuleTarget<'a>>,
-    /// Discovery: other versions in which its objects may be served.
+    /// Other versions in which its objects may be served, from discovery.
     pub(crate) served: Option<&'a Served>,
 }
 
@@ -145,14 +145,14 @@ impl<'a> MatchedRequest<'a> {
         Self { made, sent: (made != sent).then_some(sent), served }
     }
 
-    /// Way in which one rule of a hook, of this number, matches the request.
+    /// Returns how a rule of a hook matches the request, if it does. `number` is the number of the rule.
     pub(crate) fn seen_by(&self, policy: MatchPolicy, number: u32, rule: &Rule) -> Option<How> {
         let equivalent = policy == MatchPolicy::Equivalent;
         let as_sent = || equivalent && self.sent.is_some_and(|sent| rule.matches(&sent));
         if rule.matches(&self.made) {
             return Some(match &self.sent {
                 None => How::AsMade,
-                // Under any policy: the rule takes the version the object is in, too.
+                // Under any policy: the rule also takes the version of the object.
                 Some(sent) if rule.matches(sent) => How::AsSent,
                 Some(_) => How::OtherVersion(WantedVersion::AsMade),
             });
@@ -160,7 +160,7 @@ impl<'a> MatchedRequest<'a> {
         if as_sent() {
             return Some(How::AsSent);
         }
-        let near = |target: &RuleTarget<'_>| rule.sees_elsewhere(target, self.served);
+        let near = |target: &RuleTarget<'_>| rule.matches_equivalent(target, self.served);
         let elsewhere = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
         elsewhere.then_some(How::OtherVersion(WantedVersion::OfRule(number)))
     }

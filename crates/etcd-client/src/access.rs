@@ -1,4 +1,4 @@
-//! Access: which cluster is meant, as whom, and the TLS configuration as its files are now.
+//! Endpoints of the cluster, credentials, and the TLS configuration made from the current files.
 
 use std::{
     net::IpAddr,
@@ -15,45 +15,45 @@ use rustls::ClientConfig;
 
 use crate::EtcdError;
 
-/// Port of etcd unless one is given.
+/// Default port of etcd.
 // source: etcd's registered client port, https://etcd.io/docs/v3.6/op-guide/configuration/, --listen-client-urls.
 const PORT: u16 = 2379;
 
-/// Endpoints of a cluster, trust in them, and credentials. Holds no secret: those stay in their files.
+/// Endpoints of a cluster, and the paths of the trusted authorities and credentials. Contains no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdAccess {
-    /// `https://host:port` or `http://host:port`, at least one; all of one cluster.
+    /// At least one `https://host:port` or `http://host:port`, all of one cluster.
     pub endpoints: Vec<String>,
-    /// Files for TLS.
+    /// Paths of the TLS files.
     pub tls: TlsFiles,
-    /// The user, where etcd wants one by password. A client certificate's common name may be a user, too.
+    /// User and password file, if etcd requires a login. A client certificate's common name can name a user, too.
     pub login: Option<Login>,
-    /// Take `http://` endpoints that other machines may listen to, or speak in the place of.
+    /// Allow `http://` endpoints on other machines, where others can read or impersonate the traffic.
     pub plaintext: bool,
 }
 
-/// Files for TLS, in PEM, read again when they have changed.
+/// Paths of PEM files for TLS. Changed files are reloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The authorities that sign the servers' certificates; without it those of the system.
+    /// Authorities that sign the servers' certificates; `None` for those of the system.
     pub ca: Option<PathBuf>,
-    /// Our certificate (with those between it and its authority) and its private key.
+    /// Client certificate (with its intermediates) and its private key.
     pub pair: Option<(PathBuf, PathBuf)>,
 }
 
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Its name.
+    /// User name.
     pub user: String,
-    /// The file that holds its password; a line break at its end does not count. Read at each login.
+    /// File with the password, read at each login. A line break at its end is ignored.
     pub password_file: PathBuf,
 }
 
-/// One endpoint, taken apart.
+/// A parsed endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EtcdEndpoint {
-    /// As it was written.
+    /// URL as configured.
     pub(super) written: String,
     pub(super) host: String,
     pub(super) port: u16,
@@ -61,7 +61,7 @@ pub(super) struct EtcdEndpoint {
 }
 
 impl EtcdAccess {
-    /// Can these settings be used? Reads no file.
+    /// Checks the settings. Reads no file.
     ///
     /// # Errors
     /// [`EtcdError::Access`].
@@ -106,7 +106,7 @@ impl EtcdAccess {
 }
 
 impl EtcdEndpoint {
-    /// Authority in the sense of HTTP/2.
+    /// Returns the authority in the sense of HTTP/2.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -119,7 +119,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// A URL may hold a password; it is not repeated.
+/// Returns the URL without its userinfo, which may contain a password.
 fn without_user(written: &str) -> String {
     match written.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, rest)) => format!("{scheme}://{rest}"),
@@ -127,13 +127,13 @@ fn without_user(written: &str) -> String {
     }
 }
 
-/// Shortest interval between looks at the files.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Minimum interval between reloads of the files.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest look at the files.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout of a reload.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One for each endpoint; `None` where that is plaintext.
+/// TLS configuration of each endpoint; `None` for a plaintext one.
 type Configs = Arc<[Option<Arc<ClientConfig>>]>;
 
 /// TLS configuration of each endpoint; the number grows with every change.
@@ -143,12 +143,12 @@ pub(super) struct Version {
     pub(super) configs: Configs,
 }
 
-/// TLS files in use. A change of the files is followed once it is sound.
+/// TLS files and the configuration made from them. Changed files apply once they are valid.
 #[derive(Debug)]
 pub(super) struct Trust {
     files: TlsFiles,
     places: Vec<Arc<EtcdEndpoint>>,
-    /// Looks at the files, and those that hang.
+    /// Runs the reloads, of which some may hang.
     reads: BlockingReads,
     state: Mutex<State>,
 }
@@ -158,9 +158,9 @@ struct State {
     material: Material,
     version: Version,
     looked: Instant,
-    /// A look that has not ended.
+    /// Whether a reload is running.
     looking: bool,
-    /// Fault of the last look: logged once.
+    /// Error of the last reload, logged once.
     wrong: Option<TlsError>,
 }
 
@@ -174,14 +174,14 @@ struct Material {
 type Pem = Arc<[u8]>;
 
 impl std::fmt::Debug for Material {
-    /// Not a byte of the key.
+    /// Never shows the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Material").finish_non_exhaustive()
     }
 }
 
 impl Trust {
-    /// Reads the files, where an endpoint needs them.
+    /// Reads the files and builds the configuration of each endpoint.
     pub(super) fn load(files: TlsFiles, places: Vec<Arc<EtcdEndpoint>>) -> Result<Self, EtcdError> {
         let material = Material::read(&files).map_err(EtcdError::Tls)?;
         let configs = material.configs(&places).map_err(EtcdError::Tls)?;
@@ -190,12 +190,12 @@ impl Trust {
         Ok(Self { files, places, reads: BlockingReads::default(), state: Mutex::new(state) })
     }
 
-    /// TLS configuration to use now. Now and then this has the files looked at; changes are used from a later call on,
-    /// so that nothing waits for a file.
+    /// Returns the current TLS configuration. Starts a reload if one is due. Changed files apply to later calls, so
+    /// that no call waits for a file.
     pub(super) fn current(self: &Arc<Self>) -> Version {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_files = self.files != TlsFiles::default();
-        if has_files && !state.looking && state.looked.elapsed() >= LOOK_EVERY {
+        if has_files && !state.looking && state.looked.elapsed() >= RELOAD_INTERVAL {
             state.looking = true;
             let trust = Arc::clone(self);
             tokio::spawn(trust.look());
@@ -203,7 +203,7 @@ impl Trust {
         state.version.clone()
     }
 
-    /// Contents of the files and the configuration made of them; `None` where they are in use already. Blocks.
+    /// Returns the contents of the files and their configuration; `None` if the contents have not changed. Blocks.
     fn find(&self) -> Result<Option<(Material, Configs)>, TlsError> {
         let read = Material::read(&self.files)?;
         if self.state.lock().unwrap_or_else(PoisonError::into_inner).material == read {
@@ -217,7 +217,7 @@ impl Trust {
         let files = Arc::clone(&self);
         let unread =
             |why: ReadFailure| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
-        let found = self.reads.run(LOOK_WITHIN, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
+        let found = self.reads.run(RELOAD_TIMEOUT, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.looking = false;
         state.looked = Instant::now();

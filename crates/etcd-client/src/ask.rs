@@ -1,4 +1,4 @@
-//! Ask: one call, put to one member after another until one can do it.
+//! One call, tried at one member after another until one succeeds.
 
 use std::{
     collections::BTreeSet,
@@ -15,25 +15,25 @@ use tonic::{Request, Status, metadata::MetadataValue, transport::Channel};
 
 use super::{
     EtcdAccess, EtcdError,
-    error::{Done, Failure, listed, wants_another_token},
+    error::{Failure, FailureKind, listed, wants_another_token},
     login::{Token, Tokens},
     member::Member,
 };
 use crate::access::Trust;
 
-/// A member that has not answered a read for so long has the next one asked beside it.
-const HEDGE: Duration = Duration::from_millis(250);
+/// Delay after which a read without an answer is sent to the next member, too.
+const HEDGE_DELAY: Duration = Duration::from_millis(250);
 
-/// Does a call change anything?
+/// Whether a call changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It may be asked of several members at once, and again.
+pub(super) enum CallKind {
+    /// May be sent to several members at once, and repeated.
     Read,
-    /// It goes to another member only where the first has certainly not seen it.
+    /// Goes to another member only if the first has certainly not processed it.
     Write,
 }
 
-/// The members of a cluster, the one that answered last first.
+/// Members of a cluster. A call starts at the member that answered last.
 #[derive(Debug)]
 pub(super) struct Members {
     members: Vec<Member>,
@@ -42,17 +42,17 @@ pub(super) struct Members {
     preferred: AtomicUsize,
 }
 
-/// Connection of a call, and the token shown over it.
+/// Channel of a call, and the token sent over it.
 pub(super) struct AuthorizedChannel {
     pub(super) channel: Channel,
     token: Token,
 }
 
 impl AuthorizedChannel {
-    /// The message with what is shown to etcd.
+    /// Returns the request for `message`, with our metadata.
     pub(super) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        // A member without a leader says so at once, instead of waiting for one until we are gone.
+        // Makes a member without a leader fail at once instead of waiting for a leader until the call times out.
         // source: etcd api/v3rpc/rpctypes/md.go, MetadataRequireLeaderKey.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = &self.token {
@@ -64,7 +64,7 @@ impl AuthorizedChannel {
 }
 
 impl Members {
-    /// Reads the files that are needed; connects to nothing yet.
+    /// Reads the TLS files and the password. Connects to nothing yet.
     pub(super) fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
         let places: Vec<_> = access.places()?.into_iter().map(Arc::new).collect();
         let trust = Arc::new(Trust::load(access.tls.clone(), places.clone())?);
@@ -73,25 +73,25 @@ impl Members {
         Ok(Self { members, trust, tokens, preferred: AtomicUsize::new(0) })
     }
 
-    /// The endpoints, as they were written.
+    /// Returns the endpoints as configured.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| &*member.place.written)
     }
 
-    /// Puts the call to the member that answered last, and to the others in turn: at once where one has failed, and a
-    /// little later where a read has no answer yet. The first answer counts.
+    /// Calls the member that answered last, then the others in turn: at once if a member has failed, and after
+    /// [`HEDGE_DELAY`] if a read has no answer yet. Returns the first answer.
     ///
-    /// So a read outlives the member it was put to, whether that has died aloud (the connection is refused or reset),
-    /// silently (no answer), or lives without a leader (it says so); all of it within `patience`.
-    pub(super) async fn ask<T, C, A>(&self, kind: Kind, patience: Duration, call: C) -> Result<T, EtcdError>
+    /// A read therefore survives the loss of a member within `patience`, whether its connection is refused or reset, it
+    /// does not answer, or it reports that it has no leader.
+    pub(super) async fn ask<T, C, A>(&self, kind: CallKind, patience: Duration, call: C) -> Result<T, EtcdError>
     where
         C: Fn(AuthorizedChannel, String) -> A,
-        A: Future<Output = Result<T, Wrong>>,
+        A: Future<Output = Result<T, CallError>>,
     {
         let count = self.members.len();
         let first = self.preferred.load(Ordering::Relaxed);
-        // All of them get their turn while there is still time for an answer.
-        let hedge = HEDGE.min(patience / (count as u32 + 1));
+        // Shortens the delay so that every member is called while there is still time for an answer.
+        let hedge = HEDGE_DELAY.min(patience / (count as u32 + 1));
         let silent = Mutex::new(BTreeSet::new());
         let failures = Mutex::new(Vec::new());
         let asking = async {
@@ -105,25 +105,25 @@ impl Members {
                             self.preferred.store(member, Ordering::Relaxed);
                             return Ok(answer);
                         }
-                        Some((_, Err(failure))) if failure.done.ends(kind) => return Err(failure.error),
+                        Some((_, Err(failure))) if failure.kind.ends(kind) => return Err(failure.error),
                         Some((_, Err(failure))) => {
                             locked(&failures).push(failure.error);
                             turns.next()
                         }
                         None => return Err(EtcdError::all(std::mem::take(&mut locked(&failures)))),
                     },
-                    () = sleep(hedge), if kind == Kind::Read && turns.len() > 0 => turns.next(),
+                    () = sleep(hedge), if kind == CallKind::Read && turns.len() > 0 => turns.next(),
                 };
                 calls.extend(next.map(|member| self.ask_one(member, &call, &silent)));
             }
         };
         let answer = timeout(patience, asking).await;
         if answer.is_err() {
-            // Next time somebody else comes first.
+            // Start the next call at another member.
             self.preferred.store((first + 1) % count, Ordering::Relaxed);
         }
         let silent = silent.into_inner().unwrap_or_else(PoisonError::into_inner);
-        silent.iter().filter_map(|member| self.members.get(*member)).for_each(|member| member.heard(false));
+        silent.iter().filter_map(|member| self.members.get(*member)).for_each(|member| member.record_answer(false));
         answer.unwrap_or_else(|_| {
             let names = silent.iter().filter_map(|member| Some(self.members.get(*member)?.place.written.clone()));
             let mut asked = names.collect::<Vec<_>>().join(", ");
@@ -135,7 +135,7 @@ impl Members {
         })
     }
 
-    /// Puts the call to one member, with a new token where the old one is no longer taken.
+    /// Calls one member, whose index is in `silent` until it answers.
     async fn ask_one<T, C, A>(
         &self,
         index: usize,
@@ -144,7 +144,7 @@ impl Members {
     ) -> (usize, Result<T, Failure>)
     where
         C: Fn(AuthorizedChannel, String) -> A,
-        A: Future<Output = Result<T, Wrong>>,
+        A: Future<Output = Result<T, CallError>>,
     {
         locked(silent).insert(index);
         let answer = match self.members.get(index) {
@@ -158,7 +158,7 @@ impl Members {
     async fn call<T, C, A>(&self, index: usize, member: &Member, call: &C) -> Result<T, Failure>
     where
         C: Fn(AuthorizedChannel, String) -> A,
-        A: Future<Output = Result<T, Wrong>>,
+        A: Future<Output = Result<T, CallError>>,
     {
         let endpoint = &member.place.written;
         let mut tries = 0..2;
@@ -170,11 +170,11 @@ impl Members {
             };
             tries.next();
             let answer = call(AuthorizedChannel { channel, token: token.clone() }, endpoint.clone()).await;
-            member.heard(true);
+            member.record_answer(true);
             let status = match answer {
                 Ok(answer) => return Ok(answer),
-                Err(Wrong::Answer(error)) => return Err(Failure { error, done: Done::Perhaps }),
-                Err(Wrong::Status(status)) => status,
+                Err(CallError::Answer(error)) => return Err(Failure { error, kind: FailureKind::MaybeProcessed }),
+                Err(CallError::Status(status)) => status,
             };
             match &self.tokens {
                 Some(tokens) if wants_another_token(&status) && !tries.is_empty() => tokens.forget(&token),
@@ -184,29 +184,29 @@ impl Members {
     }
 }
 
-/// Reasons why a call has no result: etcd's status, or an answer that cannot be used.
-pub(super) enum Wrong {
+/// Error of a call: etcd's status, or an invalid response.
+pub(super) enum CallError {
     Status(Status),
     Answer(EtcdError),
 }
 
-impl From<Status> for Wrong {
+impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<EtcdError> for Wrong {
+impl From<EtcdError> for CallError {
     fn from(error: EtcdError) -> Self {
         Self::Answer(error)
     }
 }
 
-impl Done {
-    fn ends(self, kind: Kind) -> bool {
+impl FailureKind {
+    fn ends(self, kind: CallKind) -> bool {
         match self {
-            Self::No => false,
-            Self::Perhaps => kind == Kind::Write,
+            Self::NotProcessed => false,
+            Self::MaybeProcessed => kind == CallKind::Write,
             Self::Answered => true,
         }
     }
@@ -222,10 +222,12 @@ mod tests {
 
     #[test]
     fn a_write_goes_to_another_member_only_where_the_first_has_certainly_not_seen_it() {
-        for (done, read, write) in
-            [(Done::No, false, false), (Done::Perhaps, false, true), (Done::Answered, true, true)]
-        {
-            assert_eq!((done.ends(Kind::Read), done.ends(Kind::Write)), (read, write), "{done:?}");
+        for (done, read, write) in [
+            (FailureKind::NotProcessed, false, false),
+            (FailureKind::MaybeProcessed, false, true),
+            (FailureKind::Answered, true, true),
+        ] {
+            assert_eq!((done.ends(CallKind::Read), done.ends(CallKind::Write)), (read, write), "{done:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Client: questions to one cluster, the content of a prefix, and what is written there.
+//! Calls to one cluster: reads of a prefix, writes, and leases.
 
 #[cfg(test)]
 mod range_tests;
@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::{
     EtcdAccess, EtcdError,
-    ask::{AuthorizedChannel, Kind, Members, Wrong},
+    ask::{AuthorizedChannel, CallError, CallKind, Members},
     pb::{
         etcdserverpb::{
             DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, RangeRequest,
@@ -23,16 +23,16 @@ use crate::{
     },
 };
 
-/// Default timeout of one call: all endpoints together.
+/// Default timeout of one call, over all endpoints.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The most that is taken from below one prefix, in bytes.
-const LARGEST: usize = 64 << 20;
+/// Maximum size of the keys and values below one prefix, in bytes.
+const MAX_PREFIX_BYTES: usize = 64 << 20;
 
-/// Bytes for the messages around it.
-const AROUND: usize = 1 << 20;
+/// Allowance for the message around the keys and values, in bytes.
+const MESSAGE_OVERHEAD_BYTES: usize = 1 << 20;
 
-/// Questions to one cluster, and what is written there. Cheap to clone; clones share their connections.
+/// Client of one etcd cluster. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub struct EtcdClient {
     members: Arc<Members>,
@@ -40,61 +40,62 @@ pub struct EtcdClient {
 }
 
 impl EtcdClient {
-    /// Reads certificates and password. Connects to nothing yet; whoever asks first does.
+    /// Reads certificates and password. Connects on the first call.
     ///
     /// # Errors
-    /// [`EtcdError::Access`] and [`EtcdError::Tls`]: settings or files that cannot be used.
+    /// [`EtcdError::Access`] and [`EtcdError::Tls`] if settings or files cannot be used.
     #[allow(clippy::unused_async, reason = "as other clients are opened; and it must be on a runtime, where it stays")]
     pub async fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
         Ok(Self { members: Arc::new(Members::open(access)?), patience: CALL_TIMEOUT })
     }
 
-    /// The same, with so much time for each call, all endpoints together.
+    /// Returns a client that shares the connections and has this timeout for each call, over all endpoints.
     #[must_use]
     pub fn within(&self, patience: Duration) -> Self {
         Self { members: Arc::clone(&self.members), patience }
     }
 
-    /// Everything below `prefix`, at one revision. Linearizable: nothing is missing that was written before.
+    /// Returns all pairs below `prefix` at one revision. The read is linearizable: it contains every earlier write.
     ///
     /// # Errors
-    /// [`EtcdError`]; [`EtcdError::Nonsense`] where the answer contradicts itself or is not whole.
-    pub async fn get_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Ranged, EtcdError> {
+    /// [`EtcdError`]; [`EtcdError::Nonsense`] if the response contradicts itself or is incomplete.
+    pub async fn get_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixContents, EtcdError> {
         let prefix = prefix.as_ref();
-        let too_large = || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: LARGEST };
-        let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {
+        let too_large =
+            || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: MAX_PREFIX_BYTES };
+        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(whole(prefix))).await?.into_inner();
             Ok(ranged(&endpoint, prefix, answer)?)
         });
         match asked.await {
-            // tonic's words for an answer beyond `max_decoding_message_size`.
+            // tonic's message for a response larger than `max_decoding_message_size`.
             Err(EtcdError::Refused { code: Code::OutOfRange, cause, .. }) if cause.contains("too large") => {
                 Err(too_large())
             }
-            Ok(ranged) if bytes_of(&ranged) > LARGEST => Err(too_large()),
+            Ok(ranged) if bytes_of(&ranged) > MAX_PREFIX_BYTES => Err(too_large()),
             other => other,
         }
     }
 
-    /// State of the keys below `prefix`, enough to see whether any has moved; see [`Glance::holds_the_same_as`].
-    /// Linearizable.
+    /// Returns a summary of the keys below `prefix` that shows if any has changed; see [`PrefixSummary::holds_the_same_as`].
+    /// The read is linearizable.
     ///
     /// # Errors
-    /// As [`EtcdClient::get_prefix`].
-    pub async fn glance(&self, prefix: impl AsRef<[u8]>) -> Result<Glance, EtcdError> {
+    /// See [`EtcdClient::get_prefix`].
+    pub async fn glance(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixSummary, EtcdError> {
         let prefix = prefix.as_ref();
-        let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(newest(prefix))).await?.into_inner();
             Ok(glance(&endpoint, prefix, &answer)?)
         });
         asked.await
     }
 
-    /// Puts a value, to be gone with the lease where one is given; returns the store's revision then.
+    /// Puts a value and returns the store's revision after it. The value is deleted with the lease, if one is given.
     ///
     /// # Errors
-    /// [`EtcdError`]. After [`EtcdError::Late`] and [`EtcdError::Unreachable`] the value may have been put all the
-    /// same. [`EtcdError::NoLease`] where the lease is over.
+    /// [`EtcdError`]. After [`EtcdError::Late`] and [`EtcdError::Unreachable`] the value may have been put
+    /// nevertheless. [`EtcdError::NoLease`] if the lease has expired.
     pub async fn put(
         &self,
         key: impl AsRef<[u8]>,
@@ -103,21 +104,21 @@ impl EtcdClient {
     ) -> Result<u64, EtcdError> {
         let (key, value) = (Bytes::copy_from_slice(key.as_ref()), value.into());
         let message = PutRequest { key, value, lease: lease.unwrap_or(0) };
-        let asked = self.members.ask(Kind::Write, self.patience, |asked, endpoint| {
+        let asked = self.members.ask(CallKind::Write, self.patience, |asked, endpoint| {
             let message = message.clone();
             async move { revision(&endpoint, kv(&asked).put(asked.request(message)).await?.into_inner().header) }
         });
         asked.await
     }
 
-    /// Deletes a key, where it is there; returns the store's revision then.
+    /// Deletes a key if it exists, and returns the store's revision after it.
     ///
     /// # Errors
-    /// As [`EtcdClient::put`].
+    /// See [`EtcdClient::put`].
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
         let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
         let asked =
-            self.members.ask(Kind::Write, self.patience, |asked, endpoint| {
+            self.members.ask(CallKind::Write, self.patience, |asked, endpoint| {
                 let message = message.clone();
                 async move {
                     revision(&endpoint, kv(&asked).delete_range(asked.request(message)).await?.into_inner().header)
@@ -126,13 +127,13 @@ impl EtcdClient {
         asked.await
     }
 
-    /// A lease that ends after `ttl` (whole seconds, at least one) unless it is kept alive.
+    /// Grants a lease that expires after `ttl` (whole seconds, at least 1 s) unless it is kept alive. Returns its ID.
     ///
     /// # Errors
-    /// [`EtcdError`]; after [`EtcdError::Late`] and [`EtcdError::Unreachable`] a lease may exist all the same.
+    /// [`EtcdError`]; after [`EtcdError::Late`] and [`EtcdError::Unreachable`] a lease may exist nevertheless.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        let asked = self.members.ask(Kind::Write, self.patience, |asked, endpoint| async move {
+        let asked = self.members.ask(CallKind::Write, self.patience, |asked, endpoint| async move {
             let message = LeaseGrantRequest { ttl: seconds };
             let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
             match granted.id {
@@ -143,13 +144,13 @@ impl EtcdClient {
         asked.await
     }
 
-    /// Lets the lease begin anew; returns how long it lasts from now.
+    /// Renews the lease and returns its remaining time to live.
     ///
     /// # Errors
-    /// [`EtcdError::NoLease`] where it is over, or the reason why the write failed.
+    /// [`EtcdError::NoLease`] if the lease has expired; otherwise the error of the call.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
-        // A lease that is asked for twice lives no longer than one that is asked for once.
-        let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {
+        // Two renewals have the effect of one, so the call may be repeated like a read.
+        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
             let once = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
             let answer = answers.message().await?;
@@ -162,12 +163,12 @@ impl EtcdClient {
         asked.await?
     }
 
-    /// Ends the lease, and with it what was put under it. One that is over already is no error.
+    /// Revokes the lease, which deletes its keys. Succeeds if the lease has already expired.
     ///
     /// # Errors
-    /// As [`EtcdClient::put`].
+    /// See [`EtcdClient::put`].
     pub async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
-        let asked = self.members.ask(Kind::Write, self.patience, |asked, _| async move {
+        let asked = self.members.ask(CallKind::Write, self.patience, |asked, _| async move {
             lease(&asked).lease_revoke(asked.request(LeaseRevokeRequest { id })).await?;
             Ok(())
         });
@@ -179,25 +180,25 @@ impl EtcdClient {
 }
 
 impl std::fmt::Display for EtcdClient {
-    /// The endpoints.
+    /// Writes the list of endpoints.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.members.names().collect::<Vec<_>>().join(", "))
     }
 }
 
 fn kv(asked: &AuthorizedChannel) -> KvClient<tonic::transport::Channel> {
-    KvClient::new(asked.channel.clone()).max_decoding_message_size(LARGEST + AROUND)
+    KvClient::new(asked.channel.clone()).max_decoding_message_size(MAX_PREFIX_BYTES + MESSAGE_OVERHEAD_BYTES)
 }
 
 fn lease(asked: &AuthorizedChannel) -> LeaseClient<tonic::transport::Channel> {
     LeaseClient::new(asked.channel.clone())
 }
 
-fn bytes_of(ranged: &Ranged) -> usize {
+fn bytes_of(ranged: &PrefixContents) -> usize {
     ranged.pairs.iter().map(|pair| pair.key.len() + pair.value.len()).sum()
 }
 
-fn revision(endpoint: &str, header: Option<ResponseHeader>) -> Result<u64, Wrong> {
+fn revision(endpoint: &str, header: Option<ResponseHeader>) -> Result<u64, CallError> {
     let revision = header.and_then(|header| u64::try_from(header.revision).ok());
     Ok(revision.ok_or_else(|| EtcdError::nonsense(endpoint, "it has no revision"))?)
 }
@@ -205,84 +206,84 @@ fn revision(endpoint: &str, header: Option<ResponseHeader>) -> Result<u64, Wrong
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The whole key.
+    /// Key, including the prefix.
     pub key: Bytes,
-    /// Its value.
+    /// Value.
     pub value: Bytes,
-    /// The store's revision when it was last put.
+    /// Revision of the store at which the key was last put.
     pub mod_revision: u64,
 }
 
-/// Everything below a prefix, at one revision.
+/// All pairs below a prefix, at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ranged {
-    /// Which cluster has answered.
+pub struct PrefixContents {
+    /// ID of the cluster that answered.
     pub cluster_id: u64,
-    /// Raft term: grows with each election of a leader.
+    /// Raft term, which grows with each leader election.
     pub raft_term: u64,
-    /// The store's revision at which this is all there is.
+    /// Revision of the store at which the prefix was read.
     pub revision: u64,
-    /// The pairs, by key.
+    /// The pairs, sorted by key.
     pub pairs: Vec<Pair>,
 }
 
-impl Ranged {
-    /// Glance of the same moment.
-    pub fn glance(&self) -> Glance {
+impl PrefixContents {
+    /// Returns the summary of these pairs.
+    pub fn glance(&self) -> PrefixSummary {
         let newest_mod = self.pairs.iter().map(|pair| pair.mod_revision).max().unwrap_or(0);
         let &Self { cluster_id, raft_term, revision, ref pairs } = self;
-        Glance { cluster_id, raft_term, revision, newest_mod, count: pairs.len() as u64 }
+        PrefixSummary { cluster_id, raft_term, revision, newest_mod, count: pairs.len() as u64 }
     }
 }
 
-/// State of a prefix in a hundred bytes: enough to see whether anything below it has moved.
+/// Summary of a prefix in about a hundred bytes, which shows if anything below it has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
-    /// Which cluster has answered.
+pub struct PrefixSummary {
+    /// ID of the cluster that answered.
     pub cluster_id: u64,
-    /// Raft term: grows with each election of a leader.
+    /// Raft term, which grows with each leader election.
     pub raft_term: u64,
-    /// The store's revision at which this was so.
+    /// Revision of the store at which the prefix was read.
     pub revision: u64,
-    /// The largest `mod_revision` of a key below the prefix; 0 where there is none.
+    /// The largest `mod_revision` of a key below the prefix; 0 if there is no key.
     pub newest_mod: u64,
-    /// Number of keys.
+    /// Number of keys below the prefix.
     pub count: u64,
 }
 
-impl Glance {
-    /// Does the prefix hold the same as at that other glance? No false yes, given one store that only goes forward:
+impl PrefixSummary {
+    /// Returns true if the prefix has the same content as in `other`. Never a false positive on a store whose revision
+    /// only grows:
     ///
-    /// Revisions only grow, and a put gives its key the newest. Had any key that is there now been put since, the
-    /// largest `mod_revision` would have grown with it. As it has not, every key that is there now was there before,
-    /// with the same value; whatever else has happened, keys were only taken away. Then the count has fallen. As it has
-    /// not, none was. (A key deleted and put again is one that was put since.)
+    /// A put gives its key the newest revision. If any present key had been put since, the largest `mod_revision` would
+    /// have grown. An equal `mod_revision` therefore proves that keys were only deleted, and an equal count proves that
+    /// no key was deleted. (A key that was deleted and put again counts as put.)
     ///
-    /// A store restored from a backup goes back, and may come to the same two numbers by another way while nobody
-    /// looks. Its members start anew then and choose a leader, so another `raft_term` is never the same: a change of
-    /// leader costs one whole read.
+    /// A store restored from a backup returns to an older revision, and may reach the same two numbers with other
+    /// content. Its members then restart and elect a leader, so a different `raft_term` never counts as the same
+    /// content: a change of leader costs one full read.
     pub fn holds_the_same_as(&self, other: &Self) -> bool {
         (self.cluster_id, self.raft_term) == (other.cluster_id, other.raft_term)
             && (self.newest_mod, self.count) == (other.newest_mod, other.count)
     }
 }
 
-/// The question for everything below a prefix.
+/// Returns the request for all pairs below a prefix.
 pub(super) fn whole(prefix: &[u8]) -> RangeRequest {
     let (key, range_end) = below(prefix);
     RangeRequest { key, range_end, ..RangeRequest::default() }
 }
 
-/// The question for the key that was put last, without its value.
+/// Returns the request for the key that was put last, without its value.
 pub(super) fn newest(prefix: &[u8]) -> RangeRequest {
     let by_mod = (SortTarget::Mod as i32, SortOrder::Descend as i32);
     RangeRequest { limit: 1, keys_only: true, sort_target: by_mod.0, sort_order: by_mod.1, ..whole(prefix) }
 }
 
-/// Result of `whole`.
-pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Result<Ranged, EtcdError> {
+/// Converts the response to [`whole`], and rejects an incomplete or contradictory one.
+pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Result<PrefixContents, EtcdError> {
     let wrong = |cause: &str| EtcdError::nonsense(endpoint, cause);
-    let head = Head::of(endpoint, prefix, &answer)?;
+    let head = RangeHeader::of(endpoint, prefix, &answer)?;
     if answer.more || head.count != answer.kvs.len() as u64 {
         return Err(wrong("it is only a part of what the prefix holds"));
     }
@@ -295,31 +296,31 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     if pairs.windows(2).any(|pair| matches!(pair, [one, other] if one.key == other.key)) {
         return Err(wrong("a key is there twice"));
     }
-    let Head { cluster_id, raft_term, revision, .. } = head;
-    Ok(Ranged { cluster_id, raft_term, revision, pairs })
+    let RangeHeader { cluster_id, raft_term, revision, .. } = head;
+    Ok(PrefixContents { cluster_id, raft_term, revision, pairs })
 }
 
-/// Result of `newest`.
-pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Glance, EtcdError> {
+/// Converts the response to [`newest`], and rejects a contradictory one.
+pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
     let wrong = |cause: &str| Err(EtcdError::nonsense(endpoint, cause));
-    let Head { cluster_id, raft_term, revision, count } = Head::of(endpoint, prefix, answer)?;
+    let RangeHeader { cluster_id, raft_term, revision, count } = RangeHeader::of(endpoint, prefix, answer)?;
     let newest_mod = match (&*answer.kvs, count) {
         ([], 0) => 0,
         ([newest], 1..) => newest.mod_revision as u64,
         _ => return wrong("count and keys contradict each other"),
     };
-    Ok(Glance { cluster_id, raft_term, revision, newest_mod, count })
+    Ok(PrefixSummary { cluster_id, raft_term, revision, newest_mod, count })
 }
 
-/// Fields on the store that every answer has.
-struct Head {
+/// Fields about the store, present in every range response.
+struct RangeHeader {
     cluster_id: u64,
     raft_term: u64,
     revision: u64,
     count: u64,
 }
 
-impl Head {
+impl RangeHeader {
     fn of(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Self, EtcdError> {
         let wrong = |cause: &str| EtcdError::nonsense(endpoint, cause);
         let header = answer.header.as_ref().ok_or_else(|| wrong("it says nothing of the store"))?;
@@ -335,9 +336,9 @@ impl Head {
     }
 }
 
-/// The range of all keys that begin with `prefix`: up to the prefix plus one.
+/// Returns the range of all keys that begin with `prefix`: from the prefix up to the prefix plus one.
 fn below(prefix: &[u8]) -> (Bytes, Bytes) {
-    /// To etcd: the first key there can be, and an end behind the last.
+    /// Etcd's smallest key; as a range end, it includes all following keys.
     const ZERO: &[u8] = &[0];
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

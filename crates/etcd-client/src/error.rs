@@ -1,118 +1,118 @@
-//! EtcdError: failure to read from etcd or to write to it.
+//! Errors of reads from etcd and writes to it.
 
 use std::{error::Error as _, path::Path, time::Duration};
 
 use tonic::{Code, Status};
 
-use crate::member::NotDialled;
+use crate::member::DialError;
 use gatepost_tls::TlsError;
 
-/// Longest part of etcd's message that is repeated.
-const LONGEST_MESSAGE: usize = 300;
+/// Maximum length of etcd's message in an error, in characters.
+const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Failure to read from etcd or to write to it. Never holds a password, a token, a key's name or a value.
+/// Error of a read from etcd or a write to it. Never contains a password, a token, a key's name or a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
-    /// Endpoints or credentials cannot be used as they stand.
+    /// An endpoint or a credential is invalid.
     #[error("{of}: {cause}")]
     Access {
-        /// Name of the faulty endpoint or credential.
+        /// Name of the invalid endpoint or credential.
         of: String,
-        /// Fault that was found.
+        /// Reason why it is invalid.
         cause: String,
     },
-    /// The TLS files cannot be used.
+    /// The TLS files are invalid.
     #[error("the TLS files for etcd: {0}")]
     Tls(TlsError),
-    /// The address does not answer, or not in a way that can be trusted.
+    /// The endpoint cannot be reached, or its TLS handshake failed, or the connection broke.
     #[error("cannot reach etcd at {endpoint}: {cause}")]
     Unreachable {
-        /// Its address.
+        /// Address of the endpoint.
         endpoint: String,
-        /// The innermost cause.
+        /// Innermost cause.
         cause: String,
     },
-    /// It took too long.
+    /// The call timed out.
     #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
     Late {
-        /// The time it had.
+        /// Timeout of the call.
         patience: Duration,
-        /// Which endpoints were asked, and why those have failed that have.
+        /// Endpoints that did not answer, and the errors of the others.
         asked: String,
     },
-    /// The member has no leader, so it cannot know what is true now.
+    /// The member has no leader, so it cannot serve a linearizable read or a write.
     #[error("etcd at {endpoint} has no leader: {cause}")]
     NoLeader {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
-        /// Etcd's words.
+        /// Etcd's message.
         cause: String,
     },
-    /// The password is not the user's, or there is no such user.
+    /// The password is wrong, or the user does not exist.
     #[error("etcd at {endpoint} does not take the password of the user {user:?}")]
     Login {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
         /// Our user name.
         user: String,
     },
-    /// Etcd wants to know who we are.
+    /// Etcd requires a user.
     #[error("etcd at {endpoint} wants a user: {cause}")]
     Unknown {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
-        /// Etcd's words.
+        /// Etcd's message.
         cause: String,
     },
-    /// The user may not do this.
+    /// The user lacks the permission.
     #[error("etcd at {endpoint} denies {user} this: {cause}")]
     Denied {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
-        /// User as etcd sees us.
+        /// Description of the user as etcd sees it.
         user: String,
-        /// Etcd's words.
+        /// Etcd's message.
         cause: String,
     },
-    /// The lease is over, or never was.
+    /// The lease has expired or never existed.
     #[error("etcd at {endpoint} knows no such lease; it may have run out")]
     NoLease {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
     },
-    /// More than is plausible.
+    /// The keys and values below the prefix are larger than the limit.
     #[error("etcd holds more than {limit} bytes below {prefix:?}; is this the right prefix?")]
     TooLarge {
         /// Prefix of the read.
         prefix: String,
-        /// The most that is taken, in bytes.
+        /// Limit, in bytes.
         limit: usize,
     },
-    /// Etcd says no for another reason.
+    /// Etcd returned another gRPC error.
     #[error("etcd at {endpoint} answers {code:?}: {cause}")]
     Refused {
-        /// The member's address.
+        /// Address of the member.
         endpoint: String,
-        /// Its gRPC status.
+        /// gRPC status code.
         code: Code,
-        /// Its message, shortened.
+        /// Etcd's message, shortened.
         cause: String,
     },
-    /// The answer is not one of etcd.
+    /// The response is invalid: the server may not be etcd.
     #[error("the answer of {endpoint} is not etcd's: {cause}")]
     Nonsense {
-        /// The address.
+        /// Address of the endpoint.
         endpoint: String,
-        /// Fault that was found.
+        /// Fault of the response.
         cause: String,
     },
-    /// No endpoint could do it, each for a reason of its own.
+    /// All endpoints failed, each with its own error.
     #[error("no endpoint of etcd can be used: {}", listed(.0))]
     All(Vec<EtcdError>),
 }
 
 impl EtcdError {
-    /// Advice for the operator.
+    /// Returns advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Access { .. } => "correct it",
@@ -148,7 +148,7 @@ impl EtcdError {
         Self::Nonsense { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
     }
 
-    /// The causes of several endpoints as one error. In whatever order they were asked, it is the same cause.
+    /// Combines the errors of several endpoints. The result does not depend on their order.
     pub(super) fn all(mut errors: Vec<Self>) -> Self {
         errors.sort_by_cached_key(ToString::to_string);
         match errors.len() {
@@ -158,7 +158,7 @@ impl EtcdError {
     }
 }
 
-/// Rounded for people: the rest of a longer time has nanoseconds.
+/// Rounds up to tenths of a second, as the remainder of a longer timeout has nanoseconds.
 fn rounded(patience: Duration) -> humantime::FormattedDuration {
     let tenths = patience.as_millis().div_ceil(100).max(1);
     humantime::format_duration(Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX)))
@@ -168,25 +168,25 @@ pub(super) fn listed(errors: &[EtcdError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// May a call that failed have been carried out all the same?
+/// Whether a failed call may have been processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
-    /// Not processed by any member: another may be asked.
-    No,
+pub(super) enum FailureKind {
+    /// No member processed the call: another member may be called.
+    NotProcessed,
     /// Unknown: only reads may be sent to another member.
-    Perhaps,
-    /// The cluster's answer: another member would say the same.
+    MaybeProcessed,
+    /// The cluster answered: another member would return the same.
     Answered,
 }
 
-/// A call that failed at one member.
+/// Failure of a call at one member.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: EtcdError,
-    pub(super) done: Done,
+    pub(super) kind: FailureKind,
 }
 
-/// Does this status say that our token is worth nothing any more?
+/// Returns true if etcd no longer accepts our token.
 // source: etcd api/v3rpc/rpctypes/error.go, ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision.
 pub(super) fn wants_another_token(status: &Status) -> bool {
     status.message().contains("invalid auth token") || status.message().contains("revision of auth store is old")
@@ -194,16 +194,16 @@ pub(super) fn wants_another_token(status: &Status) -> bool {
 
 impl Failure {
     pub(super) fn answered(error: EtcdError) -> Self {
-        Self { error, done: Done::Answered }
+        Self { error, kind: FailureKind::Answered }
     }
 
-    /// Error for a member's status; `user` is our user as etcd sees it.
+    /// Returns the error for a member's status; `user` is the name of our user.
     // source: etcd api/v3rpc/rpctypes/error.go, for the messages.
     pub(super) fn of(status: &Status, endpoint: &str, user: Option<&str>) -> Self {
         let endpoint = endpoint.to_owned();
         if let Some((dialled, cause)) = never_answered(status) {
-            let done = if dialled { Done::Perhaps } else { Done::No };
-            return Self { error: EtcdError::Unreachable { endpoint, cause }, done };
+            let kind = if dialled { FailureKind::MaybeProcessed } else { FailureKind::NotProcessed };
+            return Self { error: EtcdError::Unreachable { endpoint, cause }, kind };
         }
         let cause = shortened(status.message());
         let says = |words: &str| cause.contains(words);
@@ -211,7 +211,7 @@ impl Failure {
             || user.map_or("the user of our certificate, or no user,".to_owned(), |user| format!("the user {user:?}"));
         match status.code() {
             Code::Unavailable if says("no leader") => {
-                Self { error: EtcdError::NoLeader { endpoint, cause }, done: Done::No }
+                Self { error: EtcdError::NoLeader { endpoint, cause }, kind: FailureKind::NotProcessed }
             }
             Code::InvalidArgument if says("user name is empty") => {
                 Self::answered(EtcdError::Unknown { endpoint, cause })
@@ -222,19 +222,19 @@ impl Failure {
             code @ (Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange) => {
                 Self::answered(EtcdError::Refused { endpoint, code, cause })
             }
-            // Overloaded, starting, stopping, changing its leader, or not etcd at all.
-            code => Self { error: EtcdError::Refused { endpoint, code, cause }, done: Done::Perhaps },
+            // The member is overloaded, starting, stopping or electing a leader; or the server is not etcd.
+            code => Self { error: EtcdError::Refused { endpoint, code, cause }, kind: FailureKind::MaybeProcessed },
         }
     }
 }
 
-/// A status that no server has sent: was there a connection, and the innermost cause.
+/// Returns whether a connection existed and the innermost cause; `None` if a server sent the status.
 fn never_answered(status: &Status) -> Option<(bool, String)> {
     let mut next = status.source();
     next?;
     let (mut dialled, mut text) = (true, status.message().to_owned());
     while let Some(cause) = next {
-        if let Some(not) = cause.downcast_ref::<NotDialled>() {
+        if let Some(not) = cause.downcast_ref::<DialError>() {
             return Some((false, not.0.clone()));
         }
         dialled &= !cause.is::<tonic::ConnectError>();
@@ -245,7 +245,7 @@ fn never_answered(status: &Status) -> Option<(bool, String)> {
 }
 
 fn shortened(message: &str) -> String {
-    message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    message.chars().take(MAX_MESSAGE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

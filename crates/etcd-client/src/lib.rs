@@ -1,7 +1,7 @@
-//! Etcd: a client of an etcd cluster, for what Gatepost reads and writes there.
+//! Client of an etcd cluster, for the reads and writes of Gatepost.
 //!
-//! Several endpoints are one cluster: a call asks them in turn, within one deadline. Reads are linearizable, so whoever
-//! answers knows everything that was written before.
+//! All endpoints belong to one cluster: a call tries them in turn, within one deadline. Reads are linearizable: a
+//! response contains every earlier write, whichever member sends it.
 
 mod access;
 mod ask;
@@ -9,13 +9,13 @@ mod client;
 mod error;
 mod login;
 mod member;
-/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates and compares.
+/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates the files and compares them.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 mod pb;
 
 pub use self::{
     access::{EtcdAccess, Login, TlsFiles},
-    client::{EtcdClient, Glance, Pair, Ranged},
+    client::{EtcdClient, Pair, PrefixContents, PrefixSummary},
     error::EtcdError,
 };

@@ -1,4 +1,4 @@
-//! Login: a token for a user's password.
+//! Logins: tokens for user name and password.
 
 use std::{
     fmt,
@@ -20,25 +20,25 @@ use tonic::{
 use super::{
     EtcdError,
     access::Login,
-    error::{Done, Failure},
+    error::{Failure, FailureKind},
     pb::etcdserverpb::{AuthenticateRequest, auth_client::AuthClient},
 };
 use gatepost_base::files::{self, BlockingReads, ReadFailure};
 
-/// Etcd makes passwords slow on purpose: a login may outlast the call that wanted it, and the next one has its token.
+/// Timeout of a login. Etcd hashes passwords slowly on purpose: the next call can use the token of a late login.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The part of it that the password's file has.
-const READ_WITHIN: Duration = Duration::from_secs(2);
-/// No password is this long.
+/// Timeout of the read of the password file, which is part of the login.
+const PASSWORD_READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of the password file, in bytes.
 const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
-/// Credential shown to etcd with every call. `None` where etcd has no users.
+/// Token sent to etcd with every call; `None` if etcd has no authentication enabled.
 pub(super) type Token = Option<MetadataValue<Ascii>>;
 
 type Pending = Shared<BoxFuture<'static, Result<Token, Failure>>>;
 
-/// A user's token, got when it is first needed and again when it is no longer taken.
+/// Token of a user, requested on first use and again after etcd rejects it.
 pub(super) struct Tokens {
     login: Login,
     reads: BlockingReads,
@@ -59,7 +59,7 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Sees that the password can be read.
+    /// Checks that the password can be read.
     pub(super) fn open(login: Login) -> Result<Self, EtcdError> {
         password(&login)?;
         Ok(Self { login, reads: BlockingReads::default(), state: Arc::default() })
@@ -69,8 +69,7 @@ impl Tokens {
         &self.login.user
     }
 
-    /// The token there is, or a new one from this member. A caller that asks while a login is under way waits for that
-    /// one.
+    /// Returns the current token, or a new one from this member. Concurrent callers share one login.
     pub(super) async fn get(&self, endpoint: &str, channel: Channel) -> Result<Token, Failure> {
         let pending = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +88,7 @@ impl Tokens {
         pending.await
     }
 
-    /// This token is no longer taken.
+    /// Discards this token, which etcd no longer accepts.
     pub(super) fn forget(&self, token: &Token) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.token.as_ref() == Some(token) {
@@ -97,13 +96,13 @@ impl Tokens {
         }
     }
 
-    /// Logs in on a task of its own, which ends whether somebody still waits for it or not.
+    /// Starts a login in a task of its own, which completes even if all callers are cancelled.
     fn begin(&self, endpoint: String, channel: Channel) -> Pending {
         let (login, reads, state) = (self.login.clone(), self.reads.clone(), Arc::clone(&self.state));
         let task = tokio::spawn(async move {
             let late = || Failure {
                 error: EtcdError::Late { patience: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
-                done: Done::No,
+                kind: FailureKind::NotProcessed,
             };
             let got = timeout(LOGIN_TIMEOUT, authenticate(&login, &reads, &endpoint, channel)).await;
             let got = got.unwrap_or_else(|_| Err(late()));
@@ -114,7 +113,7 @@ impl Tokens {
         });
         let ended = async {
             let broken = || EtcdError::access("the login", "was broken off");
-            task.await.unwrap_or_else(|_| Err(Failure { error: broken(), done: Done::No }))
+            task.await.unwrap_or_else(|_| Err(Failure { error: broken(), kind: FailureKind::NotProcessed }))
         };
         ended.boxed().shared()
     }
@@ -127,7 +126,7 @@ async fn authenticate(
     channel: Channel,
 ) -> Result<Token, Failure> {
     let reading = login.clone();
-    let read = reads.run(READ_WITHIN, move || password(&reading)).await;
+    let read = reads.run(PASSWORD_READ_TIMEOUT, move || password(&reading)).await;
     let unread = |why: ReadFailure| Err(EtcdError::file(&login.password_file, &why.to_string()));
     let password = read.unwrap_or_else(unread).map_err(Failure::answered)?;
     let request = AuthenticateRequest { name: login.user.clone(), password };
@@ -139,7 +138,7 @@ async fn authenticate(
             token.set_sensitive(true);
             Ok(Some(token))
         }
-        // Etcd that knows no users takes everybody as they come.
+        // Without authentication, etcd needs no token.
         Err(status) if status.message().contains("authentication is not enabled") => {
             tracing::warn!(
                 endpoint,
@@ -159,9 +158,9 @@ fn failed(status: &Status, login: &Login, endpoint: &str) -> Failure {
         return Failure::answered(EtcdError::Login { endpoint: endpoint.to_owned(), user: login.user.clone() });
     }
     let failure = Failure::of(status, endpoint, Some(&login.user));
-    // A login changes nothing, so another member may be asked.
-    let done = if failure.done == Done::Perhaps { Done::No } else { failure.done };
-    Failure { done, ..failure }
+    // A login changes nothing, so it may be retried at another member.
+    let kind = if failure.kind == FailureKind::MaybeProcessed { FailureKind::NotProcessed } else { failure.kind };
+    Failure { kind, ..failure }
 }
 
 fn password(login: &Login) -> Result<String, EtcdError> {

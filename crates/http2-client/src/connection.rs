@@ -1,4 +1,4 @@
-//! Client connection: the client's side of a connection to one server.
+//! The client's side of an HTTP/2 connection to one server.
 //!
 //! ```text
 //! requests ──> waiting ──> streams ──> ready (round robin) ──> outgoing ──> one vectored write
@@ -6,10 +6,10 @@
 //! responses <─────────────────┴──────────── incoming <── socket <───────────────┘
 //! ```
 //!
-//! Streams that have something to send and a window for it are in the ready queue. Each turn queues one frame of the
-//! stream in front, so a small request does not wait behind a whole large one. Everything queued, up to
-//! [`Config::batch`], leaves in one system call. While the socket takes nothing, nothing more should be queued
-//! ([`ClientConnection::queue_frames`]): then no exchange begins, and exchanges end at their deadlines.
+//! The ready queue contains the streams with unsent data and an open window. Each turn queues one frame of the stream
+//! in front, so a small request does not wait for all of a large one. Queued bytes, up to [`Config::batch`], are sent
+//! in one system call. While the socket is not writable, the owner must not call [`ClientConnection::queue_frames`]:
+//! then no exchange begins, and exchanges end at their deadlines.
 //!
 //! `receive` processes the server's frames.
 
@@ -28,31 +28,32 @@ use super::{
     outgoing::Outgoing,
 };
 
-/// Bytes that the server may send on all streams together before we give more window.
+/// Receive window of the connection, in bytes.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Maximum payload of a frame that we send, whatever the server would take: a larger frame saves nothing and makes the
-/// small requests behind it wait.
+/// Maximum payload of a frame that we send, even if the server accepts larger ones. Larger frames save nothing and
+/// delay the small requests behind them.
 const MAX_FRAME: usize = 256 << 10;
 
 /// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes gathered for one write.
+    /// Number of bytes gathered for one write.
     pub batch: usize,
-    /// The time now.
+    /// Function that returns the current time.
     pub clock: fn() -> Instant,
 }
 
-/// Exchange that the server has certainly not processed: its request may be sent again.
+/// Exchange that the server has certainly not processed, so that its request may be sent again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UnprocessedExchange<E> {
-    /// The server refused it with RST_STREAM.
+    /// The server reset its stream with REFUSED_STREAM.
     Refused(E),
-    /// It is beyond the last stream that the server processes according to its GOAWAY.
+    /// Its stream is beyond the last one that the server processes according to its GOAWAY.
     BeyondGoAway(E),
 }
 
-/// A server that has begun to respond has processed the request: to send it again might do twice what it does.
+/// Fault of a server that calls a request unprocessed after it began to respond. The request is not sent again, because
+/// the server has processed it.
 const PROCESSED: &str = "it began to answer a call, and then said that it had not looked at it";
 
 /// One HTTP/2 connection, without its socket.
@@ -63,35 +64,35 @@ pub struct ClientConnection<E: Exchange> {
     outgoing: Outgoing,
     head: E::Head,
     exchanges: Exchanges<E>,
-    /// Streams that have something to send and a window for it, in the order of their turns.
+    /// Streams with unsent data and an open window, in the order of their turns.
     ready: VecDeque<u32>,
     unprocessed: Vec<UnprocessedExchange<E>>,
     next_id: u32,
-    /// Bytes that the server takes on the connection.
+    /// Send window of the connection, in bytes.
     window: i64,
-    /// Bytes that it takes at first on each stream.
+    /// Initial send window of each stream, in bytes.
     peer_window: i64,
     peer_max_frame: usize,
     peer_max_streams: usize,
-    /// True once the server's SETTINGS have arrived: it speaks HTTP/2.
+    /// True once the server's SETTINGS have arrived.
     established: bool,
-    /// True once a response was complete.
+    /// True once the server has completed a response.
     answered: bool,
-    /// Bytes that the server may still send on all streams together.
+    /// Receive window of the connection.
     receive_window: ReceiveWindow,
     /// Header block whose last frame has not arrived yet.
     block: Option<HeaderBlock>,
     goaway: Option<GoAway>,
     starvation: Starvation,
     credit: FrameCredit,
-    /// Bytes that were copied: the rest of a frame whose exchange is over.
+    /// Number of bytes that were copied: the rest of a frame whose exchange has ended.
     copied: usize,
-    /// Scratch space for decoded header fields.
+    /// Buffer for decoding header fields.
     scratch: Vec<u8>,
 }
 
 impl<E: Exchange> ClientConnection<E> {
-    /// A new connection with preface and SETTINGS queued.
+    /// Creates a connection with the preface and SETTINGS queued.
     pub fn new(config: Config, head: E::Head) -> Self {
         let mut outgoing = Outgoing::new();
         outgoing.control(|out| {
@@ -133,13 +134,13 @@ impl<E: Exchange> ClientConnection<E> {
         }
     }
 
-    /// Lets an exchange begin as soon as the server allows it. An exchange whose deadline passes is dropped without
-    /// being settled: its owner knows the deadline too.
+    /// Begins an exchange as soon as the server allows it. An exchange whose deadline passes is dropped without being
+    /// settled, because its owner knows the deadline too.
     pub fn submit(&mut self, exchange: E) {
         self.exchanges.waiting.push(exchange);
     }
 
-    /// Buffer for the next read, never empty.
+    /// Returns the buffer for the next read, which is never empty.
     pub fn read_buffer(&mut self) -> &mut [u8] {
         self.incoming.room()
     }
@@ -147,7 +148,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// Processes the first `len` bytes of [`ClientConnection::read_buffer`].
     ///
     /// # Errors
-    /// The server broke the protocol. The connection is of no use any more.
+    /// The server violated the protocol. The connection is unusable.
     pub fn receive(&mut self, len: usize) -> Result<(), ProtocolFault> {
         self.incoming.filled(len);
         while let Some((head, place)) = self.incoming.next_frame()? {
@@ -156,25 +157,25 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    /// Begins waiting exchanges and queues frames until a batch is full. Must not be called while the socket takes
-    /// nothing.
+    /// Begins waiting exchanges and queues frames until a batch is full. Must not be called while the socket is not
+    /// writable.
     pub fn queue_frames(&mut self) {
         self.begin_waiting();
         self.fill();
     }
 
-    /// Passes queued bytes, as many as fit one system call, to `write`, which returns its result and how many of them
-    /// were written. `None` if nothing is queued.
+    /// Passes queued bytes, as many as fit one system call, to `write`, which returns its result and the number of
+    /// bytes written. `None` if nothing is queued.
     pub fn offer<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> (T, usize)) -> Option<T> {
         self.outgoing.offer(write)
     }
 
-    /// Number of queued bytes.
+    /// Returns the number of queued bytes.
     pub fn queued(&self) -> usize {
         self.outgoing.queued()
     }
 
-    /// Number of queued bytes that were copied because their exchange is over: the rest of a frame that was begun.
+    /// Returns the number of queued bytes that were copied: the rest of a partly sent frame whose exchange has ended.
     pub fn copied(&mut self) -> usize {
         if self.outgoing.queued() == 0 {
             self.copied = 0;
@@ -182,74 +183,74 @@ impl<E: Exchange> ClientConnection<E> {
         self.copied
     }
 
-    /// Time by which to call [`ClientConnection::expire`].
+    /// Returns the time by which to call [`ClientConnection::expire`].
     pub fn next_deadline(&self) -> Option<Instant> {
         let starved = self.starvation.deadline().filter(|_| self.is_shut() && !self.is_idle());
         self.exchanges.next_deadline().into_iter().chain(starved).min()
     }
 
-    /// Includes exchanges that have not begun in [`ClientConnection::next_deadline`]. To be called after
-    /// [`ClientConnection::queue_frames`], as most exchanges begin there.
+    /// Includes the exchanges that have not begun in [`ClientConnection::next_deadline`]. Call it after
+    /// [`ClientConnection::queue_frames`], where most exchanges begin.
     pub fn track_waiting(&mut self) {
         self.exchanges.track_waiting();
     }
 
-    /// True once the server's SETTINGS have arrived.
+    /// Returns true once the server's SETTINGS have arrived.
     pub fn is_established(&self) -> bool {
         self.established
     }
 
-    /// True once the server has completed a response.
+    /// Returns true once the server has completed a response.
     pub fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// True if no new requests can begin on this connection.
+    /// Returns true if no new requests can begin on this connection.
     pub fn is_closing(&self) -> bool {
         self.goaway.is_some() || self.next_id > MAX_ID || self.is_starved()
     }
 
-    /// True if the server has given no room for the bodies of requests for too long.
+    /// Returns true if the server has given no window for request bodies for too long.
     pub fn is_starved(&self) -> bool {
         self.starvation.is_starved()
     }
 
-    /// True if the server gives no room to any new request.
+    /// Returns true if the server gives no window or stream to any new request.
     fn is_shut(&self) -> bool {
         self.window <= 0 || self.peer_window <= 0 || self.peer_max_streams == 0
     }
 
-    /// The server's last GOAWAY.
+    /// Returns the server's last GOAWAY.
     pub fn goaway(&self) -> Option<GoAway> {
         self.goaway
     }
 
-    /// True if every exchange is settled.
+    /// Returns true if every exchange is settled.
     pub fn is_idle(&self) -> bool {
         self.exchanges.len() == 0
     }
 
-    /// Takes the exchanges that the server has certainly not processed.
+    /// Removes and returns the exchanges that the server has certainly not processed.
     pub fn take_unprocessed(&mut self) -> Vec<UnprocessedExchange<E>> {
         std::mem::take(&mut self.unprocessed)
     }
 
-    /// Takes the exchanges that have not begun.
+    /// Removes and returns the exchanges that have not begun.
     pub fn take_waiting(&mut self) -> impl Iterator<Item = E> {
         std::iter::from_fn(|| self.exchanges.waiting.pop())
     }
 
-    /// Fails all exchanges that are left, for that reason.
+    /// Fails all unsettled exchanges for the reason `why`.
     pub fn fail(&mut self, why: &str) {
         self.exchanges.fail(why);
     }
 
-    /// Queues GOAWAY with the fault's code. Exchanges are not failed by this.
+    /// Queues GOAWAY with the fault's code. Does not fail the exchanges.
     pub fn send_goaway(&mut self, fault: ProtocolFault) {
         self.outgoing.control(|out| frame::put_goaway(out, fault.code));
     }
 
-    /// Begins waiting exchanges, as far as the server and the batch allow.
+    /// Begins waiting exchanges, as many as the server and the batch allow.
     fn begin_waiting(&mut self) {
         if self.exchanges.waiting.is_empty() || !self.established || self.is_closing() {
             return;
@@ -285,7 +286,7 @@ impl<E: Exchange> ClientConnection<E> {
             !relied_on
         });
         if self.ready.len() > 64 + 2 * self.exchanges.len() {
-            // Nothing leaves it while the server gives no room.
+            // `fill` removes nothing while the server gives no window.
             self.ready.retain(|id| self.exchanges.streams.contains_key(id));
         }
         self.credit.earn(CREDIT_PER_REQUEST);
@@ -296,7 +297,7 @@ impl<E: Exchange> ClientConnection<E> {
         self.ready.push_back(id);
     }
 
-    /// Queues frames of the ready streams in turn, until a batch is full or the windows are.
+    /// Queues frames of the ready streams in turn, until a batch is full or the windows are closed.
     fn fill(&mut self) {
         let largest = self.peer_max_frame.min(MAX_FRAME);
         let mut waits = !self.exchanges.waiting.is_empty() && self.peer_max_streams == 0;
@@ -312,7 +313,7 @@ impl<E: Exchange> ClientConnection<E> {
                 self.credit.earn_bytes(len);
                 self.starvation.end();
             }
-            // A stream whose window is shut leaves the queue; a WINDOW_UPDATE brings it back.
+            // A stream with a closed window leaves the queue until a WINDOW_UPDATE.
             stream.ready = stream.unsent > 0 && stream.window > 0;
             if stream.ready {
                 self.ready.push_back(id);
@@ -328,7 +329,7 @@ impl<E: Exchange> ClientConnection<E> {
         }
     }
 
-    /// Completes an exchange: the server has ended its side of it.
+    /// Completes an exchange whose response has ended.
     fn finish(&mut self, id: u32, trailers: Option<E::Fields>) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
         self.answered = true;
@@ -338,7 +339,7 @@ impl<E: Exchange> ClientConnection<E> {
             self.withdraw(&[id]);
         }
         if queued || stream.unsent > 0 {
-            // It answered before the end of the request, and does not need the rest.
+            // The server responded before the end of the request and does not need the rest.
             self.outgoing.control(|out| frame::put_reset(out, id, code::NO_ERROR));
         }
         stream.exchange.complete(trailers);
@@ -360,14 +361,14 @@ impl<E: Exchange> ClientConnection<E> {
         match code {
             code::REFUSED_STREAM if stream.has_head => stream.exchange.fail(ExchangeFailure::Malformed(PROCESSED)),
             code::REFUSED_STREAM => self.unprocessed.push(UnprocessedExchange::Refused(stream.exchange)),
-            // NO_ERROR is for a server that has sent its whole response, which this one has not.
+            // NO_ERROR is allowed only after the whole response, which this server has not sent.
             code::NO_ERROR => stream.exchange.fail(ExchangeFailure::Malformed("it ended the call without an answer")),
             other => stream.exchange.fail(ExchangeFailure::Reset(frame::code_name(other))),
         }
     }
 
     /// Ends the exchanges beyond the last stream that the server processes.
-    fn leave_beyond(&mut self, last: u32) {
+    fn end_beyond(&mut self, last: u32) {
         let beyond = self.exchanges.streams.extract_if(|id, _| *id > last).collect::<Vec<_>>();
         let ids = beyond.iter().filter(|(_, stream)| self.outgoing.holds(stream.queued_to)).map(|(id, _)| *id);
         let ids: Vec<u32> = ids.collect();
@@ -388,7 +389,8 @@ impl<E: Exchange> ClientConnection<E> {
         self.cancel(over);
     }
 
-    /// Drops the exchanges whose deadline has passed, and marks a connection as starved that has been so for too long.
+    /// Drops the exchanges whose deadline has passed. Marks the connection as starved if it has had no window for too
+    /// long.
     pub fn expire(&mut self, now: Instant) {
         if self.is_shut() {
             self.starvation.check(now);
@@ -412,8 +414,8 @@ impl<E: Exchange> ClientConnection<E> {
         self.reset_queued(&ends, code::CANCEL);
     }
 
-    /// Withdraws queued frames of streams that are over (each with the end of its queued bytes), and resets those
-    /// streams of which the server knows.
+    /// Withdraws queued frames of ended streams (each with the end of its queued bytes). Resets those streams that the
+    /// server knows.
     fn reset_queued(&mut self, over: &[(u32, u64)], code: u32) {
         let queued = over.iter().filter(|(_, queued_to)| self.outgoing.holds(*queued_to)).map(|(id, _)| *id);
         let unheard = self.withdraw(&queued.collect::<Vec<u32>>());
@@ -424,7 +426,7 @@ impl<E: Exchange> ClientConnection<E> {
         }
     }
 
-    /// Withdraws queued frames of these streams. Returns, sorted, the streams of which the server knows nothing.
+    /// Withdraws queued frames of these streams. Returns the streams that the server does not know, sorted.
     fn withdraw(&mut self, ids: &[u32]) -> Vec<u32> {
         if ids.is_empty() {
             return Vec::new();
@@ -434,7 +436,7 @@ impl<E: Exchange> ClientConnection<E> {
         let taken = self.outgoing.withdraw(|id| ids.binary_search(&id).is_ok());
         self.window += taken.data as i64;
         if taken.copied > 0 {
-            // Only the frame in front can be begun: bytes copied earlier have left by now.
+            // Only the frame in front can be partly sent, so all bytes copied earlier have been sent.
             self.copied = taken.copied;
         }
         let mut unheard = taken.unheard.to_vec();

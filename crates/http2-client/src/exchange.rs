@@ -1,4 +1,4 @@
-//! Exchange: a request and its response, as the user of a connection implements it.
+//! Traits that the user of a connection implements: [`Exchange`], a request and its response, and its parts.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use bytes::Bytes;
 
 use crate::hpack::{DecoderError, HeaderName, HeaderText};
 
-/// A request, and its response while it arrives.
+/// A request and its response.
 ///
 /// Exactly one of [`Exchange::complete`] and [`Exchange::fail`] is called, unless the exchange is handed back
 /// ([`UnprocessedExchange`](super::UnprocessedExchange)) or dropped because its deadline has passed or it is abandoned.
 pub trait Exchange: Sized {
-    /// Fields of a response's header blocks that matter to it.
+    /// Fields that the exchange reads from a response's header blocks.
     type Fields: HeaderFields;
-    /// Writer of the heads of requests.
+    /// Writer of the requests' header blocks.
     type Head: RequestHead<Self>;
-    /// Reason for which it rejects a response.
+    /// Reason for rejecting a response.
     type Error;
 
-    /// Time from which the response is of no use.
+    /// Returns the time after which the response is not needed any more.
     fn deadline(&self) -> Instant;
 
-    /// True if the response is of no use already before the deadline.
+    /// Returns true if the response is not needed any more, even before the deadline.
     fn is_abandoned(&self) -> bool;
 
-    /// The request's body as a sequence of pieces, the same at each call. They are sent without a copy.
+    /// Returns the request's body as a sequence of pieces, the same at each call. They are sent without a copy.
     fn body(&self) -> &[Bytes];
 
-    /// Receives the final head of the response, once and before any data.
+    /// Receives the status and fields of the final response header block, once and before any data.
     ///
     /// # Errors
     /// The exchange fails with [`ExchangeFailure::Refused`], and its stream is reset.
@@ -36,7 +36,7 @@ pub trait Exchange: Sized {
     /// Receives a part of the response's body.
     ///
     /// # Errors
-    /// As of [`Exchange::head`].
+    /// As [`Exchange::head`].
     fn data(&mut self, part: &[u8]) -> Result<(), Self::Error>;
 
     /// Completes the exchange: the whole response has arrived, with trailers if there were any.
@@ -46,26 +46,26 @@ pub trait Exchange: Sized {
     fn fail(self, failure: ExchangeFailure<'_, Self::Error>);
 }
 
-/// Reason for which an exchange has no response.
+/// Reason why an exchange has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeFailure<'a, R> {
-    /// The connection is lost, for this reason.
+    /// The connection was lost, for this reason.
     Lost(&'a str),
-    /// The server reset the stream, with the code of this name.
+    /// The server reset the stream, with the error code of this name.
     Reset(&'static str),
-    /// The server broke a rule of the protocol that concerns this stream alone. The text is a sentence that begins with
-    /// "it".
+    /// The server violated the protocol on this stream only. The text is a clause with the subject "it".
     Malformed(&'static str),
     /// Rejected by its own [`Exchange::head`] or [`Exchange::data`].
     Refused(R),
 }
 
-/// Fields of one header block that matter to an exchange.
+/// Fields that an exchange reads from one header block.
 pub trait HeaderFields: Default {
-    /// Reads a field that is no pseudo-header. False if the exchange does not know it. `scratch` is space for decoding.
+    /// Reads a field that is not a pseudo-header. Returns false if the exchange does not know it. `scratch` is a buffer
+    /// for decoding.
     ///
     /// # Errors
-    /// The field cannot be decoded, or must not be there.
+    /// The field cannot be decoded or is not allowed.
     fn field(&mut self, name: HeaderName<'_>, value: HeaderText<'_>, scratch: &mut Vec<u8>)
     -> Result<bool, FieldError>;
 }
@@ -73,9 +73,9 @@ pub trait HeaderFields: Default {
 /// Fault of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldError {
-    /// It cannot be decoded, which ends the connection.
+    /// The field cannot be decoded, which ends the connection.
     Undecodable(DecoderError),
-    /// It must not be there, which fails the exchange.
+    /// The field is not allowed, which fails the exchange.
     Malformed(&'static str),
 }
 
@@ -85,12 +85,12 @@ impl From<DecoderError> for FieldError {
     }
 }
 
-/// Writer of the heads of a connection's requests. It knows which entries of the server's dynamic table they use.
+/// Writer of the header blocks of a connection's requests. Tracks the entries of the server's dynamic table.
 pub trait RequestHead<E> {
     /// Receives the server's SETTINGS_HEADER_TABLE_SIZE.
     fn table_size(&mut self, size: u32);
 
-    /// Appends the header block of a request that has the time `left`. True if later blocks rely on it, so that it must
-    /// be sent.
+    /// Appends the header block of a request whose remaining time is `left`. Returns true if later blocks rely on it,
+    /// so that it must be sent.
     fn write(&mut self, exchange: &E, left: Duration, out: &mut Vec<u8>) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Exchanges: the exchanges that a connection has not settled yet, with and without a stream, and their deadlines.
+//! The exchanges that a connection has not settled yet, with and without a stream, and their deadlines.
 
 use std::{
     cmp::Reverse,
@@ -15,27 +15,27 @@ use super::{
     outgoing::Outgoing,
 };
 
-/// Bytes that the server may send on one stream before we give more window.
+/// Receive window of a stream, in bytes.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
-/// Number of deadlines of settled exchanges that are kept, besides twice the number of live ones.
+/// Maximum number of deadlines that are kept besides twice the number of unsettled exchanges.
 const MAX_STALE_DEADLINES: usize = 256;
 
-/// The exchanges that a connection has not settled yet. None is ever lost: those that a connection has not settled when
-/// it is dropped, because its task is dropped or panics, fail then.
+/// The exchanges that a connection has not settled yet. Exchanges that are unsettled when the connection is dropped,
+/// because its task is dropped or panics, fail.
 #[derive(Debug)]
 pub(super) struct Exchanges<E: Exchange> {
     pub(super) streams: FxHashMap<u32, Stream<E>>,
     pub(super) waiting: Waiting<E>,
-    /// Deadlines. Most exchanges end before theirs, which stays until it comes to the front or there are too many.
+    /// Deadlines of exchanges. That of a settled exchange stays until it is the earliest one or there are too many.
     deadlines: BinaryHeap<Reverse<(Instant, ExchangeKey)>>,
 }
 
-/// Key of an exchange for its deadline.
+/// Key of an exchange in the heap of deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExchangeKey {
-    /// Without a stream, by its ticket.
+    /// Exchange without a stream, by its ticket.
     Waiting(u64),
-    /// On this stream.
+    /// Exchange on this stream.
     Stream(u32),
 }
 
@@ -48,7 +48,7 @@ impl<E: Exchange> Exchanges<E> {
         self.streams.len() + self.waiting.len()
     }
 
-    /// Adds an exchange on a stream of its own.
+    /// Adds an exchange with its stream.
     pub(super) fn begin(&mut self, id: u32, stream: Stream<E>) {
         self.deadlines.push(Reverse((stream.exchange.deadline(), ExchangeKey::Stream(id))));
         self.streams.insert(id, stream);
@@ -58,19 +58,19 @@ impl<E: Exchange> Exchanges<E> {
         }
     }
 
-    /// Tracks the deadlines of exchanges without a stream. Most begin at once, and need not be tracked before.
+    /// Tracks the deadlines of exchanges without a stream. Most exchanges get a stream at once and are tracked then.
     pub(super) fn track_waiting(&mut self) {
         while let Some((ticket, deadline)) = self.waiting.next_untracked() {
             self.deadlines.push(Reverse((deadline, ExchangeKey::Waiting(ticket))));
         }
     }
 
-    /// The earliest tracked deadline; it may be that of a settled exchange.
+    /// Returns the earliest tracked deadline, which may be that of a settled exchange.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// The next exchange whose deadline has passed.
+    /// Returns the next exchange whose deadline has passed.
     pub(super) fn next_late(&mut self, now: Instant) -> Option<ExchangeKey> {
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
             let live = key.is_live(&self.streams, &self.waiting);
@@ -85,7 +85,7 @@ impl<E: Exchange> Exchanges<E> {
         None
     }
 
-    /// Fails all of them for that reason.
+    /// Fails all exchanges for the reason `why`.
     pub(super) fn fail(&mut self, why: &str) {
         let waiting = std::iter::from_fn(|| self.waiting.pop());
         for exchange in self.streams.drain().map(|(_, stream)| stream.exchange).chain(waiting) {
@@ -113,20 +113,20 @@ impl ExchangeKey {
 #[derive(Debug)]
 pub(super) struct Stream<E> {
     pub(super) exchange: E,
-    /// Piece of the body that is sent next, and the offset in it.
+    /// Index of the piece of the body that is queued next, and the offset in it.
     piece: usize,
     offset: usize,
-    /// Bytes of the body that are not queued yet.
+    /// Number of bytes of the body that are not queued yet.
     pub(super) unsent: usize,
-    /// Bytes that the peer will take on this stream.
+    /// Send window of this stream, in bytes.
     pub(super) window: i64,
     /// True while the stream is in the connection's ready queue.
     pub(super) ready: bool,
-    /// End of its queued bytes.
+    /// End of its queued bytes, for [`Outgoing::holds`].
     pub(super) queued_to: u64,
-    /// Bytes that the server may still send on this stream.
+    /// Receive window of this stream.
     pub(super) receive_window: ReceiveWindow,
-    /// True once the response's final head has arrived: the next header block is trailers.
+    /// True once the final response header block has arrived. The next header block is trailers.
     pub(super) has_head: bool,
 }
 
@@ -168,12 +168,12 @@ impl<E: Exchange> Stream<E> {
         self.queued_to = out.end();
     }
 
-    /// True if it has a body of which nothing is queued yet.
+    /// Returns true if the exchange has a body and none of it is queued.
     pub(super) fn is_unsent(&self) -> bool {
         self.unsent > 0 && self.piece == 0 && self.offset == 0
     }
 
-    /// Changes the server's window for this stream. True if the stream has to join the ready queue for that.
+    /// Changes the send window of this stream. Returns true if the stream must be added to the ready queue.
     ///
     /// # Errors
     /// The window is larger than allowed.
@@ -188,12 +188,12 @@ impl<E: Exchange> Stream<E> {
     }
 }
 
-/// Bytes that the server may still send, on one stream or on the whole connection.
+/// Receive window of one stream or of the whole connection.
 #[derive(Debug)]
 pub(super) struct ReceiveWindow {
     size: u32,
     pub(super) left: u32,
-    /// Bytes received whose window was not given back yet.
+    /// Number of received bytes for which no WINDOW_UPDATE was sent yet.
     unreturned: u32,
 }
 
@@ -202,7 +202,7 @@ impl ReceiveWindow {
         Self { size, left: size, unreturned: 0 }
     }
 
-    /// Counts a DATA frame of that length; false if it exceeds the window.
+    /// Counts a DATA frame of `len` bytes. Returns false if it exceeds the window.
     #[must_use]
     pub(super) fn take(&mut self, len: usize) -> bool {
         let Some(left) = self.left.checked_sub(len as u32) else { return false };
@@ -211,7 +211,7 @@ impl ReceiveWindow {
         true
     }
 
-    /// Window to give back, once half of it is used.
+    /// Returns the increment of a WINDOW_UPDATE to send, once half of the window is used.
     pub(super) fn give_back(&mut self) -> Option<u32> {
         if self.unreturned < self.size / 2 {
             return None;
@@ -222,10 +222,10 @@ impl ReceiveWindow {
     }
 }
 
-/// Exchanges without a stream yet, first come, first served. Each can be removed by its ticket.
+/// FIFO queue of exchanges without a stream. Each can be removed by its ticket.
 #[derive(Debug)]
 pub(super) struct Waiting<E> {
-    /// A removed entry leaves its place free until that place is in front.
+    /// Exchanges; `None` for a removed one until it is in front.
     queue: VecDeque<Option<E>>,
     /// Ticket of the exchange in front.
     first: u64,
@@ -247,14 +247,14 @@ impl<E: Exchange> Waiting<E> {
         self.len
     }
 
-    /// Adds an exchange, and returns its ticket.
+    /// Adds an exchange and returns its ticket.
     pub(super) fn push(&mut self, exchange: E) -> u64 {
         self.queue.push_back(Some(exchange));
         self.len += 1;
         self.first + self.queue.len() as u64 - 1
     }
 
-    /// Ticket and deadline of the next exchange whose deadline is not tracked yet.
+    /// Returns ticket and deadline of the next exchange whose deadline is not tracked yet.
     fn next_untracked(&mut self) -> Option<(u64, Instant)> {
         self.untracked = self.untracked.max(self.first);
         loop {
@@ -267,7 +267,7 @@ impl<E: Exchange> Waiting<E> {
         }
     }
 
-    /// Removes the exchange that has waited longest.
+    /// Removes the exchange that has waited longest and returns it.
     pub(super) fn pop(&mut self) -> Option<E> {
         while let Some(place) = self.queue.pop_front() {
             self.first += 1;
@@ -279,7 +279,7 @@ impl<E: Exchange> Waiting<E> {
         None
     }
 
-    /// Removes the exchange with that ticket if it still waits.
+    /// Removes the exchange with this ticket and returns it, if it still waits.
     pub(super) fn take(&mut self, ticket: u64) -> Option<E> {
         let place = usize::try_from(ticket.checked_sub(self.first)?).ok()?;
         let exchange = self.queue.get_mut(place)?.take()?;

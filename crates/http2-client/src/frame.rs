@@ -1,22 +1,22 @@
-//! Frames of HTTP/2: their heads and kinds (RFC 9113 §4.1 and §6), which of them a server may send, and the bytes that
-//! arrive, cut into them.
+//! Frames of HTTP/2: their headers and kinds (RFC 9113 §4.1 and §6), which of them a server may send, and splitting
+//! received bytes into frames.
 
 use std::{fmt, ops::Range};
 
-/// Length of a frame's head in bytes.
+/// Length of a frame header in bytes.
 pub const HEAD: usize = 9;
-/// The largest frame payload a peer must accept, and the largest we accept. RFC 9113 §4.2.
+/// Maximum frame payload that a peer must accept, and that we accept. RFC 9113 §4.2.
 pub const DEFAULT_MAX_FRAME: usize = 16_384;
-/// Every stream's and the connection's first send window. RFC 9113 §6.9.2.
+/// Initial send window of each stream and of the connection. RFC 9113 §6.9.2.
 pub const DEFAULT_WINDOW: i64 = 65_535;
-/// A window never exceeds this. RFC 9113 §6.9.1.
+/// Maximum size of a window. RFC 9113 §6.9.1.
 pub const MAX_WINDOW: i64 = (1 << 31) - 1;
-/// The last stream id a client may use. RFC 9113 §5.1.1.
+/// Maximum stream id. RFC 9113 §5.1.1.
 pub const MAX_ID: u32 = (1 << 31) - 1;
 /// Connection preface of a client. RFC 9113 §3.4.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Frame kinds we know; others are passed by. RFC 9113 §5.5.
+/// Known frame kinds. Frames of other kinds are ignored. RFC 9113 §5.5.
 #[allow(missing_docs, reason = "the names of the RFC")]
 pub mod kind {
     pub const DATA: u8 = 0;
@@ -64,7 +64,7 @@ pub mod code {
     pub const ENHANCE_YOUR_CALM: u32 = 11;
 }
 
-/// Name of an error code, for messages.
+/// Returns the name of an error code, for messages.
 pub fn code_name(code: u32) -> &'static str {
     const NAMES: [&str; 14] = [
         "NO_ERROR",
@@ -85,21 +85,21 @@ pub fn code_name(code: u32) -> &'static str {
     NAMES.get(code as usize).copied().unwrap_or("an unknown code")
 }
 
-/// A frame's head, decoded.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
     /// Length of the payload in bytes.
     pub len: usize,
-    /// Its [`kind`].
+    /// Kind of the frame, one of [`kind`].
     pub kind: u8,
-    /// Its [`flag`]s.
+    /// Flags of the frame, from [`flag`].
     pub flags: u8,
-    /// Stream that it belongs to; 0 for the connection.
+    /// Stream of the frame; 0 for the connection.
     pub stream: u32,
 }
 
 impl FrameHead {
-    /// From its nine bytes.
+    /// Decodes a frame header.
     pub fn read(bytes: &[u8; HEAD]) -> Self {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
         Self {
@@ -110,19 +110,19 @@ impl FrameHead {
         }
     }
 
-    /// To its nine bytes. `len` fits 24 bits: we never send a larger frame than the peer's 24-bit setting allows.
+    /// Encodes the frame header. `len` fits 24 bits, because SETTINGS_MAX_FRAME_SIZE does.
     pub fn write(self) -> [u8; HEAD] {
         let [_, l0, l1, l2] = (self.len as u32).to_be_bytes();
         let [s0, s1, s2, s3] = self.stream.to_be_bytes();
         [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    /// Whether this [`flag`] is set.
+    /// Returns true if this [`flag`] is set.
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// Checks that a server may send such a frame: its kind, its stream and its length. RFC 9113 §6.
+    /// Checks that a server may send a frame of this kind, stream and length. RFC 9113 §6.
     pub(crate) fn check(self) -> Result<(), ProtocolFault> {
         match self.kind {
             kind::DATA | kind::HEADERS | kind::PRIORITY | kind::RST_STREAM | kind::CONTINUATION if self.stream == 0 => {
@@ -149,14 +149,14 @@ impl FrameHead {
         }
     }
 
-    /// True if such a frame is only valid for a stream that was opened.
+    /// Returns true if the frame is valid only on a stream that was opened.
     pub(crate) fn needs_open_stream(self) -> bool {
         matches!(self.kind, kind::DATA | kind::HEADERS | kind::RST_STREAM)
             || self.kind == kind::WINDOW_UPDATE && self.stream != 0
     }
 }
 
-/// Appends a whole small frame.
+/// Appends a whole frame.
 pub fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(&FrameHead { len: payload.len(), kind, flags, stream }.write());
     out.extend_from_slice(payload);
@@ -172,14 +172,14 @@ pub fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
     put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
 }
 
-/// Appends a GOAWAY that says we have looked at nothing, since a server opens no streams.
+/// Appends a GOAWAY with last stream 0, because a server opens no streams.
 pub fn put_goaway(out: &mut Vec<u8>, code: u32) {
     let [c0, c1, c2, c3] = code.to_be_bytes();
     put(out, kind::GOAWAY, 0, 0, &[0, 0, 0, 0, c0, c1, c2, c3]);
 }
 
-/// Fills in the frame head, left free at `at`, of the header block that follows it to the end of `out`. A block too
-/// long for one frame (only foreign metadata can make it so) is cut into CONTINUATIONs. RFC 9113 §6.10.
+/// Completes the header block that follows the space for a frame header at `at` and ends at the end of `out`. Splits a
+/// block that is too long for one frame, which only foreign metadata can cause, into CONTINUATIONs. RFC 9113 §6.10.
 pub fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
     let len = out.len() - at - HEAD;
     if len <= DEFAULT_MAX_FRAME {
@@ -197,7 +197,7 @@ pub fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
     }
 }
 
-/// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
+/// Returns a payload without its padding; `None` if the padding is longer than the payload. RFC 9113 §6.1.
 pub fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);
@@ -206,37 +206,37 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     rest.len().checked_sub(usize::from(padding)).map(|len| &rest[..len])
 }
 
-/// Breach of the protocol by the peer. It ends the connection.
+/// Violation of the protocol by the peer. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolFault {
-    /// What the peer did, as the predicate of a sentence about it.
+    /// The fault, as a predicate whose subject is the peer.
     pub what: &'static str,
     /// Error code of the GOAWAY to the peer.
     pub code: u32,
 }
 
 impl ProtocolFault {
-    /// A breach of a rule without an error code of its own.
+    /// Creates a violation of a rule that has no error code of its own.
     pub(crate) fn protocol(what: &'static str) -> Self {
         Self { what, code: code::PROTOCOL_ERROR }
     }
 
-    /// A frame of a wrong length.
+    /// Creates the fault of a frame with a wrong length.
     pub(crate) fn frame_size(what: &'static str) -> Self {
         Self { what, code: code::FRAME_SIZE_ERROR }
     }
 
-    /// A breach of flow control.
+    /// Creates a violation of flow control.
     pub(crate) fn flow(what: &'static str) -> Self {
         Self { what, code: code::FLOW_CONTROL_ERROR }
     }
 
-    /// An unreadable header block.
+    /// Creates the fault of an undecodable header block.
     pub(crate) fn compression(what: &'static str) -> Self {
         Self { what, code: code::COMPRESSION_ERROR }
     }
 
-    /// Too much work without any response.
+    /// Creates the fault of a peer that causes too much work.
     pub(crate) fn flood(what: &'static str) -> Self {
         Self { what, code: code::ENHANCE_YOUR_CALM }
     }
@@ -248,15 +248,15 @@ pub struct GoAway {
     /// The server processes no stream beyond this one.
     pub(crate) last_seen: u32,
     code: u32,
-    /// Its text if it is a known one. Any other might repeat contents of an object.
+    /// Debug data, if it is a known text. Other texts might quote contents of an object.
     text: Option<&'static str>,
 }
 
-/// Texts that servers are known to send.
+/// Debug data that servers are known to send.
 const KNOWN_GOAWAY_TEXTS: [&str; 5] = ["too_many_pings", "max_age", "max_idle", "graceful_stop", "ping_timeout"];
 
 impl GoAway {
-    /// Reads the frame's payload. A later GOAWAY must not raise the last stream of the one `before`.
+    /// Reads the frame's payload. A later GOAWAY cannot raise the last stream of the one `before`.
     pub(crate) fn read(payload: &[u8], before: Option<Self>) -> Result<Self, ProtocolFault> {
         let Some((&[a, b, c, d, e, f, g, h], text)) = payload.split_first_chunk() else {
             return Err(ProtocolFault::frame_size("cut a frame short"));
@@ -277,10 +277,10 @@ impl fmt::Display for GoAway {
     }
 }
 
-/// Size of the read buffer: one frame of the maximum size, and the beginning of the next.
+/// Size of the read buffer in bytes: one frame of the maximum size, and the beginning of the next.
 const READ_BUFFER: usize = 2 * DEFAULT_MAX_FRAME;
 
-/// Bytes from the peer, cut into frames. Responses are small, so one buffer of fixed size is enough.
+/// Splits bytes from the peer into frames. Responses are small, so one buffer of fixed size is enough.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     buffer: Box<[u8]>,
@@ -293,7 +293,7 @@ impl Incoming {
         Self { buffer: vec![0; READ_BUFFER].into(), taken: 0, filled: 0 }
     }
 
-    /// Buffer for the next read. It has room for at least one whole frame.
+    /// Returns the buffer for the next read, which has space for at least one whole frame.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
@@ -310,7 +310,7 @@ impl Incoming {
         self.filled = (self.filled + len).min(self.buffer.len());
     }
 
-    /// Head of the next whole frame, and the place of its payload (see [`Incoming::payload`]).
+    /// Returns the header of the next whole frame, and the range of its payload for [`Incoming::payload`].
     pub(crate) fn next_frame(&mut self) -> Result<Option<(FrameHead, Range<usize>)>, ProtocolFault> {
         let waiting = &self.buffer[self.taken..self.filled];
         let Some(head) = waiting.first_chunk::<HEAD>().map(FrameHead::read) else { return Ok(None) };
@@ -325,7 +325,7 @@ impl Incoming {
         Ok(Some((head, start..self.taken)))
     }
 
-    /// Payload of the frame that was returned last.
+    /// Returns the payload of the frame that [`Incoming::next_frame`] returned last.
     pub(crate) fn payload(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }

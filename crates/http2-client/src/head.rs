@@ -1,4 +1,4 @@
-//! ResponseHead: a response's header block, by the rules of HTTP/2, whatever its fields mean. RFC 9113 §8.2 and §8.3.
+//! Validates a response's header block, independent of what its fields mean. RFC 9113 §8.2 and §8.3.
 
 use super::{
     exchange::{FieldError, HeaderFields},
@@ -8,16 +8,16 @@ use crate::hpack::{Decoder, HeaderName, HeaderText, KnownText, known};
 
 /// Maximum length of a header block in bytes, CONTINUATIONs included.
 const MAX_BLOCK: usize = 64 << 10;
-/// Maximum number of CONTINUATIONs of a header block. They may be empty.
+/// Maximum number of CONTINUATIONs of a header block, because they may be empty.
 const MAX_CONTINUATIONS: usize = 32;
 /// Fault of a response with a pseudo-header other than `:status`.
 const REQUEST_PSEUDO_HEADER: &str = "it has a pseudo-header that belongs to requests";
 const STATUS: KnownText = known!(b":status");
 
-/// Header block of which more frames are to come.
+/// Header block whose last frame has not arrived.
 #[derive(Debug)]
 pub(super) struct HeaderBlock {
-    /// Head of its first frame.
+    /// Header of its first frame.
     pub(super) first: FrameHead,
     pub(super) bytes: Vec<u8>,
     continuations: usize,
@@ -48,17 +48,17 @@ impl HeaderBlock {
 /// A response's header block.
 #[derive(Debug, Default)]
 pub(super) struct ResponseHead<F> {
-    /// `:status`; 0 when absent, as in trailers.
+    /// `:status`; 0 if absent, as in trailers.
     pub(super) status: u16,
-    /// The first breach of the rules for responses, if any.
+    /// First violation of the rules for responses, if any.
     pub(super) malformed: Option<&'static str>,
     pub(super) fields: F,
-    /// True once a field that is no pseudo-header was read: those come first.
+    /// True once a field that is not a pseudo-header was read. Pseudo-headers must come first.
     regular: bool,
 }
 
 impl<F: HeaderFields> ResponseHead<F> {
-    /// Reads one whole block. `scratch` is for what has to be decoded.
+    /// Reads one whole block. `scratch` is a buffer for decoding.
     ///
     /// # Errors
     /// The block cannot be decoded.
@@ -75,7 +75,7 @@ impl<F: HeaderFields> ResponseHead<F> {
         Ok(head)
     }
 
-    /// True if another head follows.
+    /// Returns true if the head is that of an interim response, which another head follows.
     pub(super) fn is_interim(&self) -> bool {
         (100..200).contains(&self.status)
     }
@@ -99,7 +99,7 @@ impl<F: HeaderFields> ResponseHead<F> {
         }
     }
 
-    /// Checks a name that the exchange does not know.
+    /// Checks a field name that the exchange does not know.
     fn name(&mut self, text: HeaderText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         text.read(scratch)?;
         let (pseudo, rest) = match scratch.split_first() {

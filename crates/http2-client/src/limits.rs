@@ -1,28 +1,28 @@
-//! Limits: how much work a server may cause, and how long it may give no room for requests.
+//! Limits on the work that a server may cause, and on the time without window for request bodies.
 
 use std::time::{Duration, Instant};
 
-/// Credit of a new connection.
+/// Credit of a new connection, in frames.
 const INITIAL_CREDIT: usize = 1024;
-/// Maximum credit that a connection can save up.
+/// Maximum credit that a connection can accumulate.
 const MAX_CREDIT: usize = 16_384;
-/// Credit for each request.
+/// Credit earned per request.
 pub(super) const CREDIT_PER_REQUEST: usize = 256;
-/// Credit for each second: for changed settings and PINGs of an idle connection.
+/// Credit earned per second, for changed settings and PINGs of an idle connection.
 const CREDIT_PER_SECOND: u64 = 256;
-/// Bytes of a response, or of a request (the server gives window back for them), that earn credit for one frame.
+/// Bytes of a response or request that earn credit for one frame. A server sends WINDOW_UPDATEs for those of a request.
 const BYTES_PER_CREDIT: usize = 256;
-/// Payload bytes of other frames that cost as much as one more frame.
+/// Payload bytes of a frame without DATA that cost as much as one more frame.
 const PAYLOAD_BYTES_PER_FRAME: usize = 1024;
 
-/// Number of frames that answer nothing and that a server may still send.
+/// Number of frames that a server may still send.
 ///
-/// Each frame costs something to process: a PING, an empty DATA, a reset of a stream that is gone. Requests earn far
-/// more credit than any sound server spends on them, so a server without credit keeps us busy and serves no request.
+/// Processing each frame has a cost, also a PING, an empty DATA, or a reset of a closed stream. Requests earn far more
+/// credit than a correct server spends on them, so a server without credit floods the client.
 #[derive(Debug)]
 pub(super) struct FrameCredit {
     left: usize,
-    /// Time until which seconds have earned credit.
+    /// Time up to which elapsed seconds have earned credit.
     counted: Instant,
 }
 
@@ -31,17 +31,17 @@ impl FrameCredit {
         Self { left: INITIAL_CREDIT, counted: now }
     }
 
-    /// Adds credit for something useful.
+    /// Adds credit for `frames` frames.
     pub(super) fn earn(&mut self, frames: usize) {
         self.left = self.left.saturating_add(frames).min(MAX_CREDIT);
     }
 
-    /// Adds credit for bytes of messages.
+    /// Adds credit for `bytes` bytes of bodies.
     pub(super) fn earn_bytes(&mut self, bytes: usize) {
         self.earn(bytes / BYTES_PER_CREDIT);
     }
 
-    /// Pays for a frame; false if there is no credit left. The clock is read only before it returns false.
+    /// Pays for a frame. Returns false if there is not enough credit. Reads the clock only if credit is short.
     #[must_use]
     pub(super) fn spend(&mut self, payload: usize, now: impl FnOnce() -> Instant) -> bool {
         let cost = 1 + payload / PAYLOAD_BYTES_PER_FRAME;
@@ -59,15 +59,15 @@ impl FrameCredit {
     }
 }
 
-/// Time without room for request bodies after which a connection takes no new requests.
-const STARVED_AFTER: Duration = Duration::from_secs(10);
-/// As [`STARVED_AFTER`], once [`UNSENT_ENDS`] requests have ended.
-const STARVED_AFTER_ENDS: Duration = Duration::from_secs(3);
-/// Requests that ended without a byte of their body sent.
-const UNSENT_ENDS: u32 = 2;
+/// Time without window for request bodies after which a connection accepts no new requests.
+const STARVATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Replaces [`STARVATION_TIMEOUT`] after [`UNSENT_ENDS_THRESHOLD`] requests ended without a byte of their body sent.
+const SHORT_STARVATION_TIMEOUT: Duration = Duration::from_secs(3);
+/// Number of requests that ended without a byte of their body sent, for [`SHORT_STARVATION_TIMEOUT`].
+const UNSENT_ENDS_THRESHOLD: u32 = 2;
 
-/// Time for which a connection has sent no byte of a body, since one first waited for the server's window. Pauses
-/// between requests count: the server could have given room in them.
+/// Time since a body first waited for the server's window, if no byte of a body was sent since. Pauses between requests
+/// count, because the server could have given window during them.
 #[derive(Debug, Default)]
 pub(super) struct Starvation {
     since: Option<Instant>,
@@ -76,35 +76,36 @@ pub(super) struct Starvation {
 }
 
 impl Starvation {
-    /// Part of a body was queued, or the server has answered.
+    /// Ends the starvation: part of a body was queued, or the server has completed a response.
     pub(super) fn end(&mut self) {
         (self.since, self.unsent_ends) = (None, 0);
     }
 
-    /// A request waits for the server's window.
+    /// Begins the starvation if it has not begun: a request waits for the server's window.
     pub(super) fn begin(&mut self, now: impl FnOnce() -> Instant) {
         self.since.get_or_insert_with(now);
     }
 
-    /// Requests have ended at their deadlines, or because nobody waited for them, of whose bodies nothing was sent.
+    /// Counts requests that were cancelled, or ended at their deadline, without a byte of their body sent.
     pub(super) fn unsent_ended(&mut self, count: usize) {
         if self.since.is_some() {
             self.unsent_ends = self.unsent_ends.saturating_add(count as u32);
         }
     }
 
-    /// Time at which the connection becomes starved, unless the server gives room before.
+    /// Returns the time at which the connection becomes starved, unless the server gives window before.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let after = if self.unsent_ends >= UNSENT_ENDS { STARVED_AFTER_ENDS } else { STARVED_AFTER };
+        let after =
+            if self.unsent_ends >= UNSENT_ENDS_THRESHOLD { SHORT_STARVATION_TIMEOUT } else { STARVATION_TIMEOUT };
         self.since.filter(|_| !self.starved).map(|since| since + after)
     }
 
-    /// Marks the connection as starved if its time is over.
+    /// Marks the connection as starved if its deadline has passed.
     pub(super) fn check(&mut self, now: Instant) {
         self.starved |= self.deadline().is_some_and(|deadline| deadline <= now);
     }
 
-    /// True if the connection takes no new requests because the server gives no room for them.
+    /// Returns true if the connection accepts no new requests because the server gives no window for them.
     pub(super) fn is_starved(&self) -> bool {
         self.starved
     }

@@ -1,8 +1,8 @@
-//! Outgoing: bytes for the peer, small owned heads around shared payload, sent with one vectored write.
+//! Queue of bytes for the peer: small owned headers and shared payload, sent with one vectored write.
 //!
-//! The queue consists of frames. Those of an exchange that is over are withdrawn, so that a peer that does not read keeps
-//! nothing in memory that nobody waits for, and is not asked about the past once it reads again. The rest of a frame
-//! whose beginning is already sent must follow; it is copied, so that it does not keep a whole body alive.
+//! The queue consists of frames. The frames of an ended exchange are withdrawn, so that they use no memory while the
+//! peer does not read, and the peer does not process them later. The rest of a partly sent frame must follow; it is
+//! copied, so that it does not keep a whole body alive.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -11,59 +11,59 @@ use smallvec::SmallVec;
 
 use super::frame::{FrameHead, HEAD};
 
-/// Maximum number of slices of one system call (Linux takes at most 1,024).
+/// Maximum number of slices of one system call (Linux accepts at most 1,024).
 const MAX_SLICES: usize = 256;
-/// Length of the shorter list of slices, used if there are no more pieces.
+/// Length of the list of slices if there are at most this many pieces.
 const SHORT_SLICES: usize = 16;
-/// Number of sent bytes of `heads` after which they are removed.
+/// Number of sent bytes of `heads` from which they are removed.
 const COMPACT_HEADS_AFTER: usize = 4096;
 
 #[derive(Debug)]
 enum Piece {
-    /// Number of bytes of `heads`.
+    /// The next bytes of `heads`, by their number.
     Heads(usize),
-    /// Part of a body, shared with whoever else is sent it.
+    /// Part of a body, shared with other connections.
     Shared(Bytes),
 }
 
 /// A queued frame.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Its stream; 0 for the connection's own frames, which are never withdrawn.
+    /// Stream of the frame; 0 for frames of the connection, which are never withdrawn.
     stream: u32,
-    /// Bytes of it that are still queued.
+    /// Number of its bytes that are still queued.
     len: usize,
     content: FrameContent,
-    /// True if some of it is sent.
+    /// True if a part of the frame was sent.
     begun: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameContent {
-    /// The connection's own.
+    /// Frames of the connection.
     Control,
-    /// A header block. It can be withdrawn if no later block relies on it.
+    /// A header block; revocable if no later block relies on it.
     Block { revocable: bool },
     /// A DATA frame.
     Data,
 }
 
-/// Queued frames of one connection. Payload is not copied; heads follow each other in one buffer.
+/// Queued frames of one connection. Payload is not copied; headers are appended to one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     pieces: VecDeque<Piece>,
     frames: VecDeque<Frame>,
-    /// Heads that are not completely sent, and how many bytes of them are.
+    /// Headers and control frames, and the number of their bytes that were sent.
     heads: Vec<u8>,
     sent: usize,
     queued: usize,
-    /// Number of bytes ever queued, and how many of them are certainly sent or withdrawn.
+    /// Number of bytes ever queued, and the number of them that are certainly sent or withdrawn.
     end: u64,
     gone: u64,
 }
 
 impl Outgoing {
-    /// An empty queue with capacity for ordinary traffic, so that no request pays for it.
+    /// Creates an empty queue with capacity for ordinary traffic, so that requests need not allocate.
     pub(super) fn new() -> Self {
         Self {
             pieces: VecDeque::with_capacity(64),
@@ -73,22 +73,22 @@ impl Outgoing {
         }
     }
 
-    /// Number of queued bytes.
+    /// Returns the number of queued bytes.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// End of the bytes queued so far, for [`Outgoing::holds`].
+    /// Returns the end of the bytes queued so far, for [`Outgoing::holds`].
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// False if everything queued before that end is certainly sent or withdrawn.
+    /// Returns false if everything queued before `end` is certainly sent or withdrawn.
     pub(super) fn holds(&self, end: u64) -> bool {
         end > self.gone
     }
 
-    /// Queues whole frames of the connection's own, which `write` appends.
+    /// Queues whole frames of the connection, which `write` appends.
     pub(super) fn control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let ((), len) = self.heads(write);
         match self.frames.back_mut() {
@@ -97,14 +97,14 @@ impl Outgoing {
         }
     }
 
-    /// Queues the header block of a stream, frame heads included, which `write` appends. It returns true if the block
-    /// can be withdrawn.
+    /// Queues the header block of a stream, including frame headers, which `write` appends. `write` returns true if the
+    /// block can be withdrawn.
     pub(super) fn block(&mut self, stream: u32, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let (revocable, len) = self.heads(write);
         self.frames.push_back(Frame { stream, len, content: FrameContent::Block { revocable }, begun: false });
     }
 
-    /// Queues a DATA frame's head. Its payload follows piece by piece, by [`Outgoing::shared`].
+    /// Queues the header of a DATA frame. Its payload follows with calls of [`Outgoing::shared`].
     pub(super) fn data(&mut self, head: FrameHead) {
         self.heads(|heads| heads.extend_from_slice(&head.write()));
         self.frames.push_back(Frame {
@@ -122,7 +122,7 @@ impl Outgoing {
         self.pieces.push_back(Piece::Shared(payload));
     }
 
-    /// Queues what `write` appends, and returns its result and the number of bytes.
+    /// Queues the bytes that `write` appends, and returns its result and their number.
     fn heads<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
         let before = self.heads.len();
         let result = write(&mut self.heads);
@@ -141,12 +141,12 @@ impl Outgoing {
         }
     }
 
-    /// Passes queued bytes, as many as fit one system call, to `write`, which returns its result and how many of them
-    /// were written. `None` if nothing is queued.
+    /// Passes queued bytes, as many as fit one system call, to `write`, which returns its result and the number of
+    /// bytes written. `None` if nothing is queued.
     pub(super) fn offer<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> (T, usize)) -> Option<T> {
         let (result, written) = match self.pieces.len() {
             0 => return None,
-            // Small requests have few pieces, and to fill a long list for them would cost more than all else here.
+            // Small requests have few pieces, and initializing a long list for them would dominate the cost.
             1..=SHORT_SLICES => self.slices::<SHORT_SLICES, _>(write),
             _ => self.slices::<MAX_SLICES, _>(write),
         };
@@ -156,7 +156,7 @@ impl Outgoing {
         Some(result)
     }
 
-    /// Hands the first `N` pieces to `write`.
+    /// Passes the first `N` pieces to `write`.
     fn slices<const N: usize, R>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
         let mut slices = [IoSlice::new(&[]); N];
         let mut heads = &self.heads[self.sent..];
@@ -225,7 +225,7 @@ impl Outgoing {
         }
     }
 
-    /// Withdraws the frames of streams that are `over`. The cost is linear in what is queued.
+    /// Withdraws the frames of streams for which `over` returns true, in time linear in the length of the queue.
     pub(super) fn withdraw(&mut self, over: impl Fn(u32) -> bool) -> Withdrawal {
         let mut taken = Withdrawal::default();
         let heads = self.heads.split_off(self.sent);
@@ -237,10 +237,10 @@ impl Outgoing {
         for mut frame in std::mem::take(&mut self.frames) {
             let over = frame.stream != 0 && over(frame.stream);
             let fate = match frame.content {
-                _ if !over => Fate::Stays,
+                _ if !over => Fate::StateInForce,
                 FrameContent::Data if frame.begun => Fate::Copied,
                 FrameContent::Data | FrameContent::Block { revocable: true } if !frame.begun => Fate::Goes,
-                _ => Fate::Stays,
+                _ => Fate::StateInForce,
             };
             if fate == Fate::Goes {
                 match frame.content {
@@ -253,7 +253,7 @@ impl Outgoing {
             if fate != Fate::Goes {
                 self.queued += len;
                 if fate == Fate::Copied {
-                    // It belongs to no exchange any more.
+                    // The frame belongs to no exchange any more.
                     frame = Frame { stream: 0, content: FrameContent::Control, ..frame };
                 }
                 self.frames.push_back(frame);
@@ -263,7 +263,7 @@ impl Outgoing {
         taken
     }
 
-    /// Moves the next `len` bytes of the old queue to the new one, copies them there, or leaves them out.
+    /// Moves or copies the next `len` bytes of the old queue to the new one, or drops them.
     fn move_frame(
         &mut self,
         mut len: usize,
@@ -291,7 +291,7 @@ impl Outgoing {
                     let Some(Piece::Shared(payload)) = pieces.pop_front() else { return };
                     len -= payload.len().min(len);
                     match fate {
-                        Fate::Stays => self.pieces.push_back(Piece::Shared(payload)),
+                        Fate::StateInForce => self.pieces.push_back(Piece::Shared(payload)),
                         Fate::Copied => {
                             *copied += payload.len();
                             self.own(&payload);
@@ -313,17 +313,17 @@ impl Outgoing {
 /// Result of [`Outgoing::withdraw`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Withdrawal {
-    /// Streams of which the peer knows nothing, and never will.
+    /// Streams that the peer does not know, because their header block was withdrawn.
     pub(super) unheard: SmallVec<[u32; 4]>,
-    /// Bytes of DATA that return to the connection's window.
+    /// Number of DATA bytes to return to the connection's window.
     pub(super) data: usize,
-    /// Bytes that were copied and stay queued.
+    /// Number of bytes that were copied and stay queued.
     pub(super) copied: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    Stays,
+    StateInForce,
     Copied,
     Goes,
 }

@@ -1,7 +1,7 @@
 //! Built-in initializers: additions to an object, as one JSON Patch.
 //!
-//! Fields that the object has already stay as they are. So a second run changes nothing, and a user who writes an
-//! object by hand is not overruled. Only images by digest and the pull policy replace the user's values.
+//! Fields that the object already has are kept. So a second run changes nothing, and values that a user wrote are not
+//! overwritten. Only images by digest and the pull policy replace the user's values.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,31 +14,31 @@ use serde::{
 };
 use serde_json::{Map, Value, value::RawValue};
 
-/// Bytes of a patch. Everything is added, so that an object with more would be too large.
+/// Maximum length of a patch, in bytes. A longer patch would make the object too large, as it only adds.
 const MAX_PATCH_BYTES: usize = 4 << 20;
-/// Bytes of an object that take as long to read as one operation takes to write.
+/// Number of bytes of an object that take as long to read as one operation takes to write.
 const BYTES_PER_OPERATION: usize = 64;
 
-/// Parts of a request that templates refer to.
+/// Values of a request for the variables of templates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateFacts<'a> {
-    /// The request's namespace, or "".
+    /// Namespace of the request, or "".
     pub namespace: &'a str,
-    /// The object's name, or "".
+    /// Name of the object, or "".
     pub name: &'a str,
-    /// User who creates it, or "".
+    /// User who creates the object, or "".
     pub user: &'a str,
     /// Labels of the namespace, if known.
     pub namespace_labels: Option<&'a Labels>,
 }
 
-/// The patch that makes these additions to an object in JSON; `None` where it has them all. It reads the object once for
-/// each level down to the Pod's spec.
+/// Returns the patch that makes these additions to an object in JSON; `None` if the object has all of them. Reads the
+/// object once for each level down to the Pod's spec.
 ///
 /// # Errors
-/// They cannot be added to this object; the text quotes nothing of it.
+/// Message if they cannot be added to this object. It does not quote the object.
 pub fn patch(additions: &BuiltIn, object: &[u8], facts: TemplateFacts<'_>) -> Result<Option<Bytes>, String> {
-    let object: Object<'_> = serde_json::from_slice(object).map_err(|error| unread("the object", &error))?;
+    let object: Object<'_> = serde_json::from_slice(object).map_err(|error| read_error("the object", &error))?;
     let metadata = object.metadata.ok_or("the object has no metadata")?;
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let lookup = |variable: &Variable| match variable {
@@ -58,8 +58,8 @@ pub fn patch(additions: &BuiltIn, object: &[u8], facts: TemplateFacts<'_>) -> Re
     Ok(patch.finish())
 }
 
-/// Upper bound of the work of writing the patch, in bytes of an object that could be read meanwhile; by the number of
-/// containers that the object may have.
+/// Returns an upper bound of the work of writing the patch, as the number of bytes that could be read meanwhile. It
+/// grows with the number of containers that the object may have.
 pub fn work<'a>(additions: &BuiltIn, object: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(pods) = &additions.pods else { return 0 };
     let containers: usize = object.map(|part| part.iter().filter(|byte| **byte == b'{').count()).sum();
@@ -67,7 +67,7 @@ pub fn work<'a>(additions: &BuiltIn, object: impl Iterator<Item = &'a [u8]>) -> 
     BYTES_PER_OPERATION * containers.saturating_mul(each).min(MAX_OPERATIONS)
 }
 
-fn unread(what: &str, error: &serde_json::Error) -> String {
+fn read_error(what: &str, error: &serde_json::Error) -> String {
     format!("{what} cannot be read at line {}, column {}", error.line(), error.column())
 }
 
@@ -125,7 +125,7 @@ struct Container {
     image_pull_policy: Option<String>,
 }
 
-/// Containers, at most as many as a patch could change: each takes many times its bytes in memory.
+/// Containers, at most as many as a patch can change: a container in memory takes many times its bytes.
 struct Containers(Vec<Container>);
 
 impl<'de> Deserialize<'de> for Containers {
@@ -170,10 +170,10 @@ struct Resources {
     limits: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-/// The Pod's spec, and the path to it.
+/// Returns the path to the Pod's spec, and the spec.
 fn pod_spec(place: PodPlace, spec: &RawValue) -> Result<(&'static str, PodSpec), String> {
     fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
-        serde_json::from_str(raw.get()).map_err(|error| unread("the object's spec", &error))
+        serde_json::from_str(raw.get()).map_err(|error| read_error("the object's spec", &error))
     }
     const NONE: &str = "the object has no template of Pods";
     let template = |spec| -> Result<_, String> {
@@ -191,7 +191,7 @@ fn pod_spec(place: PodPlace, spec: &RawValue) -> Result<(&'static str, PodSpec),
     })
 }
 
-/// A patch that is being written, as text: parsed operations would take many times as much memory.
+/// Writer of a patch as text, because parsed operations would take many times as much memory.
 struct Patch<'a> {
     text: Vec<u8>,
     operations: usize,
@@ -205,7 +205,7 @@ struct Operation<'a> {
     value: &'a Value,
 }
 
-/// A container that is added, and its image as it is written.
+/// A container to add, and its image after the template is filled.
 struct NewContainer<'a> {
     name: &'a str,
     image: Option<String>,
@@ -227,13 +227,13 @@ impl Patch<'_> {
         serde_json::to_writer(&mut self.text, &operation).map_err(|error| error.to_string())
     }
 
-    /// The text; `None` where nothing is added.
+    /// Returns the text; `None` if nothing is added.
     fn finish(mut self) -> Option<Bytes> {
         self.text.push(b']');
         (self.operations > 0).then(|| self.text.into())
     }
 
-    /// Labels or annotations that are not there.
+    /// Adds labels or annotations that the object does not have.
     fn texts(&mut self, path: &str, additions: &[(Box<str>, Template)], present: Option<&Texts>) -> Result<(), String> {
         let is_new = |key: &str| present.is_none_or(|present| !present.contains_key(key));
         let new = additions.iter().filter(|(key, _)| is_new(key));
@@ -244,16 +244,16 @@ impl Patch<'_> {
                 let all: Map<_, _> = new.into_iter().map(|(key, text)| (key.to_string(), text)).collect();
                 self.add(path, &all.into())
             }
-            Some(_) => new.into_iter().try_for_each(|(key, text)| self.add(&below(path, key), &text)),
+            Some(_) => new.into_iter().try_for_each(|(key, text)| self.add(&member_path(path, key), &text)),
         }
     }
 
     fn pods(&mut self, path: &str, additions: &PodAdditions, spec: &PodSpec) -> Result<(), String> {
-        let added = self.added(additions);
+        let added = self.new_containers(additions);
         for (list, containers) in [("initContainers", &spec.init_containers), ("containers", &spec.containers)] {
             for (at, container) in containers.iter().flat_map(|list| &list.0).enumerate() {
-                // Containers that it adds itself stay as they are written.
-                if !added.iter().any(|added| added.is(container)) {
+                // Containers that an earlier run added are kept.
+                if !added.iter().any(|added| added.matches(container)) {
                     self.container(&format!("{path}/{list}/{at}"), additions, container)?;
                 }
             }
@@ -275,8 +275,8 @@ impl Patch<'_> {
         Ok(())
     }
 
-    /// The containers that are added.
-    fn added<'p>(&self, additions: &'p PodAdditions) -> Vec<NewContainer<'p>> {
+    /// Returns the containers to add.
+    fn new_containers<'p>(&self, additions: &'p PodAdditions) -> Vec<NewContainer<'p>> {
         let shapes = additions.containers.iter().chain(&additions.init_containers);
         let image = |shape: &Shape| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
         shapes.map(|(name, shape)| NewContainer { name, image: image(shape) }).collect()
@@ -301,7 +301,7 @@ impl Patch<'_> {
         Ok(())
     }
 
-    /// Entries that a list does not have by their name.
+    /// Adds entries whose names a list does not have.
     fn list(&mut self, path: &str, additions: &Additions, present: Option<Vec<String>>) -> Result<(), String> {
         let is_new = |name: &str| present.as_ref().is_none_or(|names| !names.iter().any(|other| *other == *name));
         let new = additions.iter().filter(|(name, _)| is_new(name));
@@ -313,7 +313,7 @@ impl Patch<'_> {
         }
     }
 
-    /// Requests and limits of resources that the container does not name: a default beside one that it sets might
+    /// Adds requests and limits of resources for which the container sets neither: a default beside the other might
     /// contradict it.
     fn resources(&mut self, path: &str, additions: &PodAdditions, present: Option<&Resources>) -> Result<(), String> {
         let requests = present.and_then(|present| present.requests.as_ref());
@@ -333,7 +333,7 @@ impl Patch<'_> {
             let path = format!("{path}/{key}");
             match present {
                 None => self.add(&path, &new.into())?,
-                Some(_) => new.iter().try_for_each(|(name, quantity)| self.add(&below(&path, name), quantity))?,
+                Some(_) => new.iter().try_for_each(|(name, quantity)| self.add(&member_path(&path, name), quantity))?,
             }
         }
         Ok(())
@@ -341,14 +341,14 @@ impl Patch<'_> {
 }
 
 impl NewContainer<'_> {
-    /// Is it this container of the object? A container that shares only its name is the user's.
-    fn is(&self, container: &Container) -> bool {
+    /// Returns true if an earlier run added this container. A container that shares only its name is the user's.
+    fn matches(&self, container: &Container) -> bool {
         container.name.as_deref() == Some(self.name) && container.image == self.image
     }
 }
 
-/// The path of a member.
-fn below(path: &str, key: &str) -> String {
+/// Returns the JSON Pointer to a member.
+fn member_path(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 

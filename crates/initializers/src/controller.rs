@@ -1,10 +1,10 @@
-//! Controller: heads that do not act although nobody holds a CREATE for them.
+//! Controller: corrects heads (first pending initializers) that do not act although no CREATE is held for them.
 //!
-//! Every 30 s it takes a snapshot of the unfinished objects, indexed by their heads, and compares it with the one before.
-//! A head of the same object in both is overdue, unless its own timeout is longer: then it must have been the head in
-//! snapshots that are so far apart. The correction is decided when the object's turn comes, for its state then and by the
-//! configuration in force then, which was read after the snapshot; the change itself is conditional on the object's
-//! resource version. So a pass may be repeated, run beside another replica's, or be interrupted anywhere.
+//! Every 30 s, it takes a snapshot of the unfinished objects, indexed by their heads, and compares it with the previous
+//! snapshot. An object with the same head in both is overdue. If the head's timeout is longer, it must be the head in
+//! snapshots that far apart. A correction is decided later, from the object's state and the configuration at that time,
+//! which was read after the snapshot. The change is conditional on the object's resource version. So a pass may be
+//! repeated, run beside another replica's, or be interrupted at any point.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,23 +18,23 @@ use gatepost_base::offload;
 
 use super::{Initializers, Lifecycle, unfinished::StoredObject};
 
-/// Time between two snapshots.
+/// Interval between two snapshots.
 // source: "Dynamic admission control configuration", "every 30s ... takes a snapshot of the uninitialized objects".
 pub const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(30);
-/// Approximate bytes of one object in an index, which sorting and freeing it read.
+/// Approximate size of one object in an index, in bytes. Sorting and freeing an index read it.
 pub(crate) const INDEX_ENTRY_BYTES: usize = 256;
 
-/// Configuration of the name at the head of a list.
+/// Configuration of the head of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRule {
-    /// Consequence for the object when it does not act in time.
+    /// Failure policy if the head does not act in time.
     pub policy: FailurePolicy,
-    /// Time that it has.
+    /// Timeout of the head.
     pub timeout: Duration,
 }
 
 impl HeadRule {
-    /// Rule of an object's head, by the initializers of its resource.
+    /// Returns the rule of an object's head. `entry` has the initializers of its resource.
     pub fn of(entry: Option<&ResourceInitializers>, object: &StoredObject) -> Self {
         let head = object.list.head().unwrap_or_default();
         let one = entry.and_then(|entry| entry.initializers.iter().find(|one| *one.name == *head));
@@ -43,13 +43,13 @@ impl HeadRule {
 }
 
 impl Default for HeadRule {
-    /// The rule of a name that is not configured: the object must not wait for ever.
+    /// Returns the rule of a name that is not configured: the object must not wait for ever.
     fn default() -> Self {
         Self { policy: FailurePolicy::Ignore, timeout: Duration::from_secs(30) }
     }
 }
 
-/// Change of a stored object that its apiserver must make, while the object has the resource version.
+/// Change of a stored object that its apiserver must make if the object still has its resource version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correction {
     /// The object as it was reported.
@@ -61,17 +61,17 @@ pub struct Correction {
 /// Change of an object that does not proceed by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorrectiveAction {
-    /// The first entry of the list, which has this name, is removed.
+    /// Remove the first entry of the list, which has this name.
     RemoveHead(Box<str>),
-    /// The result is set, and the object deleted.
+    /// Set the result, and delete the object.
     Fail(Box<StatusInfo>),
-    /// The object has failed, and is deleted.
+    /// Delete the object, which has failed.
     Delete,
 }
 
 impl Correction {
-    /// Correction of an object whose head is overdue, or which has failed and still exists; `None` where nothing is wrong
-    /// with it.
+    /// Returns the correction of an object whose head is overdue, or which has failed and still exists; `None` if the
+    /// object needs no correction.
     pub fn of(object: &Arc<StoredObject>, rule: HeadRule) -> Option<Self> {
         let remedy = match (Lifecycle::of(Some(&object.list)), object.list.head()) {
             (Lifecycle::Failed, _) => CorrectiveAction::Delete,
@@ -85,7 +85,7 @@ impl Correction {
     }
 }
 
-/// Objects with one head: group, resource and name; no name where the object has failed.
+/// Group, resource and head of an object; no head if the object has failed.
 type Head = (Box<str>, Box<str>, Option<Box<str>>);
 
 fn head_of(object: &StoredObject) -> Head {
@@ -93,16 +93,16 @@ fn head_of(object: &StoredObject) -> Head {
     (object.group.clone(), object.resource.clone(), head)
 }
 
-/// Unfinished objects at one moment, by head. It holds none of them.
+/// Index of the unfinished objects at one moment, by head. It does not keep the objects in memory.
 #[derive(Debug)]
 pub struct HeadIndex {
     taken: Instant,
-    /// uids, each with the time of the first snapshot with this head.
+    /// uids of the objects, each with the time of its first snapshot with this head.
     by_head: BTreeMap<Arc<Head>, BTreeMap<Arc<str>, Instant>>,
 }
 
 impl HeadIndex {
-    /// Index of these objects, as they were then.
+    /// Builds the index of these objects, which were read at `taken`.
     pub fn of(objects: Vec<Arc<StoredObject>>, taken: Instant) -> Self {
         let mut by_head: BTreeMap<Arc<Head>, BTreeMap<_, _>> = BTreeMap::new();
         for object in objects {
@@ -111,7 +111,7 @@ impl HeadIndex {
         Self { taken, by_head }
     }
 
-    /// Objects that had the same head in an `older` snapshot, in order. They keep the time of that one.
+    /// Returns the objects with the same head in an `older` snapshot, in order. They keep the time of that one.
     fn unchanged(&mut self, older: &Self) -> VecDeque<OverdueObject> {
         let mut unchanged = VecDeque::new();
         for (head, objects) in &mut self.by_head {
@@ -127,22 +127,22 @@ impl HeadIndex {
     }
 }
 
-/// An object that had the same head in two snapshots, or in more.
+/// An object that had the same head in two or more snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverdueObject {
     head: Arc<Head>,
     uid: Arc<str>,
-    /// Time between the first of them and the last.
+    /// Time between the first and the last of these snapshots.
     waited: Duration,
 }
 
 impl OverdueObject {
-    /// Its uid.
+    /// Returns the object's uid.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// Its correction, as the object is now; `None` where it has another head by now, or its head has more time.
+    /// Returns the correction of the object in its current state; `None` if its head has changed, or has more time.
     pub fn correction(&self, now: &Arc<StoredObject>, rule: impl Fn(&StoredObject) -> HeadRule) -> Option<Correction> {
         if head_of(now) != *self.head {
             return None;
@@ -152,23 +152,23 @@ impl OverdueObject {
     }
 }
 
-/// The last snapshot, and the overdue objects in it.
+/// The last snapshot, and its overdue objects.
 #[derive(Debug, Default)]
 pub struct Controller {
     last: Option<HeadIndex>,
     overdue: VecDeque<OverdueObject>,
-    /// Head and uid of the last one whose turn has come.
+    /// Head and uid of the last object that [`overdue`](Self::overdue) has returned.
     decided: Option<(Arc<Head>, Arc<str>)>,
 }
 
 impl Controller {
-    /// True when it is time for a snapshot.
+    /// Returns true if a snapshot is due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.last.as_ref().is_none_or(|last| now.saturating_duration_since(last.taken) >= SNAPSHOT_INTERVAL)
     }
 
-    /// Compares a snapshot with the one before. Objects that are still overdue are found again; those that had no turn
-    /// are the first now.
+    /// Compares a snapshot with the previous one. Objects that are still overdue are listed again, and those that have
+    /// not been returned yet come first.
     pub fn compare(&mut self, mut snapshot: HeadIndex) {
         let mut overdue = self.last.as_ref().map_or_else(VecDeque::new, |older| snapshot.unchanged(older));
         if let Some((head, uid)) = &self.decided {
@@ -177,7 +177,7 @@ impl Controller {
         (self.overdue, self.last) = (overdue, Some(snapshot));
     }
 
-    /// Takes a snapshot of these objects and compares it, beside the worker where there are many.
+    /// Takes a snapshot of these objects and compares it, on another thread if there are many.
     pub(crate) async fn take_snapshot(&mut self, objects: Vec<Arc<StoredObject>>, now: Instant) {
         let mut controller = mem::take(self);
         let comparing = offload::run(INDEX_ENTRY_BYTES * objects.len(), move || {
@@ -187,8 +187,8 @@ impl Controller {
         *self = comparing.await;
     }
 
-    /// The next overdue objects, at most `max`, by a configuration whose reading began at `read`; none before one was read
-    /// that is newer than the snapshot.
+    /// Returns the next overdue objects, at most `max`. `read` is the time at which the last read of the configuration
+    /// began. Returns none if that was before the snapshot.
     pub fn overdue(&mut self, read: Option<Instant>, max: usize) -> Vec<OverdueObject> {
         let Some(taken) = self.last.as_ref().map(|last| last.taken) else { return Vec::new() };
         if read.is_none_or(|read| read < taken) {
@@ -202,13 +202,13 @@ impl Controller {
     }
 }
 
-/// Read repair: the last of three ways in which a head goes that fails open. The timer of the held CREATE is the first,
-/// the controller is the second. It needs nothing but the object that somebody reads, so it works where both have failed.
+/// Read repair: the third way to remove a head that fails open, after the timer of the held CREATE and the controller.
+/// It needs only the object that is read, so it works if both have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRepair {
-    /// Age from which the head of an object is removed on a read.
+    /// Age from which a read removes the head of an object.
     pub older_than: Duration,
-    /// Skew between the clock that wrote `creationTimestamp` and the one that is read now.
+    /// Maximum skew between the clock that wrote `creationTimestamp` and the reader's clock.
     pub skew: Duration,
 }
 
@@ -222,8 +222,8 @@ impl Default for ReadRepair {
 }
 
 impl ReadRepair {
-    /// Rule for objects with these initializers. Each that has more time than a head has by default may need all of it,
-    /// one after the other.
+    /// Returns the rule for objects with these initializers. Each timeout adds its time beyond the default, because the
+    /// initializers may need all of their time one after the other.
     pub fn of(entry: Option<&ResourceInitializers>) -> Self {
         let (rule, usual) = (Self::default(), HeadRule::default().timeout);
         let all = entry.into_iter().flat_map(|entry| &entry.initializers);
@@ -231,9 +231,9 @@ impl ReadRepair {
         Self { older_than: rule.older_than + more, ..rule }
     }
 
-    /// The name that must be removed from the front of the list, if any. `created` and `now` are seconds since 1970;
-    /// `must_act` says of a name that it does not fail open. The removal itself is conditional on the object being as it
-    /// was read, so that two readers at once remove one head.
+    /// Returns the name to remove from the front of the list, if any. `created` and `now` are seconds since 1970.
+    /// `must_act` returns true for a name that does not fail open. The removal must be conditional on the object being
+    /// unchanged, so that two concurrent readers remove one head.
     pub fn head(
         self,
         list: &Initializers,

@@ -1,13 +1,13 @@
 //! Desk: the instances that have claimed a name, and the tasks that they share.
 //!
-//! A task is one initializer's turn at one object. At most one instance has it. When that instance lapses, another one
-//! gets the task with a higher attempt number, and answers of the first are refused. So each task is answered once, and
-//! an instance recognizes a repeat by its number.
+//! A task is one initializer's turn at one object. It is assigned to at most one instance. If that instance lapses, the
+//! task is assigned to another one with a higher attempt number, and answers of the first are rejected. So each task is
+//! answered once, and an instance recognizes a repeat by its number.
 //!
 //! ```text
 //!   submit ──> queued ── an instance has room ──> assigned ── its answer ──> ended
 //!                ^                                  │    │
-//!                └── the instance lapses, attempt+1 ┘    └── its time is over, or nobody wants it ──> ended
+//!                └── the instance lapses, attempt+1 ┘    └── timeout or withdrawal ──> ended
 //! ```
 
 use std::{
@@ -17,32 +17,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One initializer's turn at one object. Never used twice.
+/// Id of one initializer's turn at one object. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// One connected process that has claimed a name. Never used twice.
+/// Id of one connected process that has claimed a name. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
-/// Bounds of a [`Desk`].
+/// Limits of a [`Desk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeskLimits {
-    /// Tasks of one name that are queued or assigned.
+    /// Maximum number of queued or assigned tasks of one name.
     pub tasks_per_name: usize,
-    /// Tasks of all names.
+    /// Maximum number of tasks of all names.
     pub tasks: usize,
-    /// Instances of one name.
+    /// Maximum number of instances of one name.
     pub instances_per_name: usize,
-    /// An instance that sends nothing for so long has lapsed.
+    /// Time without a message after which an instance has lapsed.
     pub lease: Duration,
-    /// A name without an instance for so long has lapsed: its tasks fail at once.
+    /// Time without an instance after which the tasks of a name fail at once.
     pub vacancy: Duration,
 }
 
-/// Names without an instance that are remembered.
+/// Number of names above which long-vacant names are forgotten.
 const MAX_VACANT_NAMES: usize = 1024;
-/// Longest time between two ticks of a process that runs. After a longer one the process was stopped, and messages of
+/// Maximum time between two ticks of a running process. After a longer time, the process was stopped, and messages of
 /// instances are still unread.
 const MAX_TICK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -53,22 +53,22 @@ impl Default for DeskLimits {
     }
 }
 
-/// Reasons why a task is not accepted.
+/// Error of a task that is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// No instance has had the name for long: the task would be late.
+    /// No instance has had the name for a long time: the task would time out.
     Vacant,
     /// No instance has had the name since it was configured: it is not in rotation yet.
     Unproven,
-    /// Too many objects are held for the name, or in all.
+    /// Too many tasks of the name, or of all names, are held.
     Full,
 }
 
-/// An answer that does not count: the task has ended, or another instance has it.
+/// Error of an answer that does not count: the task has ended, or another instance has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleAnswer;
 
-/// Something that the owner of the streams must do for the desk.
+/// Action that the owner of the streams must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send the task to the instance; `attempt` is 1 the first time.
@@ -77,52 +77,52 @@ pub enum Action {
         instance: InstanceId,
         /// The task.
         task: TaskId,
-        /// Number of assignments, this one included.
+        /// Number of assignments, including this one.
         attempt: u32,
         /// Latest time at which its answer counts.
         deadline: Instant,
     },
-    /// Tell the instance that its answer is not wanted any more.
+    /// Notify the instance that its answer is no longer needed.
     Cancel {
         /// The instance.
         instance: InstanceId,
         /// The task.
         task: TaskId,
     },
-    /// The instance has lapsed: end its stream.
+    /// End the stream of the instance, which has lapsed.
     Drop(InstanceId),
-    /// The task was not answered in time.
+    /// Fail the task, which was not answered in time.
     Late(TaskId),
-    /// The task's name has had no instance for too long.
+    /// Fail the task, whose name has had no instance for too long.
     Vacant(TaskId),
 }
 
-/// State of one name, for people.
+/// State of one name, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameState {
     /// The name.
     pub name: Arc<str>,
-    /// Instances that are attached.
+    /// Number of attached instances.
     pub instances: usize,
-    /// Tasks that wait for an instance.
+    /// Number of tasks that wait for an instance.
     pub queued: usize,
-    /// Tasks that an instance works on.
+    /// Number of tasks that are assigned to an instance.
     pub assigned: usize,
     /// Time at which the oldest task was submitted.
     pub oldest: Option<Instant>,
     /// Time at which the last instance left; `None` while one is attached.
     pub vacant_since: Option<Instant>,
-    /// False while no instance has been attached since the name was configured.
+    /// The name is in rotation: an instance has been attached since it was configured, or it is enforced.
     pub proven: bool,
-    /// An instance was attached before, or is.
+    /// An instance is attached, or was attached before.
     pub ever_attached: bool,
 }
 
-/// Instances by name, and tasks on their way to them.
+/// Instances by name, and their tasks.
 #[derive(Debug)]
 pub struct Desk {
     limits: DeskLimits,
-    /// A name that was neither claimed nor configured is vacant since then.
+    /// Start of the desk. A name that was neither claimed nor configured is vacant since then.
     started: Instant,
     ticked: Instant,
     names: BTreeMap<Arc<str>, Claim>,
@@ -132,14 +132,14 @@ pub struct Desk {
     actions: Vec<Action>,
 }
 
-/// One name.
+/// State of one name.
 #[derive(Debug, Default)]
 struct Claim {
     instances: BTreeSet<InstanceId>,
     queue: VecDeque<TaskId>,
     tasks: BTreeSet<TaskId>,
     vacant_since: Option<Instant>,
-    /// An instance has had it, or it was configured before the process began. Other names accept no task.
+    /// An instance has had the name, or the name is enforced. Other names accept no task.
     proven: bool,
     retirement: Option<Retirement>,
     ever_attached: bool,
@@ -148,10 +148,10 @@ struct Claim {
 /// State of a name that has left the configuration.
 #[derive(Clone, Copy, Debug)]
 struct Retirement {
-    /// Until then its instances keep the name, as requests may still have tasks for it; and a name that comes back is
-    /// proven.
+    /// Time until which its instances keep the name, because requests may still have tasks for it. A name that is
+    /// configured again before then is still proven.
     until: Instant,
-    /// No request can have a task for it any more.
+    /// No request can have a task for the name any more.
     drained: bool,
 }
 
@@ -159,10 +159,10 @@ struct Retirement {
 struct Instance {
     name: Arc<str>,
     renewed: Instant,
-    /// Tasks that it takes at once.
+    /// Maximum number of its tasks at once.
     window: usize,
     tasks: BTreeSet<TaskId>,
-    /// It takes no more tasks, and finishes those it has.
+    /// It gets no more tasks, and finishes those it has.
     draining: bool,
 }
 
@@ -176,19 +176,19 @@ struct Task {
 }
 
 impl Desk {
-    /// A desk without instances.
+    /// Creates a desk without instances.
     pub fn new(limits: DeskLimits, now: Instant) -> Self {
         let (names, instances, tasks, deadlines, actions) = Default::default();
         Self { limits, started: now, ticked: now, names, instances, tasks, deadlines, actions }
     }
 
-    /// What is to be done after the calls so far, in order.
+    /// Removes and returns the actions that follow from the calls so far, in order.
     pub fn take_actions(&mut self) -> Vec<Action> {
         mem::take(&mut self.actions)
     }
 
-    /// A name may be claimed from now on. Without an instance it is vacant since now, and it comes into rotation with its
-    /// first instance, unless it was there a moment ago.
+    /// Configures a name, which may be claimed from now on. Without an instance, it is vacant since now. It comes into
+    /// rotation with its first instance, unless it was in rotation a moment ago.
     pub fn configure(&mut self, name: &Arc<str>, now: Instant) {
         let claim = self.names.entry(Arc::clone(name)).or_default();
         let retirement = claim.retirement.take();
@@ -198,42 +198,42 @@ impl Desk {
         }
     }
 
-    /// A name is in rotation, whether or not an instance has had it.
+    /// Puts a name into rotation, even if no instance has had it.
     pub fn enforce(&mut self, name: &Arc<str>) {
         self.names.entry(Arc::clone(name)).or_default().proven = true;
     }
 
-    /// True while no instance has had a configured name.
+    /// Returns true if a configured name is not in rotation yet.
     pub fn is_unproven(&self, name: &str) -> bool {
         self.names.get(name).is_some_and(|claim| !claim.proven)
     }
 
-    /// A name leaves the configuration. Its instances keep it for requests under way, at most until then.
+    /// Removes a name from the configuration. Its instances keep it for requests in flight, at most until `until`.
     pub fn retire(&mut self, name: &str, until: Instant) {
         if let Some(claim) = self.names.get_mut(name) {
             claim.retirement = Some(Retirement { until, drained: false });
         }
     }
 
-    /// No request has a task any more for a name that has left the configuration.
+    /// Records that no request has a task any more for a name that has left the configuration.
     pub fn drained(&mut self, name: &str) {
         if let Some(retirement) = self.names.get_mut(name).and_then(|claim| claim.retirement.as_mut()) {
             retirement.drained = true;
         }
     }
 
-    /// Has the name left the configuration, and may a request still have a task for it?
+    /// Returns true if the name has left the configuration, and a request may still have a task for it.
     pub fn is_draining(&self, name: &str, now: Instant) -> bool {
         let retirement = self.names.get(name).filter(|claim| claim.proven).and_then(|claim| claim.retirement);
         retirement.is_some_and(|retirement| !retirement.drained && now < retirement.until)
     }
 
-    /// Is a task of the name queued or assigned?
+    /// Returns true if a task of the name is queued or assigned.
     pub fn has_tasks(&self, name: &str) -> bool {
         self.names.get(name).is_some_and(|claim| !claim.tasks.is_empty())
     }
 
-    /// State of each name, by name.
+    /// Returns the state of each name, in order of the names.
     pub fn names(&self) -> Vec<NameState> {
         let state = |(name, claim): (&Arc<str>, &Claim)| NameState {
             name: Arc::clone(name),
@@ -248,7 +248,7 @@ impl Desk {
         self.names.iter().map(state).collect()
     }
 
-    /// An instance claims a name, and takes `window` tasks at once; false where there are too many instances.
+    /// Claims a name for an instance that takes `window` tasks at once; returns false if there are too many instances.
     pub fn attach(&mut self, name: &Arc<str>, id: InstanceId, window: usize, now: Instant) -> bool {
         let claim = self.names.entry(Arc::clone(name)).or_default();
         if claim.instances.len() >= self.limits.instances_per_name || self.instances.contains_key(&id) {
@@ -265,26 +265,26 @@ impl Desk {
         true
     }
 
-    /// The instance is alive.
+    /// Records that the instance is alive.
     pub fn renew(&mut self, id: InstanceId, now: Instant) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.renewed = instance.renewed.max(now);
         }
     }
 
-    /// The instance takes no more tasks, and finishes those it has.
+    /// Assigns no more tasks to the instance, which finishes those it has.
     pub fn drain(&mut self, id: InstanceId) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.draining = true;
         }
     }
 
-    /// The instance is gone: others get its tasks, as repeats.
+    /// Removes the instance. Others get its tasks, as repeats.
     pub fn detach(&mut self, id: InstanceId, now: Instant) {
         let Some(Instance { name, tasks, .. }) = self.instances.remove(&id) else { return };
         if let Some(claim) = self.names.get_mut(&name) {
             claim.instances.remove(&id);
-            // The oldest goes first, before all tasks that have not had a turn.
+            // Its tasks come first, before all tasks that have not been assigned yet.
             for task in tasks.iter().rev() {
                 claim.queue.push_front(*task);
             }
@@ -300,10 +300,10 @@ impl Desk {
         self.hand_out(&name);
     }
 
-    /// A new task of a name, to be answered by `deadline`.
+    /// Submits a new task of a name, to be answered by `deadline`.
     ///
     /// # Errors
-    /// It is not accepted.
+    /// Returns a [`SubmitError`] if the task is not accepted.
     pub fn submit(&mut self, id: TaskId, name: &Arc<str>, deadline: Instant, now: Instant) -> Result<(), SubmitError> {
         let vacant_since = match self.names.get(name) {
             Some(claim) if !claim.proven => return Err(SubmitError::Unproven),
@@ -328,10 +328,10 @@ impl Desk {
         Ok(())
     }
 
-    /// The instance has answered the attempt: the task has ended.
+    /// Ends a task whose attempt the instance has answered.
     ///
     /// # Errors
-    /// The answer does not count.
+    /// Returns [`StaleAnswer`] if the answer does not count.
     pub fn answer(&mut self, instance: InstanceId, id: TaskId, attempt: u32, now: Instant) -> Result<(), StaleAnswer> {
         self.renew(instance, now);
         if self.tasks.get(&id).is_some_and(|task| now >= task.deadline) {
@@ -340,10 +340,10 @@ impl Desk {
         self.give_up(instance, id, attempt)
     }
 
-    /// The instance cannot be told of the attempt, or its answer cannot be used: the task has ended without one.
+    /// Ends a task whose attempt cannot be sent to the instance, or whose answer cannot be used.
     ///
     /// # Errors
-    /// The instance does not have this attempt.
+    /// Returns [`StaleAnswer`] if the instance does not have this attempt.
     pub fn give_up(&mut self, instance: InstanceId, id: TaskId, attempt: u32) -> Result<(), StaleAnswer> {
         let task = self.tasks.get(&id).ok_or(StaleAnswer)?;
         if task.holder != Some(instance) || task.attempt != attempt {
@@ -353,14 +353,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Withdraws a task that its caller no longer waits for.
+    /// Withdraws a task whose caller no longer waits.
     pub fn withdraw(&mut self, id: TaskId) {
         self.cancel(id);
         self.end(id);
     }
 
-    /// Ends everything that is overdue at `now`: instances that sent nothing, tasks without an answer, tasks of names
-    /// that have been vacant for long. To be called every second; after a longer pause instances get that time as well.
+    /// Ends everything that is overdue at `now`: instances without messages, tasks without answers, tasks of names that
+    /// have been vacant for long. Must be called every second; a longer pause also extends the leases of instances.
     pub fn tick(&mut self, now: Instant) {
         let pause = now.saturating_duration_since(self.ticked);
         self.ticked = self.ticked.max(now);
@@ -386,10 +386,10 @@ impl Desk {
             self.actions.push(Action::Vacant(task));
             self.end(task);
         }
-        // Names that left the configuration before an instance had them: requests that began before skip them until then.
+        // Requests that began earlier skip a name that left the configuration unproven, so it is kept for some time.
         self.names.retain(|_, claim| claim.proven || claim.retirement.is_none_or(|retirement| now < retirement.until));
-        // A name that was never claimed is forgotten. One that was claimed is forgotten only where there are many names:
-        // people want to know since when it is vacant.
+        // A vacant name that was never claimed is forgotten. A claimed one is forgotten only if there are many names,
+        // because operators want to know since when it is vacant.
         if is_over(started) {
             let many = self.names.len() > MAX_VACANT_NAMES;
             self.names.retain(|_, claim| {
@@ -399,22 +399,22 @@ impl Desk {
         }
     }
 
-    /// Time at which the instance lapses, unless it sends something before; `None` where it is gone.
-    pub fn lapses(&self, id: InstanceId) -> Option<Instant> {
+    /// Returns the time at which the instance lapses unless it sends something before; `None` if it is gone.
+    pub fn lapse_time(&self, id: InstanceId) -> Option<Instant> {
         self.instances.get(&id).map(|instance| instance.renewed + self.limits.lease)
     }
 
-    /// Does the instance still have a task?
+    /// Returns true if the instance still has a task.
     pub fn is_busy(&self, id: InstanceId) -> bool {
         self.instances.get(&id).is_some_and(|instance| !instance.tasks.is_empty())
     }
 
-    /// Number of tasks that are queued or assigned.
+    /// Returns the number of tasks that are queued or assigned.
     pub fn task_count(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Gives queued tasks to instances with room, each to the one that has the fewest.
+    /// Assigns queued tasks to instances with room, each to the one with the fewest tasks.
     fn hand_out(&mut self, name: &Arc<str>) {
         let Some(claim) = self.names.get_mut(name) else { return };
         while let Some(id) = claim.queue.front().copied() {
@@ -439,7 +439,7 @@ impl Desk {
         }
     }
 
-    /// Forgets a task; its holder has room for another.
+    /// Removes a task. Its holder has room for another one.
     fn end(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.deadlines.remove(&(task.deadline, id));

@@ -1,42 +1,42 @@
-//! Failure: what becomes of an object on which an initializer does not act, and the Status that says so.
+//! Failure: the result of an object on which an initializer does not act.
 
 use gatepost_api::{FailurePolicy, StatusCause, StatusInfo};
 
-/// Bytes of a stored message.
+/// Maximum length of a stored message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 10;
-/// Bytes of each other stored text.
+/// Maximum length of each other stored text, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 10;
-/// Causes of a stored result.
+/// Maximum number of causes of a stored result.
 pub const MAX_CAUSES: usize = 16;
 
-/// Reason of the cause by which an object's time-out differs from a refusal by an initializer.
+/// Reason of the cause that distinguishes a timeout from a rejection by an initializer.
 pub const TIMED_OUT: &str = "InitializationTimedOut";
 
-/// Reasons why an initializer's part is not done.
+/// Reason why an initializer has not done its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnFailure {
-    /// Its time is over.
+    /// It did not act in time.
     Late,
-    /// No process has claimed its name for long.
+    /// No process has claimed its name for a long time.
     Vacant,
     /// No process has claimed its name since it was configured.
     Unproven,
     /// Too many objects wait for it already.
     Full,
-    /// There is no memory for the object, or for the answer.
+    /// The memory budget has no room for the object or for the answer.
     NoRoom,
-    /// It cannot act on this object, or its answer cannot be used, and why.
+    /// It cannot act on this object, or its answer cannot be used, for this reason.
     Unable(String),
-    /// It refuses the object.
+    /// It rejects the object.
     Rejected(Box<StatusInfo>),
 }
 
 impl TurnFailure {
-    /// Result of a stored object; `None` where it goes on without the initializer.
+    /// Returns the result to store for the object; `None` if the object continues without the initializer.
     pub fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
         let timed_out = |why: &str| {
-            let causes = vec![cause(TIMED_OUT, "the object is deleted again", name)];
-            let message = format!("Timeout: {why}; the object is deleted again");
+            let causes = vec![cause(TIMED_OUT, "the object is deleted", name)];
+            let message = format!("Timeout: {why}; the object is deleted");
             StatusInfo { causes, ..StatusInfo::failure(504, "Timeout", message) }
         };
         match self {
@@ -69,8 +69,8 @@ pub(crate) fn cause(reason: &str, message: &str, field: &str) -> StatusCause {
     StatusCause { reason: reason.into(), message: message.into(), field: field.into() }
 }
 
-/// The result that is stored for a failure, cut to a bounded size; applied again, the same. Hooks and initializers may
-/// have written far more than the object's apiserver can report. The last cause stays, as it names the initializer.
+/// Returns the result to store for a failure, cut to a bounded size, as hooks and initializers may write far more than
+/// the apiserver can report. The last cause stays: it names the initializer. The function is idempotent.
 pub fn stored_result(failure: StatusInfo) -> StatusInfo {
     let text = |text| cut(text, MAX_TEXT_BYTES);
     let mut causes = failure.causes;
@@ -98,7 +98,7 @@ pub fn stored_result(failure: StatusInfo) -> StatusInfo {
     }
 }
 
-/// Approximate size of a result in memory.
+/// Returns the approximate size of a result in memory, in bytes.
 pub(crate) fn size_of_result(result: &StatusInfo) -> usize {
     let StatusInfo { status, reason, message, details_name, details_group, details_kind, details_uid, .. } = result;
     let texts = [status, reason, message, details_name, details_group, details_kind, details_uid];
@@ -108,7 +108,7 @@ pub(crate) fn size_of_result(result: &StatusInfo) -> usize {
     size_of::<StatusInfo>() + texts + result.causes.iter().map(cause).sum::<usize>()
 }
 
-/// A text of at most so many bytes. A text that was cut holds no more memory than it needs.
+/// Cuts a text to at most `max_bytes` bytes, and frees the memory of the rest.
 fn cut(text: String, max_bytes: usize) -> String {
     const ELLIPSIS: &str = "…";
     if text.len() <= max_bytes {

@@ -1,9 +1,9 @@
-//! Hub: the instances of initializers that are attached, and the holds that wait for them.
+//! Hub: the attached instances of initializers, and the holds that wait for them.
 //!
-//! The [`Desk`] decides which instance has which task; the hub carries that out: it sends a task's message to the
-//! instance's stream, and an answer to the hold that waits for it. No task runs in the background: each hold ticks the
-//! desk when its own deadline is due, each stream when its own lease is, and all of them every second, whichever of the
-//! others is stuck. So a second without a tick is one in which the process was stopped.
+//! The [`Desk`] decides which instance has which task, and the hub carries that out: it sends a task's message to the
+//! instance's stream, and an answer to the hold that waits for it. The hub has no background task. Each hold ticks the
+//! desk at its own deadline, each stream at the end of its lease, and all of them every second, even if others are
+//! stuck. So if no tick occurs for a second, the process was stopped.
 
 use std::{
     collections::HashMap,
@@ -31,25 +31,25 @@ use super::{
     recent::{MAX_BYTES, Recent},
 };
 
-/// Longest pause between two ticks.
+/// Maximum interval between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a contribution that is kept for a repeated request.
+/// Maximum size of a contribution that is kept for a repeated request, in bytes.
 const MAX_RECENT_BYTES: usize = MAX_BYTES / 4;
 
-/// Digest of an initializer's name and of the review, with its uid and its object.
+/// Digest of an initializer's name and a review, including its uid and its object.
 pub type Digest = [u8; 32];
 
-/// Change of an object by an initializer that has done its part.
+/// Changes of an object by an initializer that has done its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contribution {
-    /// A JSON Patch, where it changes something.
+    /// JSON Patch; `None` if nothing changes.
     pub patch: Option<Bytes>,
-    /// Initializers that must act behind it.
+    /// Initializers that must act after this one.
     pub adds: Vec<Box<str>>,
 }
 
 impl Contribution {
-    /// Bytes that the instance chooses.
+    /// Returns the size of the parts that the instance chooses, in bytes.
     fn size(&self) -> usize {
         self.patch.as_ref().map_or(0, Bytes::len) + self.adds.iter().map(|name| name.len()).sum::<usize>()
     }
@@ -60,48 +60,48 @@ impl Contribution {
 pub enum ToInstance {
     /// A task.
     Task {
-        /// Its number.
+        /// Id of the task.
         task: TaskId,
-        /// Number of assignments, this one included.
+        /// Number of assignments, including this one.
         attempt: u32,
         /// Latest time at which its answer counts.
         deadline: Instant,
-        /// Its message, the same for every attempt.
+        /// Message of the task, the same for every attempt.
         message: Arc<TaskMessage>,
     },
-    /// The task's caller has gone.
+    /// Cancels the task, whose caller no longer waits.
     Cancel(TaskId),
 }
 
-/// One object for one initializer, encoded by its holder.
+/// Review of one object for one initializer.
 #[derive(Debug)]
 pub struct TaskMessage {
-    /// An AdmissionReview in protobuf.
+    /// AdmissionReview in protobuf.
     pub review: Bytes,
     /// Labels of the request's namespace, if known.
     pub namespace_labels: Vec<(Box<str>, Box<str>)>,
-    /// Digest of the initializer's name and of the review.
+    /// Digest of the initializer's name and the review.
     pub digest: Digest,
-    /// Its reservation in the memory budget.
+    /// Reservation of the review in the memory budget.
     pub room: Reservation,
 }
 
 impl TaskMessage {
-    /// The message about a review for the initializer of that name: a bare AdmissionReview in protobuf. It reads the
-    /// review twice.
+    /// Encodes a review for the initializer of that name, as a bare AdmissionReview in protobuf. Reads the review
+    /// twice.
     ///
     /// # Errors
-    /// The review cannot be written so.
+    /// Message if the review cannot be encoded.
     pub fn new(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Self, String> {
         let framed = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
         let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
-        // Not every text of a review that came in protobuf was validated.
+        // Texts of a review that was received in protobuf may not have been validated.
         if !is_review(review.clone()) {
             return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
         }
         let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
         room.shrink_to(review.len());
-        // Names have no zero byte.
+        // A zero byte ends the name, as names have none.
         let digest =
             sha2::Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
         Ok(Self { review, namespace_labels, digest, room })
@@ -122,8 +122,8 @@ struct State {
     ticked: Instant,
     next: u64,
     holds: HashMap<TaskId, Hold>,
-    /// Contributions for requests that are repeated: a caller that has lost its answer sends the same uid and object
-    /// again, and the initializer has done its part. Refusals are not kept, as nothing was created.
+    /// Contributions for repeated requests. A caller that has lost its answer sends the same uid and object again,
+    /// after the initializer has done its part. Rejections are not kept, because no object was created.
     recent: Recent<Digest, Contribution>,
     streams: HashMap<InstanceId, mpsc::UnboundedSender<ToInstance>>,
 }
@@ -135,57 +135,57 @@ struct Hold {
 }
 
 impl Hub {
-    /// A hub without instances and holds.
+    /// Creates a hub without instances and holds.
     pub fn new(limits: DeskLimits, now: Instant) -> Arc<Self> {
         let (holds, streams, recent) = Default::default();
         let state = Mutex::new(State { desk: Desk::new(limits, now), ticked: now, next: 0, holds, recent, streams });
         Arc::new(Self { lease: limits.lease, started: now, state })
     }
 
-    /// These names may be claimed from now on.
+    /// Configures these names, which may be claimed from now on.
     pub fn configure<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>, now: Instant) {
         let mut state = self.state();
         names.for_each(|name| state.desk.configure(name, now));
     }
 
-    /// These names are in rotation, whether or not an instance has had them.
+    /// Puts these names into rotation, even if no instance has had them.
     pub fn enforce<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>) {
         let mut state = self.state();
         names.for_each(|name| state.desk.enforce(name));
     }
 
-    /// True while no instance has had a configured name.
+    /// Returns true if a configured name is not in rotation yet.
     pub fn is_unproven(&self, name: &str) -> bool {
         self.state().desk.is_unproven(name)
     }
 
-    /// A name leaves the configuration. Its instances keep it for requests under way, at most until then.
+    /// Removes a name from the configuration. Its instances keep it for requests in flight, at most until `until`.
     pub fn retire(&self, name: &str, until: Instant) {
         self.state().desk.retire(name, until);
     }
 
-    /// No request has a task any more for a name that has left the configuration.
+    /// Records that no request has a task any more for a name that has left the configuration.
     pub fn drained(&self, name: &str) {
         self.state().desk.drained(name);
     }
 
-    /// Has the name left the configuration, and may a request still have a task for it?
+    /// Returns true if the name has left the configuration, and a request may still have a task for it.
     pub fn is_draining(&self, name: &str) -> bool {
         self.state().desk.is_draining(name, now())
     }
 
-    /// Is a task of the name queued or assigned?
+    /// Returns true if a task of the name is queued or assigned.
     pub fn has_tasks(&self, name: &str) -> bool {
         self.state().desk.has_tasks(name)
     }
 
-    /// An instance claims a name; `None` where there are too many.
+    /// Claims a name for a new instance; returns `None` if there are too many instances.
     pub fn attach(self: &Arc<Self>, name: &Arc<str>, window: usize, now: Instant) -> Option<Attachment> {
         let (to, messages) = mpsc::unbounded_channel();
         let mut state = self.state();
         state.next += 1;
         let id = InstanceId(state.next);
-        // Before the desk gives it anything.
+        // The desk may assign tasks at once, so the stream must exist before.
         state.streams.insert(id, to);
         if !state.update(|desk| desk.attach(name, id, window, now)) {
             state.streams.remove(&id);
@@ -194,11 +194,11 @@ impl Hub {
         Some(Attachment { hub: Arc::clone(self), id, messages })
     }
 
-    /// Has an initializer act on an object, unless it has done so for this very request. Dropping the future withdraws the
-    /// task. The contribution comes with its reservation in the memory budget.
+    /// Submits an object to an initializer and waits for its contribution, or returns a kept contribution for the same
+    /// request. Dropping the future withdraws the task. The contribution has a reservation in the memory budget.
     ///
     /// # Errors
-    /// It did not act by `deadline`, or refuses the object.
+    /// Returns a [`TurnFailure`] if the initializer does not act by `deadline`, or rejects the object.
     pub async fn ask(
         &self,
         name: &Arc<str>,
@@ -227,7 +227,7 @@ impl Hub {
         };
         let _withdraw = WithdrawOnDrop { hub: self, task };
         loop {
-            // Not at the deadlines of others: a thousand holds would wake a million times.
+            // Do not wake at the deadlines of other holds: a thousand holds would wake a million times.
             let next = deadline.min(now() + TICK_INTERVAL);
             tokio::select! {
                 biased;
@@ -237,22 +237,22 @@ impl Hub {
         }
     }
 
-    /// State of each name.
+    /// Returns the state of each name.
     pub fn names(&self) -> Vec<NameState> {
         self.state().desk.names()
     }
 
-    /// Longest silence of an instance before it lapses.
+    /// Returns the time without a message after which an instance lapses.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// Time from which on instances may attach.
+    /// Returns the time from which instances may attach.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Number of objects that are held.
+    /// Returns the number of held objects.
     pub fn held(&self) -> usize {
         self.state().desk.task_count()
     }
@@ -273,7 +273,7 @@ impl State {
         self.update(|desk| desk.tick(now));
     }
 
-    /// Changes the desk, and carries out what it decides.
+    /// Changes the desk, and carries out its actions.
     fn update<T>(&mut self, change: impl FnOnce(&mut Desk) -> T) -> T {
         let changed = change(&mut self.desk);
         for action in self.desk.take_actions() {
@@ -283,7 +283,7 @@ impl State {
                         continue;
                     };
                     let message = Arc::clone(&hold.message);
-                    // Where the stream has ended the instance is detached, and another gets the task.
+                    // If the stream has ended, the instance is detached and another one gets the task.
                     let _ = stream.send(ToInstance::Task { task, attempt, deadline, message });
                 }
                 Action::Cancel { instance, task } => {
@@ -306,7 +306,7 @@ impl State {
     }
 }
 
-/// Withdraws a task when its caller no longer waits.
+/// Withdraws a task if its caller stops waiting.
 struct WithdrawOnDrop<'a> {
     hub: &'a Hub,
     task: TaskId,
@@ -330,17 +330,17 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Next message to the instance; `None` once it has lapsed, or has lost the name.
+    /// Returns the next message to the instance; `None` once it has lapsed or lost the name.
     pub async fn recv(&mut self) -> Option<ToInstance> {
         loop {
             let latest = now() + TICK_INTERVAL;
             let next = {
                 let mut state = self.hub.state();
-                // A caller that comes again and again never waits here for so long.
+                // A caller with many messages never reaches the timer below.
                 if latest.saturating_duration_since(state.ticked) >= 2 * TICK_INTERVAL {
                     state.tick(now());
                 }
-                state.desk.lapses(self.id).map_or(latest, |lapses| lapses.min(latest))
+                state.desk.lapse_time(self.id).map_or(latest, |lapse| lapse.min(latest))
             };
             tokio::select! {
                 biased;
@@ -350,22 +350,22 @@ impl Attachment {
         }
     }
 
-    /// The instance is alive.
+    /// Records that the instance is alive.
     pub fn renew(&self) {
         self.hub.state().desk.renew(self.id, now());
     }
 
-    /// The instance takes no more tasks.
+    /// Assigns no more tasks to the instance.
     pub fn drain(&self) {
         self.hub.state().desk.drain(self.id);
     }
 
-    /// Does it still have a task?
+    /// Returns true if the instance still has a task.
     pub fn is_busy(&self) -> bool {
         self.hub.state().desk.is_busy(self.id)
     }
 
-    /// It answers a task, with a contribution or a refusal of the object; false where the answer does not count.
+    /// Answers a task with a contribution, or a rejection of the object. Returns false if the answer does not count.
     pub fn answer(
         &self,
         task: TaskId,
@@ -382,7 +382,7 @@ impl Attachment {
         if let Ok(contribution) = &answer
             && contribution.size() <= MAX_RECENT_BYTES
         {
-            // A copy: the patch is a part of all that its instance has sent.
+            // Copy the patch, which is a slice of everything that its instance has sent.
             let patch = contribution.patch.as_deref().map(Bytes::copy_from_slice);
             let kept = Contribution { patch, adds: contribution.adds.clone() };
             state.recent.insert(hold.message.digest, kept, contribution.size(), now);
@@ -392,7 +392,7 @@ impl Attachment {
         true
     }
 
-    /// A task cannot be sent to it, or its answer cannot be used: the hold ends without one.
+    /// Fails a task that cannot be sent to the instance, or whose answer cannot be used.
     pub fn give_up(&self, task: TaskId, attempt: u32, why: TurnFailure) {
         let mut state = self.hub.state();
         if state.update(|desk| desk.give_up(self.id, task, attempt)).is_ok() {

@@ -1,20 +1,20 @@
-//! Initializers: named parties that act on a new object before anyone else sees it.
+//! Initializers: named parties that act on a new object before it becomes visible.
 //!
-//! | noun | module |
+//! | item | module |
 //! | --- | --- |
 //! | [`Initializers`], an object's own list, the list of a new object, and changes of it | `list` |
-//! | [`Lifecycle`], from the first pending entry to the end, its quota, and each initializer's share of time | `lifecycle` |
-//! | what becomes of an object on which an initializer does not act | [`failure`] |
+//! | [`Lifecycle`] of an object, its quota, and each initializer's share of time | `lifecycle` |
+//! | the result of an object on which an initializer does not act | [`failure`] |
 //! | initializers that need no process | [`built_in`] |
-//! | [`Desk`], the instances that have claimed a name and the tasks they share | [`desk`] |
+//! | [`Desk`], the instances that have claimed a name and the tasks that they share | [`desk`] |
 //! | [`Hub`], the streams of those instances and the requests that wait for them | [`hub`] |
 //! | [`Unfinished`], stored objects that are not initialized | [`unfinished`] |
 //! | [`Controller`], which corrects heads that do not act | [`controller`] |
-//! | [`StoredObjects`], reports of apiservers about such objects | [`stored_objects`] |
-//! | [`Marks`], by which a stock apiserver stores objects unfinished and hides them | [`marks`] |
+//! | [`StoredObjects`], reports of apiservers about unfinished objects | [`stored_objects`] |
+//! | [`Marks`], which hide unfinished objects of a stock apiserver | [`marks`] |
 //!
-//! The answer to "may this user `initialize`?" is always an argument, and so is the time, but for timers of the modules
-//! that wait. Names and rules that others share are in [`gatepost_api::initialization`].
+//! Callers pass the user's permission to `initialize`, and the current time. Only modules that wait read the clock.
+//! [`gatepost_api::initialization`] has the names and rules that other crates use, too.
 #![forbid(unsafe_code)]
 
 pub mod built_in;
@@ -36,7 +36,7 @@ pub use self::{
     hub::Hub,
     lifecycle::{Charge, Initialization, Lifecycle, QuotaPhase, QuotaStage, StepError, quota_phase, share},
     list::{
-        Actor, Initializers, OwnedNames, RefusedList, check_known, create, needs_permission, transition,
+        Actor, Initializers, ListError, OwnedNames, check_known, create, needs_permission, transition,
         without_late_head,
     },
     marks::Marks,

@@ -1,4 +1,4 @@
-//! Lifecycle: one object's way from its first pending entry to its end, its quota, and the time of each initializer.
+//! Lifecycle of one object from its first pending entry to its end, its quota, and the time of each initializer.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -19,23 +19,23 @@ use super::Initializers;
 ///                └───────── somebody deletes it ──────────────────────────> Deleted <──┘
 /// ```
 ///
-/// `k` is how many are left; only `Completed` is visible.
+/// `k` is the number of pending entries. Only `Completed` is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
     /// Number of initializers that must still act; never 0.
     Pending(usize),
     /// Initialized.
     Completed,
-    /// An initializer has refused it.
+    /// An initializer has rejected it.
     Failed,
-    /// An initializer that must act did not, in time.
+    /// An initializer that must act did not act in time.
     TimedOut,
-    /// Gone.
+    /// It is deleted.
     Deleted,
 }
 
 impl Lifecycle {
-    /// State of an object with this list.
+    /// Returns the state of an object with this list.
     pub fn of(list: Option<&Initializers>) -> Self {
         match list {
             Some(Initializers { result: Some(_), .. }) => Self::Failed,
@@ -44,77 +44,77 @@ impl Lifecycle {
         }
     }
 
-    /// Does everybody see it, without asking for unfinished objects?
+    /// Returns true if ordinary reads return the object.
     pub fn is_visible(self) -> bool {
         self == Self::Completed
     }
 
-    /// Does no initializer act on it any more?
+    /// Returns true if no initializer acts on the object any more.
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Pending(_))
     }
 }
 
-/// A step that is not allowed; nothing has changed.
+/// Error of a step that is not allowed. The state is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepError {
     /// It is the turn of another name, or of none.
     NotItsTurn,
-    /// It adds names that are in the list already, or too many.
+    /// The step adds names that are in the list already, or too many names.
     Names,
 }
 
-/// One object on its way.
+/// Initialization of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initialization {
     pending: VecDeque<Box<str>>,
-    /// Names that had their turn: none comes back.
+    /// Names that have had their turn. They cannot be added again.
     done: Vec<Box<str>>,
     state: Lifecycle,
     result: Option<Box<StatusInfo>>,
 }
 
 impl Initialization {
-    /// An object with this list.
+    /// Starts the initialization of an object with this list.
     pub fn new(list: Initializers) -> Self {
         Self::resumed(list, Vec::new())
     }
 
-    /// An object with this list on which the `done` names have acted already: none of them comes back.
+    /// Resumes the initialization of an object with this list. The `done` names have acted, and cannot be added again.
     pub fn resumed(list: Initializers, done: Vec<Box<str>>) -> Self {
         let state = Lifecycle::of(Some(&list));
         Self { pending: list.pending.into(), done, state, result: list.result }
     }
 
-    /// Names that had their turn, in order.
+    /// Returns the names that have had their turn, in order.
     pub fn done_names(&self) -> &[Box<str>] {
         &self.done
     }
 
-    /// State of the object.
+    /// Returns the state of the object.
     pub fn state(&self) -> Lifecycle {
         self.state
     }
 
-    /// The name whose turn it is; `None` once the object's initialization is over.
+    /// Returns the name whose turn it is; `None` once the object's initialization is over.
     pub fn head(&self) -> Option<&str> {
         if self.state.is_over() { None } else { self.pending.front().map(AsRef::as_ref) }
     }
 
-    /// Names that must still act, in order.
+    /// Returns the names that must still act, in order.
     pub fn pending(&self) -> impl Iterator<Item = &str> {
         self.pending.iter().map(AsRef::as_ref)
     }
 
-    /// Failure, where it has failed.
+    /// Returns the failure, if the object has failed.
     pub fn result(&self) -> Option<&StatusInfo> {
         self.result.as_deref()
     }
 
-    /// `by` has done its part; `adds` must act behind it, before all others.
+    /// Records that `by` has done its part. `adds` must act after it, before all others.
     ///
     /// # Errors
-    /// It is not its turn, or these names cannot be added.
+    /// Returns a [`StepError`] if it is not the turn of `by`, or these names cannot be added.
     pub fn done(&mut self, by: &str, adds: Vec<Box<str>>) -> Result<Lifecycle, StepError> {
         self.check_turn(by)?;
         let is_known = |name: &str| self.pending.iter().chain(&self.done).any(|other| **other == *name);
@@ -125,36 +125,36 @@ impl Initialization {
         }
         self.remove_head();
         adds.into_iter().rev().for_each(|name| self.pending.push_front(name));
-        self.settle();
+        self.update_state();
         Ok(self.state)
     }
 
-    /// `by` refuses the object.
+    /// Records that `by` rejects the object.
     ///
     /// # Errors
-    /// It is not its turn.
+    /// Returns a [`StepError`] if it is not the turn of `by`.
     pub fn fail(&mut self, by: &str, result: StatusInfo) -> Result<Lifecycle, StepError> {
         self.check_turn(by)?;
         (self.state, self.result) = (Lifecycle::Failed, Some(Box::new(result)));
         Ok(self.state)
     }
 
-    /// `name` did not act in time: its failure policy decides.
+    /// Records that `name` did not act in time. Its failure policy decides the new state.
     ///
     /// # Errors
-    /// It is not its turn any more: it was done in time after all, or was removed before.
+    /// Returns a [`StepError`] if it is not the turn of `name`, as it acted in time after all or was removed before.
     pub fn time_out(&mut self, name: &str, policy: FailurePolicy) -> Result<Lifecycle, StepError> {
         self.check_turn(name)?;
         if policy.fails_open() {
             self.remove_head();
-            self.settle();
+            self.update_state();
         } else {
             self.state = Lifecycle::TimedOut;
         }
         Ok(self.state)
     }
 
-    /// Somebody deletes it, which is always allowed.
+    /// Records that the object is deleted, which is always allowed.
     pub fn delete(&mut self) {
         self.state = Lifecycle::Deleted;
     }
@@ -167,14 +167,14 @@ impl Initialization {
         self.done.extend(self.pending.pop_front());
     }
 
-    fn settle(&mut self) {
+    fn update_state(&mut self) {
         let left = self.pending.len();
         self.state = if left == 0 { Lifecycle::Completed } else { Lifecycle::Pending(left) };
     }
 }
 
-/// The longest time that an initializer with this `timeout` may take of what is `left` of a request's time, where the
-/// object goes on without it. Each of those `behind` keeps its own longest time, up to an equal share of what is left.
+/// Returns the maximum time of an initializer that fails open, by its `timeout` and the time `left` of the request.
+/// Each initializer `behind` it keeps its own timeout, up to an equal share of `left`.
 pub fn share(left: Duration, timeout: Duration, behind: &[Duration]) -> Duration {
     let parties = u32::try_from(behind.len()).unwrap_or(u32::MAX).saturating_add(1);
     let equal = left / parties;
@@ -182,43 +182,43 @@ pub fn share(left: Duration, timeout: Duration, behind: &[Duration]) -> Duration
     timeout.min(left.saturating_sub(kept))
 }
 
-/// Part that one write plays for one part of quota.
+/// Charge of one part of quota by one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charge {
-    /// None.
+    /// Nothing is charged.
     Nothing,
-    /// It is charged now, before the write.
+    /// The part is charged now, before the write.
     Now,
-    /// It will be charged when the object is initialized.
+    /// The part is charged when the object is initialized.
     AtCompletion,
-    /// The difference between the object as it was and as it will be is charged or given back now.
+    /// The difference between the object before and after the write is charged or released now.
     Difference,
-    /// It is given back, once the write is done.
+    /// The part is released after the write.
     Release,
 }
 
-/// Both parts of quota. The number of objects is charged before the object is stored, so that unfinished objects cannot
-/// be piled up. All else (CPU, memory, storage) is known, and charged, when the object is initialized.
+/// Charges of both parts of quota. The number of objects is charged before the object is stored, so that unfinished
+/// objects cannot pile up. The rest (CPU, memory, storage) is known and charged when the object is initialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaPhase {
-    /// The number of objects.
+    /// Charge of the number of objects.
     pub count: Charge,
-    /// All else.
+    /// Charge of the rest.
     pub rest: Charge,
 }
 
-/// State of a stored object, as quota sees it.
+/// Stage of a stored object for quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaStage {
-    /// There is none.
+    /// The object does not exist.
     Absent,
-    /// It is there, and not initialized.
+    /// The object exists, and is not initialized.
     Unfinished,
-    /// It is initialized.
+    /// The object is initialized.
     Initialized,
 }
 
-/// Quota of a write that finds the object at one stage and leaves it at the other; `None` where there is no such write.
+/// Returns the charges of a write that changes the object from one stage to the other; `None` if no write does.
 pub fn quota_phase(before: QuotaStage, after: QuotaStage) -> Option<QuotaPhase> {
     use Charge::{AtCompletion, Difference, Nothing, Now, Release};
     let (count, rest) = match (before, after) {
@@ -229,7 +229,7 @@ pub fn quota_phase(before: QuotaStage, after: QuotaStage) -> Option<QuotaPhase> 
         (QuotaStage::Unfinished, QuotaStage::Absent) => (Release, Nothing),
         (QuotaStage::Initialized, QuotaStage::Initialized) => (Nothing, Difference),
         (QuotaStage::Initialized, QuotaStage::Absent) => (Release, Release),
-        // Nothing is initialized twice.
+        // No object is initialized twice.
         (QuotaStage::Absent, QuotaStage::Absent) | (QuotaStage::Initialized, QuotaStage::Unfinished) => return None,
     };
     Some(QuotaPhase { count, rest })

@@ -1,4 +1,4 @@
-//! List: an object's pending initializers in upstream's JSON, the list of a new object, and changes of it by updates.
+//! List of an object's pending initializers in upstream's JSON, the list of a new object, and changes of it by updates.
 //!
 //! ```text
 //!             ┌────────────── same list, others behind the head ───────────────┐
@@ -17,53 +17,53 @@ use gatepost_api::{
 use serde::{Deserialize, Serialize};
 
 /// `metadata.initializers`: the names that must still act, in order, and the failure. An object without it is
-/// initialized; [`None`] means that wherever a list is optional.
+/// initialized, and its optional list is [`None`].
 // source: k8s.io/apimachinery v1.13 meta/v1 Initializers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Initializers {
-    /// Names that must still act; only the first may, at any time.
+    /// Names that must still act. Only the first may act.
     pub pending: Vec<Box<str>>,
-    /// Reason why the object is not created after all. It is deleted then.
+    /// Reason why the object has failed. The object is then deleted.
     pub result: Option<Box<StatusInfo>>,
 }
 
 impl Initializers {
-    /// A list of these names without a result.
+    /// Creates a list of these names without a result.
     pub fn of<S: Into<Box<str>>>(names: impl IntoIterator<Item = S>) -> Self {
         Self { pending: names.into_iter().map(Into::into).collect(), result: None }
     }
 
-    /// The name whose turn it is.
+    /// Returns the name whose turn it is.
     pub fn head(&self) -> Option<&str> {
         self.pending.first().map(AsRef::as_ref)
     }
 
-    /// `None` for an empty list: both mean the same.
+    /// Returns `None` for a list without names and result, which is equivalent.
     pub fn normalized(self) -> Option<Self> {
         (!self.pending.is_empty() || self.result.is_some()).then_some(self)
     }
 
-    /// Checks the names and the result by themselves.
+    /// Checks the names and the result.
     ///
     /// # Errors
     /// The first fault.
-    pub fn check(&self) -> Result<(), RefusedList> {
+    pub fn check(&self) -> Result<(), ListError> {
         self.check_after(&Self::default())
     }
 
-    /// The same for a list that follows another. A fault that the other had as well is no fault of the update: otherwise
-    /// nobody could ever finish the object.
+    /// Checks the names and the result of a list that follows `before`. A faulty name that `before` also has is
+    /// allowed: otherwise nobody could ever finish the object.
     ///
     /// # Errors
     /// The first fault.
-    pub fn check_after(&self, before: &Self) -> Result<(), RefusedList> {
+    pub fn check_after(&self, before: &Self) -> Result<(), ListError> {
         if self.pending.len() > before.pending.len().max(MAX_PENDING) {
-            return Err(RefusedList::invalid("pending", format!("has more than {MAX_PENDING} entries")));
+            return Err(ListError::invalid("pending", format!("has more than {MAX_PENDING} entries")));
         }
         let before: HashSet<&str> = before.pending.iter().map(AsRef::as_ref).collect();
         let mut seen = HashSet::new();
         for (at, name) in self.pending.iter().enumerate() {
-            let invalid = |why: &str| Err(RefusedList::invalid(&format!("pending[{at}].name"), why));
+            let invalid = |why: &str| Err(ListError::invalid(&format!("pending[{at}].name"), why));
             if !before.contains(&**name) && !is_dns_name(name) {
                 return invalid("is not a DNS name of lower-case letters, digits, - and dots");
             }
@@ -73,16 +73,16 @@ impl Initializers {
         }
         match &self.result {
             Some(result) if result.status != "Failure" => {
-                Err(RefusedList::invalid("result.status", "must be Failure; an object without a failure has no result"))
+                Err(ListError::invalid("result.status", "must be Failure; an object without a failure has no result"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Reads upstream's JSON; `null` is no list. Unknown fields are ignored, as upstream does.
+    /// Parses upstream's JSON; `null` is no list. Unknown fields are ignored, as by upstream.
     ///
     /// # Errors
-    /// It is no list; the text says where, and quotes nothing of it.
+    /// Message with the position if the JSON is not a list. It does not quote the JSON.
     pub fn read(json: &[u8]) -> Result<Option<Self>, String> {
         let list: Option<ListJson> = serde_json::from_slice(json).map_err(|error| {
             format!("metadata.initializers cannot be read at line {}, column {}", error.line(), error.column())
@@ -93,18 +93,18 @@ impl Initializers {
         }))
     }
 
-    /// The same as JSON.
+    /// Returns the list as upstream's JSON.
     pub fn write(&self) -> String {
         let list = ListJson {
             pending: Some(self.pending.iter().map(|name| PendingJson { name: name.clone() }).collect()),
             result: self.result.as_deref().cloned().map(StatusJson::from),
         };
-        // Plain data in memory can always be written.
+        // Plain data can always be serialized.
         serde_json::to_string(&list).unwrap_or_default()
     }
 }
 
-/// A DNS-1123 subdomain, as the configuration requires.
+/// Returns true if the name is a DNS-1123 subdomain, as the configuration requires.
 // source: k8s.io/apimachinery/pkg/util/validation IsDNS1123Subdomain.
 fn is_dns_name(name: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -125,7 +125,7 @@ struct PendingJson {
     name: Box<str>,
 }
 
-/// The fields of `metav1.Status` that a result has.
+/// Fields of `metav1.Status` in a result.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusJson {
@@ -199,31 +199,31 @@ impl From<StatusJson> for StatusInfo {
     }
 }
 
-/// Reason why a list, or a change of one, is not allowed.
+/// Error of a list, or of a change of a list, that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RefusedList {
-    /// It is wrong for every user. Upstream: 422.
+pub enum ListError {
+    /// No user may do it. Upstream: 422.
     Invalid {
         /// The field at fault, from the object's root.
         field: String,
-        /// Fault of the list.
+        /// Fault of the field.
         why: String,
     },
     /// Another user may do it. Upstream: 403.
     Forbidden(String),
 }
 
-/// Field with an object's list.
+/// Field of an object with its list.
 const FIELD: &str = "metadata.initializers";
 
-impl RefusedList {
-    /// A fault of a field of `metadata.initializers`; "" is the whole.
+impl ListError {
+    /// Returns the error for a field of `metadata.initializers`; "" is the list itself.
     fn invalid(field: &str, why: impl Into<String>) -> Self {
         let dot = if field.is_empty() { "" } else { "." };
         Self::Invalid { field: format!("{FIELD}{dot}{field}"), why: why.into() }
     }
 
-    /// The same for a list that the client wrote at this place instead.
+    /// Returns this error for a list that the client wrote at `place` instead.
     pub fn written_at(self, place: &str) -> Self {
         match self {
             Self::Invalid { field, why } => {
@@ -234,7 +234,7 @@ impl RefusedList {
         }
     }
 
-    /// HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> i32 {
         match self {
             Self::Invalid { .. } => 422,
@@ -242,7 +242,7 @@ impl RefusedList {
         }
     }
 
-    /// The answer to the client.
+    /// Returns the Status for the client.
     pub fn into_status(self) -> StatusInfo {
         let code = self.code();
         match self {
@@ -256,27 +256,27 @@ impl RefusedList {
     }
 }
 
-/// Must the user hold the verb `initialize` for the object to be created with this list? Only where the client wrote
-/// one. An empty list counts as well, as it bypasses every initializer.
+/// Returns true if creating the object with this list needs the verb `initialize`: if the client `written` a list. An
+/// empty list counts, too, as it bypasses every initializer.
 pub fn needs_permission(written: Option<&Initializers>) -> bool {
     written.is_some()
 }
 
-/// The list of a new object: the client's own, where it wrote one and is `permitted` to; else the `configured` names,
-/// in order. `None` where nothing has to act: the object is initialized.
+/// Returns the list of a new object: the client's own list, if it wrote one and is `permitted` to, otherwise the
+/// `configured` names in order. `None` if no initializer must act: the object is initialized.
 ///
 /// # Errors
-/// The client's list is wrong, or it may not write one.
-// source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, Admit on Create. There any list of the client is
-// kept; here a duplicate name, and a result that is no failure, are wrong.
+/// The client's list is invalid, or the client may not write one.
+// source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, Admit on Create. There any list of the client
+// is kept; here a duplicate name, and a result that is not a failure, are invalid.
 pub fn create<'a>(
     written: Option<Initializers>,
     configured: impl IntoIterator<Item = &'a str>,
     permitted: bool,
-) -> Result<Option<Initializers>, RefusedList> {
+) -> Result<Option<Initializers>, ListError> {
     let Some(written) = written else { return Ok(Initializers::of(configured).normalized()) };
     if !permitted {
-        return Err(RefusedList::Forbidden(format!(
+        return Err(ListError::Forbidden(format!(
             "{FIELD} may only be written by users with permission to {VERB:?} this resource"
         )));
     }
@@ -284,18 +284,18 @@ pub fn create<'a>(
     Ok(written.normalized())
 }
 
-/// Checks that each name of a client's own list is one of `known`. A misspelt name would never act, and would bypass the
-/// initializer that is meant.
+/// Checks that each name of a client's own list is one of `known`. A misspelt name would never act, and the intended
+/// initializer would be bypassed.
 ///
 /// # Errors
 /// The first unknown name.
-pub fn check_known<'a>(list: &Initializers, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), RefusedList> {
+pub fn check_known<'a>(list: &Initializers, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), ListError> {
     match list.pending.iter().position(|name| !known.clone().any(|known| *known == **name)) {
         None => Ok(()),
         Some(at) => {
             let (name, known) = (&list.pending[at], known.collect::<Vec<_>>().join(", "));
             let why = format!("{name:?} is no initializer of this resource; it has: {known}");
-            Err(RefusedList::invalid(&format!("pending[{at}].name"), why))
+            Err(ListError::invalid(&format!("pending[{at}].name"), why))
         }
     }
 }
@@ -305,16 +305,16 @@ pub fn check_known<'a>(list: &Initializers, known: impl Iterator<Item = &'a str>
 pub struct Actor<'a> {
     /// The user holds the verb `initialize` for this object.
     pub may_initialize: bool,
-    /// Names that are the user's.
+    /// Names that the user owns.
     pub owns: OwnedNames<'a>,
 }
 
 impl Actor<'_> {
-    /// Checks that the user may change anything of an object that is not initialized.
-    pub(crate) fn check_permission(self) -> Result<(), RefusedList> {
+    /// Checks that the user may change an object that is not initialized.
+    pub(crate) fn check_permission(self) -> Result<(), ListError> {
         match self.may_initialize {
             true => Ok(()),
-            false => Err(RefusedList::Forbidden(format!(
+            false => Err(ListError::Forbidden(format!(
                 "an object that is not initialized may only be changed by users with permission to {VERB:?} this resource"
             ))),
         }
@@ -324,17 +324,17 @@ impl Actor<'_> {
 /// Names that one user owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedNames<'a> {
-    /// These.
+    /// These names.
     Names(&'a [&'a str]),
-    /// All: for Gatepost itself, which removes heads that time out, and for users who free objects by hand.
+    /// All names: for Gatepost itself, which removes heads that time out, and for users who complete objects by hand.
     Any,
 }
 
-/// The list that the object has after an update from `old` to `new`.
+/// Returns the list of the object after an update from `old` to `new`.
 ///
-/// Everybody may update an initialized object, and nothing is initialized twice. Before that, only a user who may
-/// `initialize` changes the object, and only the owner of the head changes the list. Faults for everybody are reported
-/// before missing rights of this user, as upstream does.
+/// Everybody may update an initialized object, and no object is initialized twice. Before that, only a user who may
+/// `initialize` changes the object, and only the owner of the head changes the list. Faults for every user are reported
+/// before missing permissions of this user, as by upstream.
 ///
 /// # Errors
 /// The change is not allowed.
@@ -345,12 +345,12 @@ pub fn transition(
     old: Option<Initializers>,
     new: Option<Initializers>,
     actor: Actor<'_>,
-) -> Result<Option<Initializers>, RefusedList> {
+) -> Result<Option<Initializers>, ListError> {
     let (old, new) = (old.and_then(Initializers::normalized), new.and_then(Initializers::normalized));
     let old = match (old, &new) {
         (None, None) => return Ok(None),
         (None, Some(_)) => {
-            return Err(RefusedList::invalid("", "field is immutable once initialization has completed"));
+            return Err(ListError::invalid("", "field is immutable once initialization has completed"));
         }
         (Some(old), _) => old,
     };
@@ -365,16 +365,16 @@ pub fn transition(
         OwnedNames::Any => true,
     };
     match old.head() {
-        Some(head) if changes && !owns(head) => Err(RefusedList::Forbidden(format!(
+        Some(head) if changes && !owns(head) => Err(ListError::Forbidden(format!(
             "it is the turn of initializer {head:?}; only its owner changes the list"
         ))),
         _ => Ok(new),
     }
 }
 
-/// Checks a step from one list to the other, whoever makes it.
-fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), RefusedList> {
-    let invalid = |field, why: &str| Err(RefusedList::invalid(field, why));
+/// Checks a step from one list to the other, for any user.
+fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), ListError> {
+    let invalid = |field, why: &str| Err(ListError::invalid(field, why));
     let none = Initializers::default();
     let new = new.unwrap_or(&none);
     if old.result.is_some() {
@@ -391,7 +391,7 @@ fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), Refu
     if new.result.is_some() && !stays {
         return invalid("pending", "an initializer that has failed stays first in the list");
     }
-    // All of `rest` stand behind the head, or at the front once it is gone, in this order.
+    // All names of `rest` must follow the head, or start the list once the head is removed, in this order.
     let mut others = new.pending[usize::from(stays)..].iter();
     if !stays && new.pending.contains(head) || !rest.iter().all(|name| others.any(|other| other == name)) {
         return invalid("pending", "only the first entry is removed, and none is moved");
@@ -399,8 +399,8 @@ fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), Refu
     Ok(())
 }
 
-/// The list after the head has timed out and its failure policy removes it. `None` where another name is at the head by
-/// now, or the object has failed: then nothing is removed.
+/// Returns the list after the head has timed out and is removed by its failure policy. `None` if nothing is removed,
+/// because another name is the head by now, or the object has failed.
 #[allow(clippy::option_option, reason = "whether it is removed, and what is left then")]
 pub fn without_late_head(list: &Initializers, head: &str) -> Option<Option<Initializers>> {
     if list.result.is_some() || list.head() != Some(head) {

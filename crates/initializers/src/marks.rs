@@ -1,21 +1,21 @@
-//! Marks: objects that an apiserver stores before they are initialized although it knows nothing of initializers.
+//! Marks of objects that are stored before they are initialized, by an apiserver without support for initializers.
 //!
-//! Such an object carries two marks. The label [`PENDING_LABEL`] is what reads select by: an object that has it is hidden.
-//! The annotation [`STATE_ANNOTATION`] holds the list, the creator and, once there is one, the result ([`InitState`]).
-//! Gatepost sets both when the object is created. The update that removes the label and says
-//! [`Completed`](InitPhase::Completed) in the annotation completes the object. An update that omits both marks, as a PUT
-//! from a manifest does, completes nothing. `Completed` without the label is no mark, as a user may create a finished
-//! object again from its manifest.
+//! Such an object carries two marks. Reads select by the label [`PENDING_LABEL`]: an object with the label is hidden.
+//! The annotation [`STATE_ANNOTATION`] has the list, the creator and, after a failure, the result ([`InitState`]).
+//! Gatepost sets both when the object is created. The update that removes the label and sets the annotation to
+//! [`Completed`](InitPhase::Completed) completes the object. An update that omits both marks, such as a PUT from a
+//! manifest, completes nothing. `Completed` without the label is not a mark, as a user may create a finished object
+//! again from its manifest.
 //!
 //! ```text
 //! {"state":"Pending","pending":["a.example.com","b.example.com"],"started":"2026-11-23T08:00:00Z",
-//!  "creator":{"username":"ann","uid":"","groups":["dev"],"extra":{}}}
+//!  "creator":{"extra":{},"groups":["dev"],"uid":"","username":"ann"}}
 //! {"state":"Failed","pending":["b.example.com"],"done":["a.example.com"],…,"result":{"status":"Failure","code":403,…}}
 //! {"state":"Completed","pending":[]}
 //! ```
 //!
-//! The policy for apiservers compares the beginning and the end of the first form with a request: fields stand in this order,
-//! and those of the creator in the order of their names, the username last.
+//! The policy for apiservers compares the beginning and the end of the first form with a request. So the order of the
+//! fields is fixed, and the fields of the creator are sorted by name, with the username last.
 //!
 //! ```text
 //!   label, Pending [a, b] ── a's owner removes a ──> label, Pending [b] ── b's owner ──> no label, Completed
@@ -32,11 +32,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Actor, Initialization, Initializers, RefusedList, failure::stored_result, lifecycle::StepError, list::StatusJson,
+    Actor, Initialization, Initializers, ListError, failure::stored_result, lifecycle::StepError, list::StatusJson,
     transition,
 };
 
-/// Bytes of a state: all annotations of an object together may have 256 KiB.
+/// Maximum length of a state, in bytes: all annotations of an object together may have 256 KiB.
 // source: k8s.io/apimachinery pkg/api/validation, TotalAnnotationSizeLimitB.
 const MAX_STATE_BYTES: usize = 128 << 10;
 
@@ -49,19 +49,19 @@ pub struct Marks {
     pub state: Option<Box<str>>,
 }
 
-/// An object by its marks.
+/// An object as described by its marks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MarkedObject {
-    /// It has no label: it is initialized, or never had to be. Everybody sees it.
+    /// It has no label: it is initialized, or needs no initialization. Everybody sees it.
     Visible,
-    /// It is hidden, and says what must still be done.
+    /// It is hidden, and has this state.
     Unfinished(InitState),
-    /// It is hidden, and its annotation cannot be read. Nothing is known to be left to do, so it becomes visible.
+    /// It is hidden, and its annotation cannot be read. No pending work is known, so it becomes visible.
     Unreadable,
 }
 
 impl Marks {
-    /// The object with these marks.
+    /// Returns the object that these marks describe.
     pub fn object(&self) -> MarkedObject {
         if self.label.is_none() {
             return MarkedObject::Visible;
@@ -72,7 +72,7 @@ impl Marks {
         }
     }
 
-    /// Does no mark say that it waits? An annotation that says `Completed` is left of an earlier initialization.
+    /// Returns true if the object does not wait. An annotation with `Completed` remains from an earlier initialization.
     pub fn is_finished(&self) -> bool {
         let is_completed = |text: &str| InitState::read(text).is_ok_and(|state| state.phase() == InitPhase::Completed);
         self.label.is_none() && self.state.as_deref().is_none_or(is_completed)
@@ -95,9 +95,9 @@ pub enum InitPhase {
 pub struct InitState {
     /// Names that must still act, and the result.
     pub list: Initializers,
-    /// Names that had their turn, in order: none of them comes back.
+    /// Names that have had their turn, in order. They cannot be added again.
     pub done: Vec<Box<str>>,
-    /// User who has created the object: username, uid, groups, extra.
+    /// User who created the object: username, uid, groups, extra.
     pub creator: Value,
     /// Time at which it was marked, in RFC 3339.
     pub started: Box<str>,
@@ -119,20 +119,20 @@ struct StateJson {
 }
 
 impl InitState {
-    /// State of a new object.
+    /// Creates the state of a new object.
     pub fn new(list: Initializers, creator: Value, started: &str) -> Self {
         Self { list, done: Vec::new(), creator, started: started.into() }
     }
 
-    /// State of an initialized object.
+    /// Creates the state of an initialized object.
     pub fn completed() -> Self {
         Self::new(Initializers::default(), Value::Null, "")
     }
 
-    /// Reads an annotation.
+    /// Parses an annotation.
     ///
     /// # Errors
-    /// Gatepost cannot have written it; the text quotes nothing of it.
+    /// Message if Gatepost cannot have written it. The message does not quote it.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.len() > MAX_STATE_BYTES {
             return Err(format!("is longer than {MAX_STATE_BYTES} bytes"));
@@ -151,10 +151,10 @@ impl InitState {
         }
     }
 
-    /// The annotation. That of a finished object says nothing more, as everybody may read it.
+    /// Returns the annotation. It has no details for a finished object, as everybody may read it.
     ///
     /// # Errors
-    /// It would be too long.
+    /// Message if it would be too long.
     pub fn write(&self) -> Result<String, String> {
         if self.phase() == InitPhase::Completed {
             return Ok(r#"{"state":"Completed","pending":[]}"#.to_owned());
@@ -170,7 +170,7 @@ impl InitState {
         }
     }
 
-    /// Phase of the object.
+    /// Returns the phase of the object.
     pub fn phase(&self) -> InitPhase {
         match &self.list {
             Initializers { result: Some(_), .. } => InitPhase::Failed,
@@ -179,15 +179,15 @@ impl InitState {
         }
     }
 
-    /// Name of the creator, where it is known.
+    /// Returns the name of the creator, if known.
     pub fn username(&self) -> Option<&str> {
         self.creator.get("username")?.as_str()
     }
 
-    /// The state after the head has done its part; `adds` must act behind it.
+    /// Returns the state after the head has done its part. `adds` must act after it.
     ///
     /// # Errors
-    /// It is not its turn, or these names cannot be added.
+    /// Returns a [`StepError`] if it is not the turn of `head`, or these names cannot be added.
     pub fn done(&self, head: &str, adds: Vec<Box<str>>) -> Result<Self, StepError> {
         let mut way = Initialization::resumed(self.list.clone(), self.done.clone());
         way.done(head, adds)?;
@@ -195,7 +195,7 @@ impl InitState {
         Ok(Self { list, done, ..self.clone() })
     }
 
-    /// The state after the object has failed.
+    /// Returns the state after the object has failed.
     pub fn failed(&self, result: StatusInfo) -> Self {
         let result = StatusInfo { status: "Failure".into(), ..stored_result(result) };
         let mut failed = self.clone();
@@ -208,58 +208,58 @@ impl InitState {
     }
 }
 
-/// Consequence of an update for the marks.
+/// Effect of an update on the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarksOutcome {
-    /// They are as the update has them.
+    /// The marks stay as the update has them.
     Keep,
-    /// They are as they were: the update has omitted them.
+    /// The former marks are restored, because the update has omitted them.
     Restore,
-    /// They are as the update has them, with the name whose turn it ends: [`with_turn_recorded`].
+    /// The marks stay as the update has them, with the name whose turn it ends: [`with_turn_recorded`].
     Record,
 }
 
-/// Checks the marks that a client, or a webhook before us, has written into a new object. Marks of an earlier call for the
-/// same request name the same creator: they are replaced, or removed where nobody must act any more after the changes of
-/// other webhooks.
+/// Checks the marks that a client, or an earlier webhook, has written into a new object. Marks of an earlier call for
+/// the same request name the same creator. The caller replaces them, or removes them if no initializer must act after
+/// the changes of other webhooks.
 ///
 /// # Errors
-/// They are not ours.
-pub fn check_new(written: &Marks, creator: &Value) -> Result<(), RefusedList> {
+/// Returns an error if the marks are not ours.
+pub fn check_new(written: &Marks, creator: &Value) -> Result<(), ListError> {
     match written.object() {
         _ if written.is_finished() => Ok(()),
         MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.creator == *creator) => Ok(()),
-        _ => Err(RefusedList::Forbidden(format!(
+        _ => Err(ListError::Forbidden(format!(
             "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone; the list of a new \
              object is written in the annotation gatepost.dev/initializers"
         ))),
     }
 }
 
-/// Checks that an object which is about to be created is marked for this user, or not at all.
+/// Checks that an object to be created is marked for this user, or not at all.
 ///
 /// # Errors
-/// It is marked in another way.
-pub fn check_marked_for(marks: &Marks, username: &str) -> Result<(), RefusedList> {
+/// Returns an error if it is marked in another way.
+pub fn check_marked_for(marks: &Marks, username: &str) -> Result<(), ListError> {
     match marks.object() {
         MarkedObject::Visible if marks.is_finished() => Ok(()),
         MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.username() == Some(username)) => Ok(()),
-        _ => Err(RefusedList::Forbidden(format!(
+        _ => Err(ListError::Forbidden(format!(
             "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone, for the user who \
              creates the object"
         ))),
     }
 }
 
-/// The marks after an update by this actor.
+/// Checks an update of the marks by this actor, and returns its effect.
 ///
-/// While the object is visible the label cannot be added, and the annotation says `Completed` or goes. While it is
-/// unfinished only a user who may `initialize` changes the object, and the marks change by the steps of [`transition`]
-/// alone. While it is being deleted (`deleting`) others may do what deletes it, such as removing finalizers.
+/// On a visible object, the label cannot be added, and the annotation can only be removed or become `Completed`. An
+/// unfinished object is changed only by users who may `initialize`, and its marks only by steps of [`transition`].
+/// While it is being deleted (`deleting`), others may make updates that keep the marks, such as removing finalizers.
 ///
 /// # Errors
-/// Why the update is not allowed.
-pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) -> Result<MarksOutcome, RefusedList> {
+/// Returns an error if the update is not allowed.
+pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) -> Result<MarksOutcome, ListError> {
     let before = match old.object() {
         MarkedObject::Visible if new.label.is_some() => {
             return Err(mark_error(PENDING_LABEL, "is set by Gatepost alone, when an object is created"));
@@ -275,7 +275,7 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
     actor.check_permission()?;
     let is_omitted = new.state.is_none() || new.state == old.state;
     let Some(before) = before else {
-        // Nothing is known to be left to do.
+        // No pending work is known.
         return match &new.label {
             None => Ok(MarksOutcome::Keep),
             Some(_) if is_omitted && new.label == old.label => Ok(MarksOutcome::Keep),
@@ -290,7 +290,7 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
     }
     let after =
         InitState::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark_error(STATE_ANNOTATION, &why))?;
-    // The state that a completed object is left with need not repeat them.
+    // The state of a completed object may omit the creator and the start.
     let completes = after.phase() == InitPhase::Completed;
     let same_creator = after.creator == before.creator || completes && after.creator.is_null();
     let same_start = after.started == before.started || completes && after.started.is_empty();
@@ -303,12 +303,12 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
     if !completes && new.label != old.label {
         return Err(mark_error(PENDING_LABEL, "stays as it is until the update that says Completed"));
     }
-    let outcome = judge_done_names(&before, &after)?;
+    let outcome = check_done_names(&before, &after)?;
     transition(Some(before.list), after.list.normalized(), actor).map(|_| outcome)
 }
 
-/// Does the state after an update name those who have had their turn? Clients need not.
-fn judge_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcome, RefusedList> {
+/// Checks the names that have had their turn in the state after an update. Clients may omit them.
+fn check_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcome, ListError> {
     if after.phase() == InitPhase::Completed {
         return Ok(MarksOutcome::Keep);
     }
@@ -328,16 +328,16 @@ fn judge_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcom
     }
 }
 
-/// Names that have had their turn after an update.
+/// Returns the names that have had their turn after an update.
 fn done_names(before: &InitState, after: &InitState) -> Vec<Box<str>> {
     let head = before.list.pending.first().filter(|head| !after.list.pending.contains(head));
     before.done.iter().chain(head).cloned().collect()
 }
 
-/// The marks after an update, with the name whose turn it ends.
+/// Returns the marks after an update, with the name whose turn it ends.
 ///
 /// # Errors
-/// They cannot be written.
+/// Message if the marks cannot be written.
 pub fn with_turn_recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
     let (MarkedObject::Unfinished(before), MarkedObject::Unfinished(after)) = (old.object(), new.object()) else {
         return Ok(new.clone());
@@ -347,18 +347,18 @@ pub fn with_turn_recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
     Ok(Marks { state: Some(state.into()), ..new.clone() })
 }
 
-/// Refusal of an update that omits the marks of an object that is not initialized.
-pub fn omitted_marks() -> RefusedList {
+/// Returns the error for an update that omits the marks of an object that is not initialized.
+pub fn omitted_marks() -> ListError {
     let why = "and the annotation are removed by completing the initialization alone; leave them as they are";
     mark_error(PENDING_LABEL, why)
 }
 
-fn mark_error(mark: &str, why: &str) -> RefusedList {
+fn mark_error(mark: &str, why: &str) -> ListError {
     let map = if mark == PENDING_LABEL { "labels" } else { "annotations" };
-    RefusedList::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
+    ListError::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
 }
 
-/// Object that a patch is for.
+/// Object to patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchTarget<'a> {
     /// uid.
@@ -371,28 +371,28 @@ pub struct PatchTarget<'a> {
 
 /// Change of a marked object by Gatepost itself.
 ///
-/// Its patch begins with tests of the object's uid, resource version and state, which has the head. If one of them fails,
-/// the apiserver changes nothing. So a step may be sent twice, by two replicas, or long after it was decided.
+/// Its patch begins with tests of the object's uid, resource version and state. If a test fails, the apiserver changes
+/// nothing. So a step may be sent twice, by two replicas, or long after it was decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MarksStep<'a> {
-    /// It continues with this state, which is not Completed.
+    /// The object continues with this state, which is not `Completed`.
     Continue(&'a InitState),
-    /// It is initialized.
+    /// The object is initialized.
     Complete,
-    /// Its annotation cannot be read, and it becomes visible.
+    /// The object becomes visible, because its annotation cannot be read.
     Uncover,
 }
 
 impl<'a> MarksStep<'a> {
-    /// The step to that state.
+    /// Returns the step to that state.
     pub fn to(state: &'a InitState) -> Self {
         if state.phase() == InitPhase::Completed { Self::Complete } else { Self::Continue(state) }
     }
 
-    /// The patch, with the `changes` that an initializer makes to the object.
+    /// Returns the patch, with the `changes` that an initializer makes to the object.
     ///
     /// # Errors
-    /// The state cannot be written.
+    /// Message if the state cannot be written.
     pub fn patch(self, target: PatchTarget<'_>, changes: Vec<Value>) -> Result<Value, String> {
         let state_path = path("annotations", STATE_ANNOTATION);
         let mut patch = vec![
@@ -407,7 +407,7 @@ impl<'a> MarksStep<'a> {
             Self::Continue(state) => state.write()?,
             Self::Complete | Self::Uncover => InitState::completed().write()?,
         };
-        // An object without the annotation is uncovered by its label alone.
+        // An object without the annotation loses only its label.
         if self != Self::Uncover || target.marks.state.is_some() {
             patch.push(json!({"op": "replace", "path": state_path, "value": state}));
         }
@@ -418,8 +418,8 @@ impl<'a> MarksStep<'a> {
     }
 }
 
-/// The patch that marks a new object, or restores marks that an update has omitted. `has_maps` says whether the object has
-/// labels, and annotations.
+/// Returns the patch that marks a new object, or restores marks that an update has omitted. `has_maps` is whether the
+/// object has labels, and whether it has annotations.
 pub fn marking_patch(has_maps: (bool, bool), marks: &Marks) -> Value {
     let mut patch = Vec::new();
     let maps = [
@@ -436,13 +436,13 @@ pub fn marking_patch(has_maps: (bool, bool), marks: &Marks) -> Value {
     patch.into()
 }
 
-/// The patch that removes both marks of a new object.
+/// Returns the patch that removes both marks of a new object.
 pub fn unmarking_patch() -> Value {
     let remove = |map: &str, key: &str| json!({"op": "remove", "path": path(map, key)});
     json!([remove("labels", PENDING_LABEL), remove("annotations", STATE_ANNOTATION)])
 }
 
-/// Does a patch change the marks, what identifies the object, or something around one of these? No initializer may.
+/// Returns true if a patch changes the marks, the identity of the object, or a parent of these. No initializer may.
 pub fn touches_reserved(changes: &[Value]) -> bool {
     let marks = [path("labels", PENDING_LABEL), path("annotations", STATE_ANNOTATION)];
     let identity = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid"];
@@ -458,13 +458,13 @@ pub fn touches_reserved(changes: &[Value]) -> bool {
     };
     changes.iter().any(|change| match change["op"].as_str() {
         Some("test") => false,
-        // A `move` also changes the place that it reads; any other operation may read anywhere.
+        // A `move` also changes the path that it reads; any other operation may read any path.
         Some("move") => is_reserved(&change["path"]) || is_reserved(&change["from"]),
         _ => is_reserved(&change["path"]),
     })
 }
 
-/// JSON Pointer to one label or annotation.
+/// Returns the JSON Pointer to one label or annotation.
 fn path(map: &str, key: &str) -> String {
     format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"))
 }

@@ -1,4 +1,4 @@
-//! Recent: values that are kept for a while, bounded by number, bytes and age. The oldest make room.
+//! Recent values, bounded by number, bytes and age. The oldest are removed first.
 
 use std::{
     borrow::Borrow,
@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time for which a value is kept: twice the longest that a caller waits.
+/// Maximum age of a value: twice the maximum time for which a caller waits.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(60);
-/// Values that are kept.
+/// Maximum number of values.
 const MAX_VALUES: usize = 1024;
-/// Bytes of all values.
+/// Maximum size of all values, in bytes.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
 /// Values by key, each with its size in bytes.
@@ -36,7 +36,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.values.get(key).map(|(value, _)| value)
     }
 
-    /// Keeps a value of so many bytes, unless there is one with this key.
+    /// Keeps a value of `bytes` bytes, unless there is one with this key, or the value is too large.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize, now: Instant) {
         if self.values.contains_key(&key) || bytes > MAX_BYTES {
             return;
@@ -49,14 +49,14 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.bytes += bytes;
     }
 
-    /// Removes values that are too old.
+    /// Removes values older than [`MAX_AGE`].
     pub(crate) fn expire(&mut self, now: Instant) {
         while self.oldest_first.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= MAX_AGE) {
             self.remove_oldest();
         }
     }
 
-    /// Bytes of all values.
+    /// Returns the size of all values, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

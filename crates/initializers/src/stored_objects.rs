@@ -1,8 +1,8 @@
-//! Stored objects: what apiservers report of objects that are not initialized, and the CREATEs that are held for them.
+//! Stored objects: the unfinished objects that apiservers report, and the CREATEs that are held for them.
 //!
-//! An apiserver follows: it reports its unfinished objects and receives corrections of them. A hold waits for the end of
-//! one object, and has a late head corrected. All of it can be lost: the apiserver reports anew, and asks for its holds
-//! again. Every apiserver of a client that can answer is asked, so that one that hangs delays only itself.
+//! An apiserver that follows reports its unfinished objects and receives corrections of them. A hold waits for the end
+//! of one object's initialization, and sends corrections of a late head. If this state is lost, the apiserver reports
+//! and requests holds again. Lookups go to every apiserver of a client, so that one that hangs delays only itself.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,18 +27,18 @@ use super::{
     unfinished::{HoldOutcome, StoredEvent, StoredObject, Unfinished, UnfinishedEntry},
 };
 
-/// Messages of holds that wait for one apiserver to take them; more are dropped, and come again.
+/// Maximum number of queued messages of holds to one apiserver. Further messages are dropped, and sent again later.
 const MAX_QUEUED_MESSAGES: usize = 1024;
-/// Time for the report of an object that was just stored, before the apiserver is asked for it.
-const FIRST_LOOK_DELAY: Duration = Duration::from_millis(250);
-/// Time for a correction, or a question, to have an effect before it is sent again.
+/// Time for the report of an object that was just stored. After this time, the object is looked up.
+const FIRST_LOOKUP_DELAY: Duration = Duration::from_millis(250);
+/// Interval at which a correction or a lookup is sent again while it has no effect.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Objects that are visited before others get the lock.
-const BATCH: usize = 4096;
-/// Approximate bytes of a kept result besides its texts.
+/// Maximum number of objects that are visited without releasing the lock.
+const MAX_BATCH_OBJECTS: usize = 4096;
+/// Approximate size of a kept result without its texts, in bytes.
 const RESULT_OVERHEAD: usize = 256;
 
-/// An object as a hold names it.
+/// An object as a hold identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SoughtObject {
     /// API group.
@@ -54,7 +54,7 @@ pub struct SoughtObject {
 }
 
 impl SoughtObject {
-    /// The object as it was stored, as far as the hold knows it.
+    /// Returns the object as it was stored, as far as the hold knows it.
     pub fn as_stored(&self, resource_version: &str) -> StoredObject {
         let Self { group, resource, namespace, name, uid } = self.clone();
         let (resource_version, list) = (resource_version.into(), Initializers::default());
@@ -71,7 +71,7 @@ pub enum ToFollower {
     Look(Arc<SoughtObject>),
 }
 
-/// A message that waits. It keeps neither an object that has changed by then nor a hold that has ended.
+/// A queued message. It does not keep an object that has changed, or a hold that has ended, in memory.
 #[derive(Debug)]
 enum QueuedMessage {
     Correct(Weak<StoredObject>, HeadRule),
@@ -83,7 +83,7 @@ enum QueuedMessage {
 pub enum HoldEnd {
     /// The object's initialization has ended.
     Over(HoldOutcome),
-    /// The hold has timed out: the object as it is then, where it was reported.
+    /// The hold has timed out. The object is the last one reported, if any.
     OutOfTime(Option<Arc<StoredObject>>),
 }
 
@@ -104,13 +104,13 @@ struct State {
 struct Follower {
     client: Arc<str>,
     unfinished: Unfinished,
-    /// Results of objects that have failed and are gone, for creators whose CREATE is held only afterwards.
+    /// Results of objects that have failed and are gone, for creators whose CREATE is held only later.
     failures: Recent<Arc<str>, Box<StatusInfo>>,
     to: mpsc::Sender<QueuedMessage>,
 }
 
 impl Follower {
-    /// The result of an object that is reported as failed.
+    /// Returns the result of an object that is reported as failed.
     fn reported_failure(&self, uid: &str) -> Option<&StatusInfo> {
         self.unfinished.get(uid)?.object.list.result.as_deref()
     }
@@ -125,8 +125,8 @@ struct Hold {
 }
 
 impl StoredObjects {
-    /// Waits for the end of an object's initialization, as apiservers of that client report it. `rule` is the configuration
-    /// of an object's head; `None` while that is not known to be current.
+    /// Waits for the end of an object's initialization, as apiservers of that client report it. `rule` returns the rule
+    /// of an object's head; `None` while the configuration may be outdated.
     pub async fn hold(
         &self,
         client: &Arc<str>,
@@ -136,7 +136,7 @@ impl StoredObjects {
     ) -> HoldEnd {
         let registration = self.register(client, &sought.uid);
         let started = now();
-        let (mut looked, mut corrected): (Option<Instant>, Option<Instant>) = (None, None);
+        let (mut looked_up, mut corrected): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             let now = now();
             let wake = {
@@ -150,13 +150,13 @@ impl StoredObjects {
                     return HoldEnd::OutOfTime(last.map(|(_, entry)| entry.object));
                 }
                 let mut wake = deadline.min(now + RETRY_INTERVAL);
-                // An object that a full report does not list as unfinished is initialized, or deleted, or so new that its
-                // event is still to come: have it looked up in the storage.
-                let due = looked.map_or(started + FIRST_LOOK_DELAY, |looked| looked + RETRY_INTERVAL);
+                // An object that is missing in a complete report is initialized, or deleted, or so new that its event
+                // is still pending: have it looked up in the storage.
+                let due = looked_up.map_or(started + FIRST_LOOKUP_DELAY, |looked_up| looked_up + RETRY_INTERVAL);
                 if now < due {
                     wake = wake.min(due);
-                } else if state.look(client, sought) {
-                    looked = Some(now);
+                } else if state.request_lookups(client, sought) {
+                    looked_up = Some(now);
                 }
                 let before = corrected;
                 for (to, UnfinishedEntry { object, since }) in &reports {
@@ -179,7 +179,7 @@ impl StoredObjects {
         }
     }
 
-    /// An apiserver follows; `client` names it.
+    /// Adds an apiserver of this client that follows.
     pub fn follow(self: &Arc<Self>, client: &Arc<str>) -> Following {
         let (to, queue) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let mut state = self.state();
@@ -192,12 +192,12 @@ impl StoredObjects {
         Following { objects, client, id, queue, controller: Controller::default() }
     }
 
-    /// Number of objects that are reported, of all apiservers.
+    /// Returns the number of reported objects of all apiservers.
     pub fn unfinished(&self) -> usize {
         self.state().followers.values().map(|follower| follower.unfinished.len()).sum()
     }
 
-    /// Number of CREATEs that are held.
+    /// Returns the number of CREATEs that are held.
     pub fn held(&self) -> usize {
         self.state().holds.values().map(Vec::len).sum()
     }
@@ -217,7 +217,7 @@ impl StoredObjects {
 }
 
 impl State {
-    /// The end of the object, where it is known.
+    /// Returns the outcome of the object, if known.
     fn outcome(&self, client: &str, uid: &str, id: u64) -> Option<HoldOutcome> {
         let hold = self.holds.get(uid)?.iter().find(|hold| hold.id == id)?;
         let failed = || {
@@ -229,19 +229,19 @@ impl State {
         hold.outcome.clone().or_else(failed)
     }
 
-    /// Apiservers of one client.
+    /// Returns the followers of one client.
     fn followers_of(&self, client: &str) -> impl Iterator<Item = &Follower> {
         self.followers.values().filter(move |follower| *follower.client == *client)
     }
 
-    /// The object as each apiserver that has it reports it.
+    /// Returns the object as each apiserver that has it reports it.
     fn reports(&self, client: &str, uid: &str) -> Vec<(mpsc::Sender<QueuedMessage>, UnfinishedEntry)> {
         let report = |follower: &Follower| Some((follower.to.clone(), follower.unfinished.get(uid)?.clone()));
         self.followers_of(client).filter_map(report).collect()
     }
 
-    /// Asks each apiserver of the client whose report is complete and lacks the object. False where there is none.
-    fn look(&self, client: &str, sought: &Arc<SoughtObject>) -> bool {
+    /// Requests lookups from each apiserver of the client with a complete report without the object. False if none has.
+    fn request_lookups(&self, client: &str, sought: &Arc<SoughtObject>) -> bool {
         let lacks = |unfinished: &Unfinished| unfinished.is_synced() && unfinished.get(&sought.uid).is_none();
         let asked = self
             .followers_of(client)
@@ -251,7 +251,7 @@ impl State {
     }
 }
 
-/// A registered hold, removed when it is dropped.
+/// A registered hold. Dropping it removes the hold.
 struct Registration<'a> {
     objects: &'a StoredObjects,
     uid: Arc<str>,
@@ -271,7 +271,7 @@ impl Drop for Registration<'_> {
     }
 }
 
-/// One apiserver that follows. Dropping it forgets what it has reported.
+/// One apiserver that follows. Dropping it removes its reports.
 #[derive(Debug)]
 pub struct Following {
     objects: Arc<StoredObjects>,
@@ -282,14 +282,14 @@ pub struct Following {
 }
 
 impl Following {
-    /// Applies a report. False for the end of an object which it has not reported before and no hold waits for.
+    /// Applies an event. Returns false for the end of an object that was not reported before and has no hold.
     pub fn apply(&self, event: StoredEvent) -> bool {
         let now = now();
         let mut state = self.objects.state();
         let State { followers, holds, .. } = &mut *state;
         let Some(follower) = followers.get_mut(&self.id) else { return true };
         let mut holds: Vec<_> = match &event {
-            // From now on each may have the object looked up.
+            // Each hold of the client may request lookups from now on.
             StoredEvent::Synced if !follower.unfinished.is_synced() => holds.values_mut().flatten().collect(),
             StoredEvent::Synced => Vec::new(),
             StoredEvent::Unfinished(StoredObject { uid, .. })
@@ -304,7 +304,7 @@ impl Following {
             StoredEvent::Unfinished(_) | StoredEvent::Synced => true,
         };
         let end = event.end().and_then(|(uid, end)| match (end, follower.reported_failure(uid)) {
-            // Its creator gets the result also where the CREATE is held only now.
+            // Keep the result for a creator whose CREATE is held only later.
             (Some(HoldOutcome::Deleted), Some(result)) => {
                 let result = Box::new(result.clone());
                 let bytes = RESULT_OVERHEAD + uid.len() + size_of_result(&result);
@@ -323,7 +323,7 @@ impl Following {
         is_known
     }
 
-    /// It reports an object in a way that cannot be used: its earlier report is void. Holds go on, and may have the
+    /// Removes the earlier report of an object because the new one cannot be used. Holds continue, and may have the
     /// object looked up.
     pub fn forget(&self, uid: &str) {
         if let Some(follower) = self.objects.state().followers.get_mut(&self.id) {
@@ -331,7 +331,7 @@ impl Following {
         }
     }
 
-    /// The next message of a hold.
+    /// Returns the next message of a hold.
     pub async fn recv(&mut self) -> Option<ToFollower> {
         loop {
             let message = match self.queue.recv().await? {
@@ -347,14 +347,14 @@ impl Following {
         }
     }
 
-    /// Approximate bytes of its objects.
+    /// Returns the approximate size of its objects and kept results, in bytes.
     pub fn size(&self) -> usize {
         let state = self.objects.state();
         state.followers.get(&self.id).map_or(0, |follower| follower.unfinished.size() + follower.failures.bytes())
     }
 
-    /// The controller's part, called every second: at most `max` corrections. `read` is when the reading of the
-    /// configuration began that `rule` is of; `None` while that is not known to be current.
+    /// Runs the controller, and returns at most `max` corrections. Must be called every second. `read` is the time at
+    /// which the read of the configuration of `rule` began; `None` while the configuration may be outdated.
     pub async fn control(
         &mut self,
         read: Option<Instant>,
@@ -373,9 +373,9 @@ impl Following {
             self.controller.take_snapshot(objects, now).await;
         }
         let mut corrections = Vec::new();
-        // Objects whose head has more time, or is another one by now, must not delay the others.
+        // Objects whose head has more time, or has changed, must not delay the others.
         loop {
-            let overdue = self.controller.overdue(read, max.saturating_sub(corrections.len()).min(BATCH));
+            let overdue = self.controller.overdue(read, max.saturating_sub(corrections.len()).min(MAX_BATCH_OBJECTS));
             if overdue.is_empty() {
                 return corrections;
             }
@@ -391,16 +391,16 @@ impl Following {
         }
     }
 
-    /// All of its objects, in batches.
+    /// Returns all of its objects, read in batches.
     async fn all(&self) -> Vec<Arc<StoredObject>> {
         let mut objects: Vec<Arc<StoredObject>> = Vec::new();
         loop {
             let next = {
                 let state = self.objects.state();
                 let Some(follower) = state.followers.get(&self.id) else { return objects };
-                follower.unfinished.after(objects.last().map(|last| &*last.uid), BATCH)
+                follower.unfinished.after(objects.last().map(|last| &*last.uid), MAX_BATCH_OBJECTS)
             };
-            let is_last = next.len() < BATCH;
+            let is_last = next.len() < MAX_BATCH_OBJECTS;
             objects.extend(next);
             if is_last {
                 return objects;
@@ -412,7 +412,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // Freed after the lock is released.
+        // The follower is freed after the lock is released.
         let follower = self.objects.state().followers.remove(&self.id);
         let Some(follower) = follower else { return };
         let size = INDEX_ENTRY_BYTES * follower.unfinished.len();

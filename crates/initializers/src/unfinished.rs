@@ -1,7 +1,7 @@
-//! Unfinished: the stored objects that are not initialized, as one apiserver reports them.
+//! Unfinished stored objects, as one apiserver reports them.
 //!
-//! Nothing is persisted here: the state of each object is in the object. After a restart the apiserver reports all of them
-//! anew, and everything follows again.
+//! This module persists nothing, because each object contains its state. After a restart, the apiserver reports all
+//! objects again.
 
 use std::{
     collections::BTreeMap,
@@ -24,23 +24,23 @@ pub struct StoredObject {
     pub group: Box<str>,
     /// Resource, plural.
     pub resource: Box<str>,
-    /// Namespace; "" where it is in none.
+    /// Namespace; "" if it has none.
     pub namespace: Box<str>,
     /// Name.
     pub name: Box<str>,
     /// uid.
     pub uid: Arc<str>,
-    /// Resource version: it is changed only while it has this.
+    /// Resource version, on which every change of the object is conditional.
     pub resource_version: Box<str>,
     /// `metadata.initializers`.
     pub list: Initializers,
 }
 
-/// Approximate bytes of one object besides its texts, with its entries in the map and in an index.
+/// Approximate size of one object without its texts, including its entries in the map and in an index, in bytes.
 const OBJECT_OVERHEAD: usize = 512;
 
 impl StoredObject {
-    /// Approximate size in memory: all its texts, and its uid once more in an index.
+    /// Returns the approximate size in memory, in bytes: all texts, and the uid once more in an index.
     pub fn size(&self) -> usize {
         let Self { group, resource, namespace, name, uid, resource_version, list } = self;
         let pending: usize = list.pending.iter().map(|name| name.len() + 32).sum();
@@ -49,14 +49,14 @@ impl StoredObject {
         OBJECT_OVERHEAD + texts + 2 * uid.len() + pending + result
     }
 
-    /// Result of the object when its head did not act in time and must.
+    /// Returns the result of the object if its head must act and did not act in time.
     pub(crate) fn timed_out(&self, head: &str) -> StatusInfo {
-        let message = format!("Timeout: initializer \"{head}\" did not act in time; the object is deleted again");
-        self.timeout(message, cause(TIMED_OUT, "the object is deleted again", head))
+        let message = format!("Timeout: initializer \"{head}\" did not act in time; the object is deleted");
+        self.timeout(message, cause(TIMED_OUT, "the object is deleted", head))
     }
 
-    /// Answer to the creator when the time of the request is over before the object is initialized. It tells the client
-    /// from where to watch the object.
+    /// Returns the answer to the creator if the request times out before the object is initialized. The answer has the
+    /// resource version from which the client can watch the object.
     pub fn still_pending(&self) -> StatusInfo {
         let head = self.list.head().unwrap_or_default();
         let message = format!("Timeout: the object waits for initializer \"{head}\", and may still be initialized");
@@ -64,7 +64,7 @@ impl StoredObject {
         self.timeout(message, cause("InitializationPending", &why, head))
     }
 
-    /// Without `retryAfterSeconds`: client-go would send the CREATE again, and make another object of it.
+    /// Returns a timeout without `retryAfterSeconds`: client-go would repeat the CREATE, and create another object.
     fn timeout(&self, message: String, cause: StatusCause) -> StatusInfo {
         let resource_version = self.resource_version.to_string();
         StatusInfo {
@@ -79,40 +79,40 @@ impl StoredObject {
     }
 }
 
-/// Report of an apiserver about its stored objects.
+/// Event of a stored object, reported by an apiserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredEvent {
-    /// An object is not initialized.
+    /// The object is not initialized.
     Unfinished(StoredObject),
-    /// An object is initialized, at that resource version.
+    /// The object is initialized, at this resource version.
     Initialized {
         /// Its uid.
         uid: Arc<str>,
         /// Its resource version.
         resource_version: Box<str>,
     },
-    /// An object is gone.
+    /// The object is gone.
     Gone {
         /// Its uid.
         uid: Arc<str>,
     },
-    /// All objects that existed when the report began have been named.
+    /// All objects that existed when the report began have been reported.
     Synced,
 }
 
-/// End of an object's initialization, for the holder of its CREATE.
+/// End of an object's initialization, for the hold of its CREATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldOutcome {
-    /// It is initialized, at that resource version.
+    /// The object is initialized, at this resource version.
     Completed(Box<str>),
-    /// It has failed, and is deleted: its creator gets this.
+    /// The object has failed, and is deleted. Its creator gets this result.
     Failed(Box<StatusInfo>),
-    /// It is gone.
+    /// The object is gone.
     Deleted,
 }
 
 impl StoredEvent {
-    /// The uid of the object, and its end, where this is it.
+    /// Returns the uid of the object, and the outcome if this event ends its initialization.
     pub fn end(&self) -> Option<(&Arc<str>, Option<HoldOutcome>)> {
         match self {
             Self::Unfinished(object) => Some((&object.uid, object.list.result.clone().map(HoldOutcome::Failed))),
@@ -125,16 +125,16 @@ impl StoredEvent {
     }
 }
 
-/// An object, and since when its head has been its head, as far as is known here.
+/// An unfinished object, and the time of its current head.
 #[derive(Clone, Debug)]
 pub struct UnfinishedEntry {
     /// The object.
     pub object: Arc<StoredObject>,
-    /// First report with this head.
+    /// Time of the first report with this head, plus all [delays](Unfinished::delay).
     pub since: Instant,
 }
 
-/// Objects of one apiserver that are not initialized, by uid.
+/// Unfinished objects of one apiserver, by uid.
 #[derive(Debug, Default)]
 pub struct Unfinished {
     objects: BTreeMap<Arc<str>, UnfinishedEntry>,
@@ -143,7 +143,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Applies a report.
+    /// Applies an event.
     pub fn apply(&mut self, report: StoredEvent, now: Instant) {
         match report {
             StoredEvent::Unfinished(object) => {
@@ -159,51 +159,51 @@ impl Unfinished {
         }
     }
 
-    /// Forgets an object whose state is not known any more.
+    /// Removes an object, for example because its state is no longer known.
     pub fn remove(&mut self, uid: &str) -> Option<UnfinishedEntry> {
         let before = self.objects.remove(uid)?;
         self.size -= before.object.size();
         Some(before)
     }
 
-    /// Gives the object's head so much more time, which it has waited for us.
+    /// Gives the object's head more time, because it has waited for us.
     pub fn delay(&mut self, uid: &str, by: Duration) {
         if let Some(entry) = self.objects.get_mut(uid) {
             entry.since += by;
         }
     }
 
-    /// One of the objects.
+    /// Returns the object with this uid.
     pub fn get(&self, uid: &str) -> Option<&UnfinishedEntry> {
         self.objects.get(uid)
     }
 
-    /// True once all of them have been named.
+    /// Returns true once all objects have been reported.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// True where there is none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Approximate bytes of all objects.
+    /// Returns the approximate size of all objects, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// All objects, each with the time since when its head is its head.
+    /// Returns all objects, each with the time of its current head.
     pub fn entries(&self) -> impl Iterator<Item = &UnfinishedEntry> {
         self.objects.values()
     }
 
-    /// At most `max` objects after one in the order of uids; `None`: from the first on.
+    /// Returns at most `max` objects after this uid, in order of uids; from the first one if `uid` is `None`.
     pub fn after(&self, uid: Option<&str>, max: usize) -> Vec<Arc<StoredObject>> {
         let from = uid.map_or(Bound::Unbounded, Bound::Excluded);
         let objects = self.objects.range::<str, _>((from, Bound::Unbounded));

@@ -1,8 +1,8 @@
-//! Applies operations one after the other, as kube-apiserver's library does.
+//! Applies operations in order, as kube-apiserver's library does.
 //!
-//! That library departs from RFC 6902: `replace` sets a missing member; negative indexes count from the end; an operation
-//! without `value` has the value `null`; a missing member is `null` for `test` and `copy`; scalars are equal only if they
-//! are written alike. `test` compares objects by their members and arrays by their items.
+//! That library departs from RFC 6902: `replace` sets a missing member; negative indexes count from the end; an
+//! operation without `value` has the value `null`; a missing member is `null` for `test` and `copy`; scalars are equal
+//! only if they are written alike. `test` compares objects by their members and arrays by their items.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -18,11 +18,11 @@ use crate::{
 /// A tree to which a patch is being applied.
 pub(super) struct Application<'a> {
     tree: &'a mut Tree,
-    /// The number of the patch's text in the tree.
+    /// Index of the patch's text in the tree.
     text: u32,
-    /// The number of the patch's names in the tree.
+    /// Index of the patch's names in the tree.
     names: u32,
-    /// Bytes that copies may still add.
+    /// Number of bytes that copies may still add.
     to_copy: usize,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Application<'a> {
 enum Container {
     Object(NodeId),
     Array(NodeId),
-    /// A copied `null`, which has no members and takes none.
+    /// A copied `null`, which has no members and to which none can be added.
     CopiedNull,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Application<'a> {
         let value = match (self.slot_value(slot)?.unwrap_or(Value::Null(Null::Absent)), wanted) {
             (Value::Null(Null::Absent), wanted) => return Ok(matches!(wanted, Value::Null(_))),
             (_, Value::Null(Null::Absent)) => return Ok(false),
-            // It stays open, so that the cost of the next test depends only on its own value.
+            // The container stays open, so that the cost of the next test depends only on that test's value.
             (value @ Value::Raw(_), Value::Raw(wanted)) if self.tree.is_container(wanted) => {
                 match self.tree.opened(value)? {
                     Some(id) => *self.slot_value(slot)?.insert(Value::Open(id)),
@@ -177,7 +177,7 @@ impl<'a> Application<'a> {
         self.tree.equals(value, wanted)
     }
 
-    /// Returns the container of the child that `path` names, and opens all containers on the way.
+    /// Returns the container of the child that `path` names. Opens all containers on the path.
     fn container(&mut self, path: &str, field: &'static str) -> Result<Container, OperationFault> {
         let pointer = Pointer::new(path).ok_or(OperationFault::NoParent(field))?;
         let mut at = self.kind(self.tree.root);
@@ -204,7 +204,7 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// Returns a member, `None` if it does not exist; or an item, which must exist.
+    /// Returns the member or item `part`. `None` if the member does not exist; fails if the item does not exist.
     fn child(&mut self, container: Container, part: &str, field: &'static str) -> Result<Option<Slot>, OperationFault> {
         Ok(match container {
             Container::CopiedNull => None,
@@ -229,31 +229,31 @@ fn last(path: &str) -> std::borrow::Cow<'_, str> {
     Pointer::new(path).map(Pointer::last).unwrap_or_default()
 }
 
-/// Reads an index below `len`; a negative one counts from `len`.
+/// Reads an index below `len`. A negative index counts from `len`.
 fn index(part: &str, len: usize, field: &'static str) -> Result<usize, OperationFault> {
     let index = operation::index(part).ok_or(OperationFault::NotAnIndex(field))?;
     let index = if index < 0 { index + len as i64 } else { index };
     usize::try_from(index).ok().filter(|index| *index < len).ok_or(OperationFault::OutOfRange(field))
 }
 
-/// The most bytes compared for each byte of a test's value. The innermost of nested containers could otherwise be compared
-/// as often as they are deep; beyond this, containers are opened instead of compared.
+/// Maximum number of bytes compared for each byte of a test's value. Beyond this, containers are opened instead of
+/// compared. Otherwise the innermost of nested containers could be compared as often as it is deep.
 const MAX_COMPARED_PER_BYTE: usize = 8;
-/// The shortest container that may be opened instead of compared. Shorter ones cannot nest deep, and opening them takes
-/// more memory.
+/// Minimum length in bytes of a container that may be opened instead of compared. Shorter containers cannot nest deep,
+/// and opening them takes more memory.
 const MIN_OPENED_LEN: usize = 128;
 
-/// The result of comparing two values as they are written.
+/// Result of comparing two values as written.
 enum Comparison {
     Equal,
     Different,
-    /// Both are containers, and their children decide. The second one belongs to the patch.
+    /// Both are containers whose children must be compared. The second one belongs to the patch.
     ByChildren(Value, Span),
 }
 
 impl Tree {
-    /// Compares a value of the document with one of a patch. Containers of the document stay open, so that the cost of the
-    /// next comparison depends on the patch's value, and not on the document.
+    /// Compares a value of the document with one of a patch. Containers of the document stay open, so that the cost of
+    /// the next comparison depends on the patch's value and not on the document.
     pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, OperationFault> {
         let len = match other {
             Value::Raw(span) => span.len(),
@@ -277,7 +277,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Compares two values; large containers only until `most` bytes were compared.
+    /// Compares two values as written; large containers only until `most` bytes were compared.
     fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Comparison, OperationFault> {
         let equal = match (ours, other) {
             (Value::Raw(our), Value::Raw(other)) => {
@@ -308,7 +308,7 @@ impl Tree {
         Ok(if equal { Comparison::Equal } else { Comparison::Different })
     }
 
-    /// Adds the children that must be looked into to `pairs`. Returns false if the two cannot be equal.
+    /// Adds the children that must be opened to `pairs`. Returns false if the two containers cannot be equal.
     fn pair_children(
         &mut self,
         ours: NodeId,
@@ -344,7 +344,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Returns the members of one object by part, piece and value, each with the value of the other object under that key;
+    /// Returns part, piece and value of each member of one object, with the value of that key in the other object.
     /// `None` if the keys differ.
     #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
     fn pair_members(
@@ -370,8 +370,8 @@ impl Tree {
         Ok(Some(pairs))
     }
 
-    /// Indexes the members of an object. If most are removed or replaced by another of the same name, these are compacted
-    /// first, because the next test passes over all pieces.
+    /// Indexes the members of an object. If most are removed or overridden by a later one with the same key, they are
+    /// compacted first, because the next test visits all pieces.
     fn index_live_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         self.index_members(id)?;
         let mostly_removed = 2 * self.live(id).count() < self.node(id).all_pieces().count();
@@ -401,7 +401,7 @@ impl Tree {
         matches!(self.node(id).children, Children::Object(_)) && self.node(id).all_pieces().next().is_none()
     }
 
-    /// Returns the separate children that are not removed, by part and piece, with their value.
+    /// Returns part, piece and value of each separate child that is not removed.
     fn live(&self, id: NodeId) -> impl Iterator<Item = (usize, usize, Child, Value)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
@@ -414,20 +414,20 @@ impl Tree {
     }
 }
 
-/// The size of a value as Go would write it: without white space, and with escapes for HTML.
+/// Size of a value as Go would write it: without white space, and with escapes for HTML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Measure {
     len: usize,
     blanks: usize,
-    /// Removed members that were passed over.
+    /// Number of removed members that were skipped.
     removed: usize,
-    /// Bytes of memory that its opened parts take.
+    /// Memory of its opened parts in bytes.
     held: usize,
 }
 
-/// The most bytes of memory for one byte of a copy. A copy that would take more is written as text.
+/// Maximum memory for one byte of a copy, in bytes. A copy that would take more is written as text.
 const MAX_COPY_MEMORY_PER_BYTE: usize = 8;
-/// The memory that every copy may take.
+/// Memory that every copy may take, in bytes.
 const MIN_COPY_MEMORY: usize = 16 << 10;
 
 impl Measure {
@@ -457,9 +457,9 @@ impl Measure {
 }
 
 impl Tree {
-    /// Copies a value. Returns the copy, the value that is to replace the original, and the bytes that the copy counts for,
-    /// at most `left`. The replacement has no white space, so that copying it often takes time proportional to what the
-    /// copies count for.
+    /// Copies a value. Returns the copy, the value that is to replace the original, and the number of bytes that the
+    /// copy counts for, at most `left`. The replacement has no white space, so that the time of repeated copies is
+    /// linear in the bytes that they count for.
     pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
         let measure = match value {
             Value::Null(Null::Absent) => return Ok((value, value, 0)),
@@ -483,7 +483,7 @@ impl Tree {
         if measure.removed > measure.len {
             self.compact_removed(value);
         }
-        // Opened parts may take many times the memory of their bytes, and only the bytes have been counted.
+        // Opened parts may take many times the memory of their text, and `left` limits only the text.
         if measure.held > MIN_COPY_MEMORY + MAX_COPY_MEMORY_PER_BYTE * measure.len {
             return Ok((self.compact(value)?, value, measure.len));
         }
@@ -552,7 +552,7 @@ impl Tree {
         measure.len += if measure.len > before { 1 } else { 2 };
     }
 
-    /// Writes the value without white space into a new text.
+    /// Writes the value without white space as a new text.
     fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
         let mut writer = Writer::new(self);
         writer.value(value);

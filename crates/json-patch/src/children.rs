@@ -1,32 +1,33 @@
-//! Finding children of an opened container. A child that is found stands alone from then on.
+//! Finds children of an opened container. A found child is a separate piece from then on.
 //!
-//! An item of an array is found by passing over parts, then over pieces, then over what is left of one run. Every scanned
-//! run is split into smaller ones, so that nothing is scanned often. A member of an object is found by scanning the runs,
-//! until that has cost several times what a full index costs; then every member stands alone and is found by its hash.
+//! An item of an array is found by counting over parts, then over pieces, then over the items of one run. Every scanned
+//! run is split into smaller ones, so that no part is scanned often. A member of an object is found by scanning the
+//! runs, until that has cost several times as much as a full index; then every member is separated and found by its
+//! hash.
 
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
 use gatepost_json::{Cursor, JsonReadError, JsonText};
 
 use crate::{
-    node::{Array, Child, Children, INDEX_ENTRY_BYTES, Index, NodeId, Object, Piece, Run, Value, Was},
+    node::{Array, Child, Children, INDEX_ENTRY_BYTES, Index, NodeId, Object, OriginalChild, Piece, Run, Value},
     operation::OperationFault,
     text::{Span, Text},
     tree::Tree,
 };
 
-/// The place of one child in the text of its container.
+/// Place of one child in the text of its container.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChildPlace {
     ordinal: u32,
-    /// The offset of its key, or of its value in an array.
+    /// Offset of its key, or of its value in an array.
     pub(super) start: u32,
     key_end: u32,
     pub(super) value: u32,
     pub(super) end: u32,
 }
 
-/// Steps over the children of a run.
+/// Cursor over the children of a run.
 pub(super) struct Walk<'a> {
     cursor: Cursor<'a>,
     text: &'a Text,
@@ -42,7 +43,7 @@ impl<'a> Walk<'a> {
         Self { cursor: Cursor::inside(within), text, within, run, keyed, seen: 0 }
     }
 
-    /// Returns the next child with its key. The last value is not scanned, because its end is known.
+    /// Returns the next child with its key. Does not scan the last value, because its end is known.
     pub(super) fn next(&mut self) -> Result<Option<(ChildPlace, Option<JsonText<'a>>)>, JsonReadError> {
         if self.seen == self.run.count {
             return Ok(None);
@@ -76,7 +77,7 @@ impl<'a> Walk<'a> {
         Ok(Some((spot, key)))
     }
 
-    /// Returns the part of the run behind the children seen.
+    /// Returns the part of the run after the children that were returned.
     fn rest(&self) -> Option<Run> {
         let count = self.run.count - self.seen;
         let behind = self.within[self.cursor.value_end()..].trim_start_matches([' ', '\t', '\n', '\r', ',']);
@@ -84,7 +85,8 @@ impl<'a> Walk<'a> {
         (count > 0).then_some(Run { start, count, ordinal: self.run.ordinal + self.seen, ..self.run })
     }
 
-    /// Splits the run at the child just seen: returns the pieces before it, the child and the rest, and the child's index.
+    /// Splits the run at the child that was returned last. Returns the pieces `before`, the child and the rest, and the
+    /// child's index in them.
     pub(super) fn split(&self, tree: &Tree, text: u32, before: Vec<Piece>, spot: ChildPlace) -> (Vec<Piece>, usize) {
         let mut parts = before;
         let own = parts.len();
@@ -95,25 +97,25 @@ impl<'a> Walk<'a> {
 }
 
 impl ChildPlace {
-    /// Returns the child as one that stands alone.
+    /// Returns the child as a separate one.
     pub(super) fn alone(self, tree: &Tree, text: u32) -> Child {
         let span = |start, end| Span { text, start, end };
         Child {
             key: span(self.start, self.key_end),
             value: Some(tree.value(span(self.value, self.end))),
-            was: Some(Was { ordinal: self.ordinal, start: self.value, end: self.end }),
+            was: Some(OriginalChild { ordinal: self.ordinal, start: self.value, end: self.end }),
         }
     }
 
-    /// Returns the number of children of its container before it.
+    /// Returns the number of children before it in its container.
     pub(super) fn ordinal(self) -> u32 {
         self.ordinal
     }
 }
 
-/// The number of runs that a scanned run is split into.
+/// Number of runs that a scanned run is split into.
 const SCANNED_RUN_SPLITS: u32 = 4;
-/// The longest run that is not split.
+/// Minimum length of the runs that a scanned run is split into, in bytes.
 const MIN_SPLIT_BYTES: u32 = 64;
 
 impl Tree {
@@ -132,7 +134,7 @@ impl Tree {
         }
     }
 
-    /// Inserts before item `index`, or behind the last item.
+    /// Inserts an item at `index`, which is at most the number of items.
     pub(super) fn insert_item(&mut self, id: NodeId, index: usize, value: Value) -> Result<(), OperationFault> {
         if index < self.array(id).len && self.array(id).find(index).2 > 0 {
             self.item_mut(id, index)?;
@@ -178,8 +180,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Splits a run so that the item behind `before` others stands alone. The items before it become several runs, so that
-    /// the next scan is shorter.
+    /// Splits a run so that the item after the first `before` items is separate. These become several runs, so that the
+    /// next scan is shorter.
     fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, JsonReadError> {
         let step = ((run.end - run.start) / SCANNED_RUN_SPLITS).max(MIN_SPLIT_BYTES);
         let mut walk = Walk::of(&self.texts[text as usize], run, false);
@@ -216,15 +218,15 @@ impl Tree {
     }
 }
 
-/// The effort, relative to the size of the object, after which its members are indexed.
+/// Effort, relative to the size of the object, after which its members are indexed.
 const EFFORT_BEFORE_INDEX: usize = 8;
-/// The size that every object counts for at least, because a small one is not worth an index.
+/// Size added to that of every object, in bytes, because a small object is not worth an index.
 const MIN_INDEXED_LEN: usize = 1024;
-/// The cost of looking at a piece, in scanned bytes.
+/// Cost of examining a piece, in scanned bytes.
 const LOOK_COST: usize = 16;
 
 impl Tree {
-    /// Returns the piece of the member `key`, which may be a removed one.
+    /// Returns the index of the piece of the member `key`. The member may have been removed.
     pub(super) fn member(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         if self.object(id).index.is_none() {
             let max_effort = EFFORT_BEFORE_INDEX * (self.node(id).span.len() + MIN_INDEXED_LEN);
@@ -233,7 +235,7 @@ impl Tree {
             }
         }
         if let Some(index) = &self.object(id).index {
-            return Ok(self.indexed(id, index, key).ok().map(|piece| piece as usize));
+            return Ok(self.look_up(id, index, key).ok().map(|piece| piece as usize));
         }
         let object = self.object(id);
         let found = object.pieces.iter().position(|piece| match piece {
@@ -244,12 +246,12 @@ impl Tree {
         self.object_mut(id).effort += looked;
         match found {
             Some(found) => Ok(Some(found)),
-            // A member that was found before would stand alone.
+            // A member that was found before would be separate.
             None => self.take_from_runs(id, key),
         }
     }
 
-    /// Looks for `key` in all runs. Of several members of that name the last one counts, and the others are removed.
+    /// Searches `key` in all runs. The last of several members with that key counts, and the others are removed.
     fn take_from_runs(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         let mut found = None;
         let mut at = 0;
@@ -280,7 +282,8 @@ impl Tree {
         Ok(found)
     }
 
-    /// Splits a run at the first member with that key. Returns the pieces with the member's index, and the bytes scanned.
+    /// Splits a run at the first member with that key. Returns the pieces and the member's index in them, and the
+    /// number of bytes scanned.
     #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
     fn find_in_run(
         &self,
@@ -302,7 +305,7 @@ impl Tree {
         Ok((None, scanned))
     }
 
-    /// Separates and indexes all members. Of several members of one name the last one counts.
+    /// Separates and indexes all members. The last of several members with one key counts.
     pub(super) fn index_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         if self.object(id).index.is_some() {
             return Ok(());
@@ -312,7 +315,7 @@ impl Tree {
             Piece::Child(_) => 1,
         };
         let members: usize = self.object(id).pieces.iter().map(members).sum();
-        // A growing vector has room for as much again.
+        // A growing vector has capacity for twice its length.
         self.memory.take(members * (2 * size_of::<Piece>() + INDEX_ENTRY_BYTES))?;
         let text = self.node(id).span.text;
         let mut index = Index { hashes: Arc::default(), pieces: HashMap::default() };
@@ -323,7 +326,7 @@ impl Tree {
                 Piece::Run(run) => run,
                 Piece::Child(child) => {
                     after.push(piece);
-                    // A member that stands alone is in no run.
+                    // A separate member is in no run.
                     let _ = self.add_to_index(&mut index, &after, child.key, after.len() - 1);
                     continue;
                 }
@@ -362,8 +365,8 @@ impl Tree {
         }
     }
 
-    /// Looks a key up in an index. Returns its piece, or the free number under which it would be.
-    fn indexed(&self, id: NodeId, index: &Index, key: &str) -> Result<u32, u64> {
+    /// Looks a key up in an index. Returns its piece, or the free number at which to insert it.
+    fn look_up(&self, id: NodeId, index: &Index, key: &str) -> Result<u32, u64> {
         let mut hash = index.hashes.hash_one(key);
         while let Some(piece) = index.pieces.get(&hash) {
             if self.object(id).child(*piece as usize).is_some_and(|child| self.key_is(child.key, key)) {
@@ -377,7 +380,7 @@ impl Tree {
     /// Adds a member that does not exist.
     pub(super) fn push_member(&mut self, id: NodeId, child: Child) {
         let free = match &self.object(id).index {
-            Some(index) => self.indexed(id, index, &self.key(child.key)).err(),
+            Some(index) => self.look_up(id, index, &self.key(child.key)).err(),
             None => None,
         };
         let object = self.object_mut(id);
@@ -388,7 +391,7 @@ impl Tree {
         object.pieces.push(Piece::Child(child));
     }
 
-    /// Returns the value of a key.
+    /// Returns a key unescaped.
     pub(super) fn key(&self, key: Span) -> std::borrow::Cow<'_, str> {
         let written = self.str(key);
         match JsonText::read(written, 0) {

@@ -1,7 +1,7 @@
-//! One patch from the object as it arrived to what it is now.
+//! Computes one patch from the original to the current object.
 //!
-//! Only containers that are where they were opened are compared, child by child; anything else is replaced as a whole.
-//! Differences inside a container are folded into one `replace` of it if that is shorter.
+//! Containers that are still at their original place are compared child by child; any other changed value is replaced
+//! as a whole. The changes inside a container are folded into one `replace` of it if that is shorter.
 
 use gatepost_json::{MAX_DEPTH, Rope};
 
@@ -12,12 +12,12 @@ use crate::{
     tree::{Tree, Writer},
 };
 
-/// One operation. It refers to its path, because the changes of one container would otherwise repeat its path.
+/// One operation. Refers to the path of its container, so that the changes of one container do not repeat it.
 struct Change {
     op: &'static str,
-    /// The container by its index in [`Changes::places`].
+    /// Index of the container in [`Changes::places`].
     place: usize,
-    /// The child that changes; `None` for the container itself.
+    /// Child that changes; `None` for the container itself.
     part: Option<PathStep>,
     value: Option<Value>,
 }
@@ -25,16 +25,16 @@ struct Change {
 /// One step of a path.
 #[derive(Clone, Copy)]
 enum PathStep {
-    /// A key, a JSON string.
+    /// Key as a JSON string.
     Member(Span),
     Item(usize),
 }
 
-/// The path of a container that is where it was.
+/// Path of a container that is at its original place.
 struct PathNode {
-    /// The index of the parent container and the step from it; `None` for the root.
+    /// Index of the parent container and the step from it; `None` for the root.
     within: Option<(usize, PathStep)>,
-    /// The length of the path as a JSON string.
+    /// Length of the path as a JSON string, in bytes.
     len: usize,
 }
 
@@ -42,18 +42,18 @@ struct PathNode {
 struct Frame {
     id: NodeId,
     place: usize,
-    /// The number of changes before its own.
+    /// Number of changes before its own.
     mark: usize,
-    /// The bytes of its changes.
+    /// Length of its changes in bytes.
     cost: usize,
-    /// Containers in it that are still to be compared, with their operations.
+    /// Containers in it that are not yet compared, with the steps to them.
     inner: Vec<(PathStep, NodeId)>,
 }
 
-/// The operations from the object as it arrived to what it is now.
+/// The operations from the original to the current object.
 pub struct Changes<'a> {
     tree: &'a Tree,
-    /// The length of each reachable node.
+    /// Length of each reachable node in bytes.
     lengths: Vec<usize>,
     places: Vec<PathNode>,
     operations: Vec<Change>,
@@ -63,7 +63,7 @@ pub struct Changes<'a> {
 /// Bytes of an operation besides its path and value.
 const OPERATION_OVERHEAD: usize = r#"{"op":"replace","path":"","value":},"#.len();
 
-/// The first root node of every tree.
+/// Node of the original root in every tree.
 const ROOT: NodeId = 0;
 
 pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
@@ -79,7 +79,7 @@ pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
 }
 
 impl Changes<'_> {
-    /// Returns the approximate length of the patch: at most that of the object and one operation.
+    /// Returns the approximate length of the patch, which is at most that of the object and one operation.
     pub fn size(&self) -> usize {
         self.cost
     }
@@ -88,7 +88,7 @@ impl Changes<'_> {
     pub fn to_patch(&self) -> Rope {
         let mut out = Writer::new(self.tree);
         let mut separator = "[";
-        // The path of the last change, and the length of its container's path.
+        // The last path, the container of the last change, and the length of that container's path.
         let (mut path, mut last, mut stem) = (String::new(), 0, 0);
         for step in &self.operations {
             if step.place != last {
@@ -133,7 +133,7 @@ impl Changes<'_> {
         }
     }
 
-    /// Returns the length of a step as it is written.
+    /// Returns the length of a step as written, in bytes.
     fn len_of(&self, part: PathStep) -> usize {
         match part {
             PathStep::Member(key) => operation::len_in_json(&self.tree.key(key)),
@@ -141,7 +141,7 @@ impl Changes<'_> {
         }
     }
 
-    /// Collects all changes. Returns their length.
+    /// Collects all changes. Returns their length in bytes.
     fn collect(&mut self) -> usize {
         let mut open = vec![self.enter(ROOT, 0)];
         while let Some(frame) = open.last_mut() {
@@ -163,7 +163,7 @@ impl Changes<'_> {
         0
     }
 
-    /// Folds a container's changes if that is shorter. Returns their length.
+    /// Folds a container's changes into one if that is shorter. Returns their length in bytes.
     fn folded(&mut self, frame: &Frame) -> usize {
         let whole = OPERATION_OVERHEAD + self.places[frame.place].len + self.lengths[frame.id as usize];
         if frame.cost <= whole {
@@ -175,13 +175,13 @@ impl Changes<'_> {
         whole
     }
 
-    /// Collects the changes among the children of a container that is where it was.
+    /// Collects the changes of the children of a container that is at its original place.
     fn enter(&mut self, id: NodeId, place: usize) -> Frame {
         let mut frame = Frame { id, place, mark: self.operations.len(), cost: 0, inner: Vec::new() };
         let node = self.tree.node(id);
         match &node.children {
             Children::Object(object) => {
-                // First, because a member of the same name may have been added since.
+                // First, because a member of the same key may have been added since.
                 for child in &object.removed {
                     self.member(child, node.span.text, &mut frame);
                 }
@@ -217,7 +217,7 @@ impl Changes<'_> {
         }
     }
 
-    /// From the last item on, so that each index is that in the array as it was.
+    /// Collects removals from the last item on, so that each index is that in the original array.
     fn removed_items(&mut self, id: NodeId, was: u32, frame: &mut Frame) {
         let mut removed = Vec::new();
         let mut next = 0;
@@ -236,7 +236,7 @@ impl Changes<'_> {
         }
     }
 
-    /// From the first item on, so that each index is that in the array as it is.
+    /// Collects additions from the first item on, so that each index is that in the current array.
     fn added_items(&mut self, id: NodeId, frame: &mut Frame) {
         for (index, child) in self.items(id) {
             if let Child { value: Some(value), was: None, .. } = child {
@@ -257,7 +257,7 @@ impl Changes<'_> {
         }
     }
 
-    /// Returns the separate items with their index.
+    /// Returns the separate items with their indexes.
     fn items(&self, id: NodeId) -> Vec<(usize, Child)> {
         let mut index = 0;
         let mut alone = Vec::new();
@@ -281,7 +281,7 @@ impl Changes<'_> {
     }
 }
 
-/// Returns the approximate length of each reachable node when it is written.
+/// Returns the approximate length of each reachable node as written, in bytes.
 pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
     let mut lengths = vec![0; tree.nodes.len()];
     let mut reached = vec![tree.root];
@@ -290,7 +290,7 @@ pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
         reached.extend(tree.node(*id).all_pieces().filter_map(Piece::opened));
         at += 1;
     }
-    // Inner nodes were reached later.
+    // Inner nodes are later in `reached`.
     for id in reached.into_iter().rev() {
         let node = tree.node(id);
         let pieces = node.all_pieces().map(|piece| match piece {
@@ -315,8 +315,8 @@ fn length(lengths: &[usize], value: Value) -> usize {
 }
 
 impl Tree {
-    /// Returns false if the document certainly does not nest too deep. A value of `n` bytes nests at most `n / 2` deep, and
-    /// an unchanged one is as deep as it was; `lengths` are those of the nodes.
+    /// Returns false if the document certainly does not nest too deep. A value of `n` bytes nests at most `n / 2` deep,
+    /// and an unchanged value is as deep as before. `lengths` are those of the nodes.
     pub(super) fn may_nest_too_deep(&self, lengths: &[usize]) -> bool {
         let mut reached: Vec<(NodeId, usize)> = vec![(self.root, 1)];
         while let Some((id, depth)) = reached.pop() {

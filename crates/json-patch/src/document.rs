@@ -1,4 +1,4 @@
-//! An object and what patches made of it; the limits of patches; fields that identify an object.
+//! Patched objects, the limits of patches, and the fields that identify an object.
 
 use std::{
     fmt,
@@ -22,24 +22,24 @@ use crate::{
 /// Limits of applying a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchLimits {
-    /// The most bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does
+    /// Maximum number of bytes that all `copy` operations of one patch may add, counted as kube-apiserver does
     /// (`JSONPatchMaxCopyBytes`, for which it has no flag).
     pub copied: usize,
-    /// The most bytes of the patched object.
+    /// Maximum size of the patched object in bytes.
     pub object: usize,
-    /// The most bytes of memory that opening parts of the object may take.
+    /// Maximum memory for opened parts of the object, in bytes.
     pub held: usize,
 }
 
 impl Default for PatchLimits {
-    /// The limits of a kube-apiserver on copies and on objects of its clients. Memory is unlimited.
+    /// Returns kube-apiserver's limits on copies and on objects of its clients. Memory is unlimited.
     fn default() -> Self {
         Self { copied: 3 << 20, object: 3 << 20, held: usize::MAX }
     }
 }
 
-/// A JSON object as it arrived, with the patches applied to it so far. It is immutable: [`Document::patched`] returns a
-/// new one that shares the bytes, so a patch that does not apply does no harm.
+/// An original JSON object with the patches applied to it so far. It is immutable: [`Document::patched`] returns a new
+/// document that shares the bytes, so a patch that does not apply leaves it unchanged.
 #[derive(Clone, Debug)]
 pub struct Document {
     pub(super) tree: Tree,
@@ -47,8 +47,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Creates a document and checks that the rope is a JSON object, in one pass. Several pieces are joined to be read;
-    /// patched objects are still slices of the pieces.
+    /// Creates a document and checks in one pass that the rope is a JSON object. Several pieces are joined for reading,
+    /// but the ropes of patched objects are slices of the pieces.
     ///
     /// # Errors
     /// [`PatchError::NotAnObject`].
@@ -56,10 +56,10 @@ impl Document {
         Self::of(object, false)
     }
 
-    /// As [`Document::new`], for a rope that is known to be JSON and is not checked again.
+    /// As [`Document::new`], for a rope that is known to be valid JSON and is not checked again.
     ///
     /// # Errors
-    /// As [`Document::new`], as far as faults are found.
+    /// As [`Document::new`], but some faults are not detected.
     pub fn checked(object: Rope) -> Result<Self, PatchError> {
         Self::of(object, true)
     }
@@ -80,7 +80,7 @@ impl Document {
         Ok(Self { tree, rope: object })
     }
 
-    /// Returns the object's bytes: slices of what arrived and of the patches, and small new pieces.
+    /// Returns the object's bytes: slices of the original and of the patches, and small new pieces.
     pub fn rope(&self) -> &Rope {
         &self.rope
     }
@@ -88,7 +88,7 @@ impl Document {
     /// Applies a patch and returns the patched document.
     ///
     /// # Errors
-    /// [`PatchError`] names the operation that does not apply, or the limit that is exceeded.
+    /// [`PatchError`] with the operation that does not apply, or the limit that is exceeded.
     pub fn patched(&self, patch: &Patch, limits: PatchLimits) -> Result<Self, PatchError> {
         self.patched_unless(patch, limits, None)
     }
@@ -132,16 +132,16 @@ impl Document {
         Ok(Self { tree, rope })
     }
 
-    /// Returns one JSON Patch from the object as it arrived to what it is now; `None` if nothing differs. It has each place
-    /// that differs once, or a container around it if that is shorter.
+    /// Returns one JSON Patch from the original to the current object; `None` if they are equal. It has one operation
+    /// for each differing place, or for a container around it if that is shorter.
     ///
-    /// The result depends on the two objects and on the places that patches touched, and not on how operations were spread
-    /// over patches.
+    /// The result depends on the two objects and on the places that patches touched, and not on how the operations were
+    /// distributed over patches.
     pub fn difference(&self) -> Option<Rope> {
         Some(self.changes()?.to_patch())
     }
 
-    /// Returns the changes before they are written, so that their size is known before room is made for them.
+    /// Returns the changes before they are written as a patch, so that the caller can check their size first.
     pub fn changes(&self) -> Option<Changes<'_>> {
         difference::of(&self.tree)
     }
@@ -151,8 +151,8 @@ impl Document {
         changed(&self.tree)
     }
 
-    /// Returns the bytes of memory held besides what arrived and the texts of patches: opened containers, the outline (at
-    /// most [`Document::outline`]), rewritten copies, and the object itself if it arrived in several pieces.
+    /// Returns the memory in bytes besides the original and the texts of patches: opened containers, the outline (at
+    /// most [`Document::outline`]), rewritten copies, and the joined object if the original has several pieces.
     pub fn held(&self) -> usize {
         Self::held_by(&self.tree)
     }
@@ -162,7 +162,7 @@ impl Document {
         nodes + tree.texts.iter().map(Text::held).sum::<usize>()
     }
 
-    /// Returns the most bytes of memory held for an object of `len` bytes before anything is patched.
+    /// Returns the maximum memory in bytes for the outline of an object of `len` bytes, before any patch.
     pub const fn outline(len: usize) -> usize {
         len / 8
     }
@@ -170,11 +170,11 @@ impl Document {
 
 /// A field that identifies an object.
 ///
-/// kube-apiserver's webhook code compares none of them; its later steps, decoding the object and validating its metadata,
-/// reject most such changes without naming who made them.
+/// kube-apiserver's webhook code compares none of these fields. Its later steps, decoding the object and validating its
+/// metadata, reject most changes of them, but do not name the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityField {
-    /// The object itself: it is no longer a JSON object.
+    /// The root, which is no longer a JSON object.
     Root,
     /// `apiVersion`
     ApiVersion,
@@ -212,7 +212,7 @@ impl fmt::Display for IdentityField {
     }
 }
 
-/// The first root node of every tree.
+/// Node of the original root in every tree.
 const ROOT: NodeId = 0;
 
 pub(super) fn changed(tree: &Tree) -> Vec<IdentityField> {
@@ -231,13 +231,13 @@ pub(super) fn changed(tree: &Tree) -> Vec<IdentityField> {
 }
 
 impl Tree {
-    /// Returns true if the value at `path` differs in a container that is where it was.
+    /// Returns true if the value at `path` differs in a container that is still at its original place.
     fn differs(&self, id: NodeId, path: &[&str]) -> bool {
         let (Some((key, rest)), Children::Object(_)) = (path.split_first(), &self.node(id).children) else {
             return false;
         };
         let Some(child) = self.touched(id, key) else {
-            // It is in a run, and so unchanged; or it was removed and compacted.
+            // The member is in a run and so unchanged, or it was removed and compacted.
             return self.untouched(id, key).is_none() && self.text_in(self.node(id).span, path).is_some();
         };
         let text = self.node(id).span.text;
@@ -289,7 +289,7 @@ impl Tree {
         found
     }
 
-    /// Returns the member `key` if it stands alone.
+    /// Returns the member `key` if it is separate.
     fn touched(&self, id: NodeId, key: &str) -> Option<&Child> {
         let is_it = |child: &&Child| (child.value.is_some() || child.was.is_some()) && self.key(child.key) == key;
         let children = self.node(id).all_pieces().filter_map(|piece| match piece {
@@ -300,7 +300,7 @@ impl Tree {
     }
 }
 
-/// Returns the value at `path` in a text: of a string its value, otherwise the text.
+/// Returns the value at `path` in a text: unescaped if it is a string, otherwise as written.
 fn text_in(mut text: &str, path: &[&str]) -> Result<Option<String>, JsonReadError> {
     for part in path {
         let mut cursor = Cursor::new(text);

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::{operation::OperationKind, patch::Patch};
 
-/// The most steps of a path. A longer path counts as the whole object.
+/// Maximum number of steps of a path. A longer path counts as the whole object.
 const MAX_STEPS: usize = 64;
-/// The most places, and their bytes; more count as the whole object. Comparing two sets of this size takes less than 5 ms,
-/// whatever their paths are.
+/// Maximum number of places, and of bytes in them. More count as the whole object. Comparing two sets of this size
+/// takes less than 5 ms, whatever their paths are.
 const MAX_PLACES: usize = 500;
 const MAX_PLACE_BYTES: usize = 16 << 10;
-/// The separator of steps. A path that contains it counts as the whole object.
+/// Separator of steps. A path that contains it counts as the whole object.
 const SEPARATOR: char = '\0';
 
 /// The places that a patch reads or writes, each including everything below it.
@@ -18,8 +18,8 @@ const SEPARATOR: char = '\0';
 pub struct TouchedFields(BTreeSet<String>);
 
 impl Patch {
-    /// Returns the places that the patch touches. An operation that shifts items of a list or counts from its end touches
-    /// the whole list.
+    /// Returns the places that the patch touches. An operation that may shift items of a list, or counts from its end,
+    /// touches the whole list.
     pub fn fields(&self) -> TouchedFields {
         let mut fields = BTreeSet::new();
         for operation in &self.operations {
@@ -36,7 +36,7 @@ impl Patch {
 }
 
 impl TouchedFields {
-    /// Returns the places, or the whole object if they are too many.
+    /// Returns the set, or that of the whole object if there are too many places.
     fn bounded(self) -> Self {
         if self.0.len() <= MAX_PLACES && self.0.iter().map(String::len).sum::<usize>() <= MAX_PLACE_BYTES {
             return self;
@@ -44,7 +44,7 @@ impl TouchedFields {
         Self(BTreeSet::from([String::new()]))
     }
 
-    /// Returns true if both touch the same place, or one touches a place around or below one of the other.
+    /// Returns true if both sets have the same place, or one has a place around or below one of the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (few, many) = if self.0.len() <= other.0.len() { (self, other) } else { (other, self) };
         few.0.iter().any(|place| many.has_around(place) || many.has_below(place))
@@ -56,7 +56,7 @@ impl TouchedFields {
         *self = std::mem::take(self).bounded();
     }
 
-    /// Returns true if the set has the place, or one around it.
+    /// Returns true if the set has this place, or one around it.
     fn has_around(&self, place: &str) -> bool {
         let ends = place.match_indices(SEPARATOR).map(|(at, _)| at).chain([place.len()]);
         ends.into_iter().any(|end| place.get(..end).is_some_and(|part| self.0.contains(part)))
@@ -69,7 +69,7 @@ impl TouchedFields {
     }
 }
 
-/// Returns the place of a path: each step behind a [`SEPARATOR`]; the whole object is "".
+/// Returns the place of a path: each step after a [`SEPARATOR`]. The place of the whole object is empty.
 fn place(path: &str, shifts: bool) -> String {
     let Some(steps) = path.strip_prefix('/') else { return String::new() };
     if path.contains(SEPARATOR) || steps.split('/').nth(MAX_STEPS).is_some() {

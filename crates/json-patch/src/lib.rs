@@ -1,8 +1,8 @@
-//! JSON Patch (RFC 6902) on the bytes of an object, with the meaning of the library that kube-apiserver uses.
+//! JSON Patch (RFC 6902) on the bytes of an object, with the semantics of the library that kube-apiserver uses.
 //!
-//! A [`Document`] is an object as it arrived and what patches made of it. Paths are located by scanning; only containers
-//! on a path are opened, and of an opened one only the children that an operation names stand alone. Everything else
-//! stays a slice of what arrived, and the result is a rope of such slices and the few new pieces. Nothing recurses.
+//! A [`Document`] is an original object with the patches applied to it. Paths are located by scanning. Only containers
+//! on a path are opened, and in an opened container only the children that an operation names are separated. Everything
+//! else stays a slice of the original, and the result is a rope of such slices and a few new pieces. Nothing recurses.
 //!
 //! ```
 //! use gatepost_json::Rope;
@@ -16,8 +16,9 @@
 //! # Ok::<(), gatepost_json_patch::PatchError>(())
 //! ```
 //!
-//! JSON Merge Patch and strategic merge patches are not supported. The upstream is `gopkg.in/evanphx/json-patch.v4`;
-//! where that library departs from RFC 6902, so does this crate, and the files `apply` and `operation` say where.
+//! JSON Merge Patch and strategic merge patches are not supported. The upstream library is
+//! `gopkg.in/evanphx/json-patch.v4`. This crate copies its departures from RFC 6902, which the files `apply` and
+//! `operation` list.
 
 mod apply;
 mod children;

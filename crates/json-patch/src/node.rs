@@ -1,6 +1,6 @@
-//! Opened containers: the pieces that their children are in.
+//! Opened containers and the pieces that contain their children.
 //!
-//! The pieces of an array lie in parts of bounded length, so that inserting at the front moves few of them.
+//! The pieces of an array are in parts of bounded length, so that inserting at the front moves few of them.
 
 use std::{
     collections::HashMap,
@@ -10,23 +10,23 @@ use std::{
 
 use crate::text::Span;
 
-/// A child that stands alone.
+/// A separate child.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    /// The key, a JSON string; unused in arrays.
+    /// Key as a JSON string; unused in arrays.
     pub(super) key: Span,
-    /// `None` if it was removed.
+    /// Current value; `None` if the child was removed.
     pub(super) value: Option<Value>,
-    /// The child at this place when the container was opened.
-    pub(super) was: Option<Was>,
+    /// The child at this place when the container was opened; `None` if it was added.
+    pub(super) was: Option<OriginalChild>,
 }
 
-/// A child as the text of its container has it.
+/// Place of a child in the text of its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Was {
-    /// The number of children before it.
+pub(super) struct OriginalChild {
+    /// Number of children before it.
     pub(super) ordinal: u32,
-    /// The range of its value.
+    /// Range of its value.
     pub(super) start: u32,
     pub(super) end: u32,
 }
@@ -37,7 +37,7 @@ pub(super) struct Run {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) count: u32,
-    /// The number of children before it.
+    /// Number of children before the run.
     pub(super) ordinal: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    /// Returns the node if this is an opened container.
+    /// Returns the node if the piece is an opened container.
     pub(super) fn opened(&self) -> Option<NodeId> {
         match self {
             Self::Child(Child { value: Some(Value::Open(id)), .. }) => Some(*id),
@@ -60,9 +60,9 @@ impl Piece {
 /// An opened container.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// The text that it was opened from, including the brackets.
+    /// The text from which it was opened, including the brackets.
     pub(super) span: Span,
-    /// True for a copy, which is not at the place where it was opened.
+    /// True for a copy, which is not at its original place.
     pub(super) is_copy: bool,
     pub(super) children: Children,
 }
@@ -87,7 +87,7 @@ impl Node {
         matches!(self.children, Children::Object(_))
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the memory of the node in bytes.
     pub(super) fn held(&self) -> usize {
         let besides = match &self.children {
             Children::Object(object) => object.held(),
@@ -96,7 +96,7 @@ impl Node {
         size_of::<Self>() + self.all_pieces().count() * size_of::<Piece>() + besides
     }
 
-    /// Returns the pieces of a part; the parts are in order.
+    /// Returns the pieces of a part. The parts are in order.
     pub(super) fn pieces(&self, part: usize) -> Option<&[Piece]> {
         match &self.children {
             Children::Object(object) => (part == 0).then_some(&object.pieces),
@@ -109,7 +109,7 @@ impl Node {
         (0..).map_while(|part| self.pieces(part)).flatten()
     }
 
-    /// Returns the pieces of a part to be changed.
+    /// Returns the pieces of a part mutably.
     pub(super) fn pieces_mut(&mut self, part: usize) -> Option<&mut [Piece]> {
         match &mut self.children {
             Children::Object(object) => (part == 0).then_some(&mut object.pieces),
@@ -117,25 +117,25 @@ impl Node {
         }
     }
 
-    /// Returns a piece of a part to be changed.
+    /// Returns a piece of a part mutably.
     pub(super) fn piece_mut(&mut self, part: usize, piece: usize) -> Option<&mut Piece> {
         self.pieces_mut(part)?.get_mut(piece)
     }
 }
 
-/// The number of a node.
+/// Index of a node in [`Tree::nodes`](crate::tree::Tree::nodes).
 pub(super) type NodeId = u32;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Null(Null),
-    /// Never `null`.
+    /// Text of a value other than `null`.
     Raw(Span),
     Open(NodeId),
 }
 
-/// The origin of a `null`. kube-apiserver's library distinguishes three.
+/// Origin of a `null`. kube-apiserver's library distinguishes three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Null {
     /// Written in a text, or absent from an operation.
@@ -148,21 +148,21 @@ pub(super) enum Null {
 
 #[derive(Clone, Debug)]
 pub(super) struct Array {
-    /// No part is empty, unless it is the only one.
+    /// Parts; none is empty unless it is the only one.
     pub(super) parts: Vec<Part>,
     pub(super) len: usize,
-    /// The number of items when it was opened.
+    /// Number of items when the array was opened.
     was: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
-    /// The number of items of all pieces.
+    /// Number of items of all pieces.
     len: usize,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// The most pieces of a part.
+/// Maximum number of pieces of a part.
 const MAX_PART_PIECES: usize = 64;
 fn items(piece: &Piece) -> usize {
     match piece {
@@ -181,7 +181,7 @@ impl Array {
         self.len
     }
 
-    /// The number of items when it was opened.
+    /// Returns the number of items when the array was opened.
     pub(super) fn was(&self) -> u32 {
         self.was
     }
@@ -194,7 +194,7 @@ impl Array {
         self.parts.get_mut(part).map(|part| &mut *part.pieces)
     }
 
-    /// Returns the pieces in parts that are half full.
+    /// Distributes pieces over parts that are half full.
     pub(super) fn parts(pieces: &[Piece]) -> Vec<Part> {
         if pieces.is_empty() {
             return vec![Part::default()];
@@ -203,8 +203,8 @@ impl Array {
         pieces.chunks(MAX_PART_PIECES / 2).map(part).collect()
     }
 
-    /// Returns the part and the piece with item `index`, and the number of items of that piece before it. For an index
-    /// behind the last item this is behind the last piece.
+    /// Returns the part and the piece with item `index`, and the number of items before it in that piece. For an index
+    /// after the last item, the piece is the one after the last.
     pub(super) fn find(&self, index: usize) -> (usize, usize, usize) {
         let (mut part, mut left) = (0, index);
         while left >= self.parts[part].len && part + 1 < self.parts.len() {
@@ -240,16 +240,16 @@ impl Array {
     }
 }
 
-/// Bytes of memory for a member in an index, including the free room of a table.
+/// Memory for a member in an index in bytes, including the free capacity of a hash table.
 pub(super) const INDEX_ENTRY_BYTES: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Object {
-    /// No two children that stand alone have the same key.
+    /// Pieces; no two separate children have the same key.
     pub(super) pieces: Vec<Piece>,
     /// Removed members that are no longer pieces.
     pub(super) removed: Vec<Child>,
-    /// The cost of finding members so far, in scanned bytes.
+    /// Cost of finding members so far, in scanned bytes.
     pub(super) effort: usize,
     pub(super) index: Option<Index>,
 }
@@ -265,7 +265,7 @@ impl Object {
         Self::new(self.pieces.iter().filter(there).copied().collect())
     }
 
-    /// Moves removed members out of the pieces, so that later scans do not pass over them.
+    /// Moves removed members out of the pieces, so that later scans do not visit them.
     pub(super) fn compact_removed(&mut self) {
         let gone = self.pieces.extract_if(.., |piece| matches!(piece, Piece::Child(Child { value: None, .. })));
         let gone = gone.filter_map(|piece| match piece {
@@ -277,7 +277,7 @@ impl Object {
         self.effort = 0;
     }
 
-    /// Returns the bytes of memory that it takes besides its pieces.
+    /// Returns the memory of the object besides its pieces, in bytes.
     pub(super) fn held(&self) -> usize {
         let index = self.index.as_ref().map_or(0, |index| index.pieces.len() * INDEX_ENTRY_BYTES);
         index + self.removed.len() * size_of::<Child>()
@@ -291,16 +291,16 @@ impl Object {
     }
 }
 
-/// Finds members by their keys.
+/// Hash index of members by key.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// Keyed, because the sender chooses the keys.
+    /// Randomly seeded, because the sender chooses the keys.
     pub(super) hashes: Arc<RandomState>,
-    /// Pieces by the hash of their key, or by the next free number.
+    /// Pieces by the hash of their key, or by the next free number after it.
     pub(super) pieces: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
 }
 
-/// A hasher of numbers that are hashes already.
+/// Hasher that returns numbers, which are hashes already, unchanged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IdentityHasher(u64);
 

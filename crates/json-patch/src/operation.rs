@@ -1,24 +1,24 @@
 //! Kinds of operations, their paths, and the errors of a patch that cannot be read or does not apply.
 //!
-//! Paths are read as kube-apiserver's library reads them. Two departures from RFC 6901: text before the first `/` is
-//! ignored, and a `~` that does not begin an escape stands for itself.
+//! Paths are parsed as in kube-apiserver's library, with two departures from RFC 6901: text before the first `/` is
+//! ignored, and a `~` that does not begin an escape is literal.
 
 use std::{borrow::Cow, fmt};
 
 use gatepost_json::{JsonError, JsonReadError, MAX_DEPTH};
 
-/// The most operations of one patch. This is kube-apiserver's limit for patches of its clients; it has none for those of
-/// webhooks.
+/// Maximum number of operations of one patch. This is kube-apiserver's limit for patches of its clients; it has no
+/// limit for those of webhooks.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// The kind of an operation.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// Sets a member, or inserts an item.
     Add,
     /// Removes a member or item.
     Remove,
-    /// Sets a member, also a missing one, or an item.
+    /// Sets a member, even a missing one, or an item.
     Replace,
     /// Removes from one place and adds at another.
     Move,
@@ -31,7 +31,7 @@ pub enum OperationKind {
 impl OperationKind {
     pub(super) const ALL: [Self; 6] = [Self::Add, Self::Remove, Self::Replace, Self::Move, Self::Copy, Self::Test];
 
-    /// Returns the kind as `op` has it.
+    /// Returns the kind as the value of `op`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -44,8 +44,8 @@ impl OperationKind {
     }
 }
 
-/// A patch that cannot be read or does not apply. The messages name operations by their index from 0. They have the
-/// beginning of a path, and nothing of the object or of values.
+/// A patch that cannot be read or does not apply. The messages name an operation by its index from 0 and the beginning
+/// of its path, and never quote the object or a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is not a JSON list of objects.
@@ -54,22 +54,22 @@ pub enum PatchError {
     /// The patch has more than [`MAX_OPERATIONS`] operations.
     #[error("the patch has more than {MAX_OPERATIONS} operations; send fewer, or replace a whole part of the object")]
     TooManyOperations,
-    /// An operation lacks something, or does not fit the object.
+    /// An operation is malformed or does not apply to the object.
     #[error("operation {index} ({operation}) does not apply: {fault}")]
     Operation {
-        /// The index of the operation, from 0.
+        /// Index of the operation, from 0.
         index: usize,
-        /// The kind and path of the operation.
+        /// Kind and path of the operation.
         operation: OperationLabel,
-        /// The reason.
+        /// Reason.
         fault: OperationFault,
     },
     /// The patched object is larger than the limit.
     #[error("the patched object would have {len} bytes; the limit is {limit}")]
     ObjectTooLarge {
-        /// The length that it would have.
+        /// Length of the patched object in bytes.
         len: usize,
-        /// The limit.
+        /// Maximum length in bytes.
         limit: usize,
     },
     /// The patched object nests too deep.
@@ -87,8 +87,7 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// Returns true if the patch cannot be read at all, as opposed to not applying. kube-apiserver treats the two
-    /// differently.
+    /// Returns true if the patch cannot be read. kube-apiserver treats a patch that does not apply differently.
     pub fn is_undecodable(&self) -> bool {
         matches!(self, Self::Undecodable(_))
     }
@@ -99,7 +98,7 @@ impl PatchError {
     }
 }
 
-/// The reason why an operation does not apply.
+/// Reason why an operation does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
     /// A field is missing or has another type.
@@ -151,14 +150,14 @@ pub(super) fn json_error(error: JsonReadError, at: usize) -> JsonError {
     }
 }
 
-/// The kind and the beginning of the path of an operation, for messages.
+/// Kind and beginning of the path of an operation, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationLabel {
     kind: Option<OperationKind>,
     path: Option<Box<str>>,
 }
 
-/// The most characters of a path in a message.
+/// Maximum number of characters of a path in a message.
 const MAX_LABEL_CHARS: usize = 80;
 
 impl OperationLabel {
@@ -188,14 +187,14 @@ impl fmt::Display for OperationLabel {
 /// A path to a child of a container.
 #[derive(Clone, Copy)]
 pub(super) struct Pointer<'a> {
-    /// The path of the container, escaped, without the first slash; `None` for the root.
+    /// Path of the container, escaped, without the first slash; `None` for the root.
     parents: Option<&'a str>,
-    /// The name of the child, escaped.
+    /// Name of the child, escaped.
     last: &'a str,
 }
 
 impl<'a> Pointer<'a> {
-    /// Splits a path; `None` if it has no slash, and so names no child.
+    /// Splits a path; `None` if it has no slash and so names no child.
     pub(super) fn new(path: &'a str) -> Option<Self> {
         let (_, rest) = path.split_once('/')?;
         Some(match rest.rsplit_once('/') {
@@ -247,7 +246,7 @@ pub(super) fn push(path: &mut String, part: &str) {
     }
 }
 
-/// Returns the length of an escaped step in a path that is written as a JSON string.
+/// Returns the length in bytes of a step, escaped, in a path that is written as a JSON string.
 pub(super) fn len_in_json(part: &str) -> usize {
     let escaped = part.bytes().map(|byte| match byte {
         b'~' | b'/' | b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,

@@ -41,7 +41,7 @@ pub(super) struct Operation {
     /// Empty unless the operation moves or copies.
     pub(super) from: ByteString,
     pub(super) value: Operand,
-    /// The last step of the path as a JSON string, in [`Patch::names`].
+    /// Range in [`Patch::names`] of the last step of the path as a JSON string.
     pub(super) name: TextRange,
 }
 
@@ -55,17 +55,17 @@ impl Operation {
 #[derive(Clone, Debug)]
 pub struct Patch {
     pub(super) text: ByteString,
-    /// The keys that the operations may add, each a JSON string.
+    /// The keys that the operations may add, as JSON strings.
     pub(super) names: ByteString,
     pub(super) operations: Vec<Operation>,
 }
 
 impl Patch {
-    /// Reads a patch. Empty bytes, `null` and `[]` are a patch without operations. As in Go, the last of equal keys of an
-    /// operation or of an object in its value counts, and unknown fields of an operation are ignored.
+    /// Parses a patch. Empty bytes, `null` and `[]` are a patch without operations. As in Go, the last of equal keys of
+    /// an operation or of an object in its value counts, and unknown fields of an operation are ignored.
     ///
     /// # Errors
-    /// [`PatchError`] if it is not a list of objects, has too many operations, or an operation lacks something.
+    /// [`PatchError`] if the text is not a list of objects, has too many operations, or an operation is malformed.
     pub fn parse(bytes: Bytes) -> Result<Self, PatchError> {
         let none = Self { text: ByteString::new(), names: ByteString::new(), operations: Vec::new() };
         if bytes.is_empty() {
@@ -99,18 +99,18 @@ impl Patch {
         self.operations.is_empty()
     }
 
-    /// Returns true if an operation copies, and so may grow the object by more than the length of the patch.
+    /// Returns true if the patch has a `copy`, which may grow the object by more than the length of the patch.
     pub fn copies(&self) -> bool {
         self.operations.iter().any(|operation| operation.kind == OperationKind::Copy)
     }
 
-    /// Returns the most bytes of memory that its `test` operations take while they compare with an object of `object`
-    /// bytes. Every item that is compared is then separate on both sides, and so is every member of the object's
-    /// containers, however few the test has.
+    /// Returns the maximum memory in bytes that the `test` operations take to compare with an object of `object` bytes.
+    /// Comparing separates every compared item on both sides, and every member of the object's containers, even if the
+    /// value of the test has fewer.
     pub fn compared(&self, object: usize) -> usize {
-        /// For an item, which has at least two bytes, on both sides.
+        /// An item has at least two bytes, and takes memory on both sides.
         const PER_TEST_BYTE: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
-        /// For a member, which has at least six bytes, and its entry in an index.
+        /// A member has at least six bytes, and takes memory for itself and its index entry.
         const PER_OBJECT_BYTE: usize = (size_of::<Piece>() + 32) / 6 + 1;
         let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
             (OperationKind::Test, Operand::Text(TextRange { start, end })) => {
@@ -123,7 +123,7 @@ impl Patch {
         if values == 0 { 0 } else { values.saturating_mul(PER_TEST_BYTE) + object.saturating_mul(PER_OBJECT_BYTE) }
     }
 
-    /// Returns the length of its texts in bytes.
+    /// Returns the length of the patch and its names in bytes.
     pub fn size(&self) -> usize {
         self.text.len() + self.names.len()
     }
@@ -150,7 +150,7 @@ enum Field {
 impl Reader<'_> {
     fn operations(&mut self) -> Result<Vec<Operation>, PatchError> {
         let mut operations = Vec::new();
-        // An unreadable list is another error than an invalid operation, wherever the latter is.
+        // An unreadable list takes precedence over an invalid operation, even an earlier one.
         let mut first_fault = None;
         let entered = self.cursor.array("the patch");
         if self.read(entered)? {
@@ -278,12 +278,12 @@ impl Reader<'_> {
     }
 }
 
-/// Removes members of objects in `values` whose key is repeated later in the same object; `None` if there are none. The
-/// values have been read, so a text that cannot be read is left as it is.
+/// Removes members of objects in `values` whose key is repeated later in the same object. `None` if there are none, or
+/// if the text cannot be read, which does not occur because the values have been read.
 ///
-/// kube-apiserver decodes what a webhook has made of an object before it calls the next one, so nobody sees a repeated
-/// key. This crate passes the text on, and readers that take the first of equal keys would see another object than those
-/// that take the last.
+/// kube-apiserver decodes the patched object before it calls the next webhook, so no webhook sees a repeated key. This
+/// crate forwards the text, and readers that take the first of equal keys would see another object than those that take
+/// the last.
 fn without_repeated_keys(text: &str, values: impl Iterator<Item = Range<usize>>) -> Option<String> {
     let mut finder = Finder { text, hasher: RandomState::new(), members: HashMap::new(), repeated: Vec::new() };
     for value in values {
@@ -296,7 +296,7 @@ fn without_repeated_keys(text: &str, values: impl Iterator<Item = Range<usize>>)
     repeated.sort_unstable();
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
-    // Repeated members inside a removed member are gone with it.
+    // Repeated members inside a removed member are removed with it.
     for start in repeated {
         if start >= from {
             kept.push_str(&text[from..start]);
@@ -307,7 +307,7 @@ fn without_repeated_keys(text: &str, values: impl Iterator<Item = Range<usize>>)
     Some(kept)
 }
 
-/// Returns the offset of the member behind the one at `start`, or an earlier one in the white space before it.
+/// Returns the offset of the member after the one at `start`, or of white space before it.
 fn next_member(text: &str, start: usize) -> Result<usize, JsonError> {
     let colon = text[start..].len() - text[json::skip(text, start)?..].trim_start().len();
     let end = json::skip(text, start + colon + 1)?;
@@ -317,17 +317,17 @@ fn next_member(text: &str, start: usize) -> Result<usize, JsonError> {
 
 struct Finder<'a> {
     text: &'a str,
-    /// Keyed, because the sender chooses the keys.
+    /// Randomly seeded, because the sender chooses the keys.
     hasher: RandomState,
-    /// The beginning of the last member by the hash of its object and key.
+    /// Offset of the last member by the hash of its object and key.
     members: HashMap<u64, usize>,
-    /// The beginnings of members whose key is repeated later.
+    /// Offsets of members whose key is repeated later.
     repeated: Vec<usize>,
 }
 
 impl Finder<'_> {
     fn look_through(&mut self, value: Range<usize>) -> Result<(), JsonError> {
-        // The beginning of each open object; `None` for an array.
+        // Offset of each open object; `None` for an array.
         let mut open: Vec<Option<usize>> = Vec::new();
         let (mut at, mut key_follows) = (value.start, false);
         while at < value.end {

@@ -1,8 +1,8 @@
-//! Texts that values of a document are slices of, and outlines of where their containers end.
+//! The texts of a document, whose slices are its values, and outlines with the ends of their containers.
 //!
 //! The outline of an object is recorded while the object is checked, so that an operation skips untouched containers
-//! without reading them. It takes at most an eighth of the object's size. Containers for which there is no room are
-//! scanned, unless operations open them again and again.
+//! without reading them. It takes at most an eighth of the object's size. Containers that do not fit into the outline
+//! are scanned; if operations open containers many times, a complete outline is recorded.
 
 use std::sync::Arc;
 
@@ -25,26 +25,26 @@ impl Span {
     }
 }
 
-/// Scans over a whole text after which the ends of all its containers are recorded.
+/// Number of scans of a whole text after which the ends of all its containers are recorded.
 const SCANS_BEFORE_OUTLINE: usize = 8;
 
 /// A text of valid JSON.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     pub(super) text: ByteString,
-    /// The same bytes in the pieces in which they arrived, if these were several.
+    /// The text as a rope of its original pieces, if it was joined from several.
     pub(super) pieces: Option<Rope>,
     outline: Option<Outline>,
-    /// Bytes held besides what arrived.
+    /// Number of bytes that this crate joined or wrote.
     own: usize,
-    /// Bytes scanned to open its containers.
+    /// Number of bytes scanned to open containers.
     pub(super) scanned: usize,
-    /// The number of scanned bytes after which the ends of its containers are recorded.
+    /// Number of scanned bytes after which the ends of all containers are recorded.
     scan_limit: usize,
 }
 
 impl Text {
-    /// Creates a text that arrived; `pieces` if it was joined from several.
+    /// Creates a text from outside; `pieces` if it was joined from several.
     pub(super) fn arrived(text: ByteString, pieces: Option<Rope>) -> Self {
         let (own, scan_limit) = (pieces.as_ref().map_or(0, Rope::len), SCANS_BEFORE_OUTLINE * text.len());
         Self { text, pieces, outline: None, own, scanned: 0, scan_limit }
@@ -60,7 +60,7 @@ impl Text {
         self.outline.as_ref()?.end_of(start)
     }
 
-    /// Returns the bytes held besides what arrived: the outline, and what was joined or written.
+    /// Returns the memory in bytes that this crate allocated: the outline, and joined or written text.
     pub(super) fn held(&self) -> usize {
         self.outline.as_ref().map_or(0, Outline::size) + self.own
     }
@@ -70,20 +70,20 @@ impl Text {
         self.scanned = self.scanned.saturating_add(bytes);
     }
 
-    /// Sets the outline that was recorded while the text was checked.
+    /// Sets the outline recorded by the check of the text.
     pub(super) fn set_outline(&mut self, draft: OutlineRecorder) {
         self.outline = Some(draft.finish());
     }
 
-    /// Records the ends of containers without checking the text again. Records nothing if it is not JSON.
+    /// Records the ends of containers without checking the text again. Records nothing if the text is not JSON.
     pub(super) fn outline(&mut self, mut draft: OutlineRecorder) {
         let start = Cursor::new(&self.text).at();
         self.outline = json::brackets(&self.text, start, &mut draft).is_ok().then(|| draft.finish());
     }
 
-    /// Records the ends of all containers once opening them has scanned the text often. Otherwise a patch that opens one
-    /// container inside the other would scan the innermost as often as it is deep. Returns the bytes of memory that this
-    /// takes, of at most `room`.
+    /// Records the ends of all containers once opening them has scanned the text often. Otherwise, a patch that opens
+    /// nested containers one by one would scan the innermost as often as it is deep. Returns the memory taken in bytes,
+    /// at most `room`.
     pub(super) fn outline_if_worthwhile(&mut self, room: usize) -> Result<usize, OperationFault> {
         let is_whole = |text: &Self| text.outline.as_ref().is_some_and(|outline| outline.is_whole);
         if self.scanned <= self.scan_limit || is_whole(self) {
@@ -98,27 +98,27 @@ impl Text {
     }
 }
 
-/// The ends of all containers of a text that are not small.
+/// Ends of all containers of a text that are not small.
 #[derive(Clone, Debug)]
 pub(super) struct Outline {
-    /// Beginning and end of each, in the order of beginnings. In pieces, so that no allocation is large.
+    /// Beginning and end of each container, ordered by beginning, in pieces so that no allocation is large.
     containers: Arc<[Vec<(u32, u32)>]>,
     len: usize,
-    /// No container was left out for lack of room.
+    /// True if no container was left out for lack of room.
     pub(super) is_whole: bool,
 }
 
-/// The smallest container that is recorded. Smaller ones are scanned as fast as they are looked up.
+/// Minimum length of a recorded container in bytes. Smaller ones are scanned as fast as they are looked up.
 const MIN_CONTAINER_LEN: u32 = 128;
 
-/// Containers in a piece of an outline.
+/// Maximum number of containers in a piece of an outline.
 const CONTAINERS_PER_PIECE: usize = 500;
 
-/// Bytes of a text for each container that an outline has room for.
+/// Bytes of a text per container that its outline has room for.
 const BYTES_PER_CONTAINER: usize = 64;
 
 impl Outline {
-    /// Returns the bytes of memory that it takes.
+    /// Returns the memory of the outline in bytes.
     pub(super) fn size(&self) -> usize {
         self.len * size_of::<(u32, u32)>()
     }
@@ -141,25 +141,25 @@ impl Outline {
 
 /// Records an outline during a scan.
 pub(super) struct OutlineRecorder {
-    /// The offset in the text at which the scan begins.
+    /// Offset in the text at which the scan begins.
     base: u32,
     pieces: Vec<Vec<(u32, u32)>>,
     len: usize,
     room: usize,
     /// Open containers: the beginning of each, and its number if it is recorded.
     open: Vec<(u32, Option<u32>)>,
-    /// Open containers with a number: the outermost ones.
+    /// Number of open containers that have a number. They are the outermost ones.
     numbered: usize,
     is_whole: bool,
 }
 
 impl OutlineRecorder {
-    /// Creates a recorder for a text of `len` bytes, of which the part from `base` on is scanned.
+    /// Creates a recorder for a text of `len` bytes that is scanned from `base` on.
     pub(super) fn bounded(len: usize, base: u32) -> Self {
         Self { base, room: len / BYTES_PER_CONTAINER, ..Self::within(0) }
     }
 
-    /// Creates a recorder for a whole text that takes at most `bytes` of memory.
+    /// Creates a recorder for a whole text. Its outline takes at most `bytes` of memory.
     pub(super) fn within(bytes: usize) -> Self {
         let room = bytes / size_of::<(u32, u32)>();
         Self { base: 0, pieces: Vec::new(), len: 0, room, open: Vec::new(), numbered: 0, is_whole: true }
@@ -169,7 +169,7 @@ impl OutlineRecorder {
         Outline { containers: self.pieces.into(), len: self.len, is_whole: self.is_whole }
     }
 
-    /// Records a closed container that is not small. Its ancestors are not small either and begin before it, so they get
+    /// Records a closed container that is not small. Its ancestors are not small either and begin earlier, so they get
     /// their numbers first.
     #[cold]
     fn record(&mut self, begin: u32, end: u32) {

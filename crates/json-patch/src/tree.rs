@@ -1,14 +1,14 @@
-//! A document of which only the containers that operations touched are opened.
+//! The tree of a document. Only the containers that operations touched are opened.
 //!
 //! ```text
 //!   Value ─┬─ Null
-//!          ├─ Raw ── a slice of a text, not looked into
-//!          └─ Open ─ a node: Object or Array, a row of pieces
-//!                                               ├─ Run ─── neighbours as they were written
-//!                                               └─ Child ─ one that an operation asked for
+//!          ├─ Raw ── a slice of a text, not opened
+//!          └─ Open ─ a node: Object or Array, a list of pieces
+//!                                               ├─ Run ─── adjacent children as written
+//!                                               └─ Child ─ a child that an operation named
 //! ```
 //!
-//! Nodes refer to each other by number, so that neither cloning nor dropping a deep tree recurses. Numbers are never
+//! Nodes refer to each other by index, so that neither cloning nor dropping a deep tree recurses. Indexes are never
 //! reused; unreachable nodes are dropped with the tree.
 
 use std::sync::{
@@ -20,12 +20,12 @@ use bytes::Bytes;
 use gatepost_json::{Cursor, JsonReadError};
 
 use crate::{
-    node::{Array, Child, Children, Node, NodeId, Null, Object, Piece, Run, Value, Was},
+    node::{Array, Child, Children, Node, NodeId, Null, Object, OriginalChild, Piece, Run, Value},
     operation::OperationFault,
     text::{OutlineRecorder, Span, Text},
 };
 
-/// The most pieces that a container is opened into, so that finding a child scans a small part of it.
+/// Maximum number of pieces that a container is opened into, so that finding a child scans a small part of it.
 const MAX_OPENED_PIECES: usize = 32;
 
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) root: NodeId,
     pub(super) memory: MemoryCount,
-    /// Set when the caller no longer waits.
+    /// Set when the caller cancels.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
-    /// Bytes compared by `test` operations.
+    /// Number of bytes compared by `test` operations.
     pub(super) compared: usize,
 }
 
@@ -54,7 +54,7 @@ impl Tree {
         };
         let (memory, cancelled) = (MemoryCount::unbounded(), None);
         let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, memory, cancelled, compared: 0 };
-        tree.root = tree.opening(span, draft)?;
+        tree.root = tree.open_recording(span, draft)?;
         Ok(tree)
     }
 
@@ -87,17 +87,17 @@ impl Tree {
         self.str(span).starts_with(['{', '['])
     }
 
-    /// Opens the container in `span`, which white space may follow: one pass over its bytes outside of containers whose
-    /// end is recorded.
+    /// Opens the container in `span`, which may have trailing white space, in one pass over its bytes. Skips containers
+    /// in it whose end is recorded.
     fn open(&mut self, span: Span) -> Result<NodeId, OperationFault> {
         let room = self.memory.left();
         let outline = self.texts[span.text as usize].outline_if_worthwhile(room)?;
         self.memory.add(outline);
-        Ok(self.opening(span, None)?)
+        Ok(self.open_recording(span, None)?)
     }
 
-    /// As [`Tree::open`], and records an outline of the text on the way.
-    fn opening(&mut self, span: Span, mut draft: Option<OutlineRecorder>) -> Result<NodeId, JsonReadError> {
+    /// As [`Tree::open`], but records an outline of the text in the same pass if there is a `draft`.
+    fn open_recording(&mut self, span: Span, mut draft: Option<OutlineRecorder>) -> Result<NodeId, JsonReadError> {
         let text = &self.texts[span.text as usize];
         let within = &text.text[span.start as usize..span.end as usize];
         let is_object = within.starts_with('{');
@@ -155,7 +155,7 @@ impl Tree {
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
-    /// Returns the node of a container, which is opened if it is not; `None` for other values.
+    /// Returns the node of a container, after opening the container if necessary; `None` for other values.
     pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, OperationFault> {
         Ok(match value {
             Value::Open(id) => Some(id),
@@ -168,7 +168,7 @@ impl Tree {
         })
     }
 
-    /// Fails if the caller cancelled, or if too much memory is taken.
+    /// Fails if the caller has cancelled, or too much memory is taken.
     pub(super) fn check(&self) -> Result<(), OperationFault> {
         match &self.cancelled {
             Some(cancelled) if cancelled.load(Ordering::Relaxed) => Err(OperationFault::Cancelled),
@@ -176,8 +176,8 @@ impl Tree {
         }
     }
 
-    /// Returns true if the value is the one that was at this place in the text `of`.
-    pub(super) fn is_as_it_was(&self, of: u32, value: Value, was: Was) -> bool {
+    /// Returns true if the value is the one at the place `was` in the text `of`.
+    pub(super) fn is_as_it_was(&self, of: u32, value: Value, was: OriginalChild) -> bool {
         let was = Span { text: of, start: was.start, end: was.end };
         match value {
             Value::Raw(span) => span == was || self.str(span) == self.str(was),
@@ -186,7 +186,7 @@ impl Tree {
         }
     }
 
-    /// Forgets the origins of `null`s, which matter only within one patch.
+    /// Resets the origins of `null`s, which matter only within one patch.
     pub(super) fn settle_nulls(&mut self) {
         for node in &mut self.nodes {
             for part in 0.. {
@@ -218,7 +218,7 @@ impl Tree {
         first as NodeId
     }
 
-    /// Returns the opened children by part and piece, with their nodes.
+    /// Returns the part and piece of each opened child, with its node.
     pub(super) fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
@@ -228,7 +228,7 @@ impl Tree {
     }
 }
 
-/// Counts the memory that an opened document takes besides its texts.
+/// Memory that an opened document takes besides its texts, in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryCount {
     taken: usize,
@@ -241,17 +241,17 @@ impl MemoryCount {
         Self { taken: 0, most: usize::MAX }
     }
 
-    /// Limits what may be taken from now on to `more` bytes.
+    /// Limits the memory that may be taken from now on to `more` bytes.
     pub(super) fn bound(&mut self, more: usize) {
         self.most = self.taken.saturating_add(more);
     }
 
-    /// Returns the bytes that may still be taken.
+    /// Returns the number of bytes that may still be taken.
     pub(super) fn left(&self) -> usize {
         self.most.saturating_sub(self.taken)
     }
 
-    /// Counts memory that was taken. It is little, so [`MemoryCount::check`] may come later.
+    /// Counts memory that was taken. The caller may call [`MemoryCount::check`] later, because it is little.
     pub(super) fn add(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_add(bytes);
     }
@@ -262,13 +262,13 @@ impl MemoryCount {
         self.check()
     }
 
-    /// Fails if more is taken than the limit.
+    /// Fails if more memory is taken than the limit.
     pub(super) fn check(&self) -> Result<(), OperationFault> {
         if self.taken > self.most { Err(OperationFault::NoRoom) } else { Ok(()) }
     }
 }
 
-/// The shortest slice that becomes a piece of its own. Copying a shorter one costs less than one more piece.
+/// Minimum length of a slice that becomes a piece of its own, in bytes. Copying a shorter one costs less than a piece.
 const MIN_SLICE_LEN: usize = 64;
 
 /// Writes values of a tree as slices of its texts and small new pieces.
@@ -277,9 +277,9 @@ pub(super) struct Writer<'a> {
     done: Vec<Bytes>,
     /// New bytes since the last slice.
     small: Vec<u8>,
-    /// A slice to be written, which the next one may extend.
+    /// Slice to be written, which the next slice may extend.
     pending: Option<Span>,
-    /// Containers that are being written, from the outermost on.
+    /// Containers that are being written, outermost first.
     open: Vec<Frame>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Writer<'a> {
         self.done
     }
 
-    /// Writes a separator and a value; of a container only the opening bracket.
+    /// Writes a separator and a value, or only the opening bracket of a container.
     fn begin(&mut self, value: Value, separator: &str) {
         match value {
             Value::Null(_) => {
@@ -360,8 +360,8 @@ impl<'a> Writer<'a> {
         self.joined(Span { start: span.end - 1, ..span }, "");
     }
 
-    /// Writes a separator and a slice. Extends the pending slice if only that separator and white space lie between the
-    /// two in the same text.
+    /// Writes a separator and a slice. Extends the pending slice if both are in the same text, with only that separator
+    /// and white space between them.
     fn joined(&mut self, span: Span, separator: &str) {
         if let Some(pending) = &mut self.pending
             && pending.text == span.text

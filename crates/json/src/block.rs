@@ -29,14 +29,14 @@ pub(super) struct Signs {
 #[inline]
 pub(super) fn quoting(block: &[u8; LEN]) -> Quoting {
     let quotes = mask(block, |byte| byte == b'"');
-    // Most blocks have neither, which is found faster than where they are.
+    // Most blocks have neither. This test is faster than the two masks.
     if !holds(block, |byte| (byte == b'\\') | (byte < 0x20)) {
         return Quoting { quotes, backslashes: 0, controls: 0 };
     }
     Quoting { quotes, backslashes: mask(block, |byte| byte == b'\\'), controls: mask(block, |byte| byte < 0x20) }
 }
 
-/// Classifies what lies outside strings.
+/// Classifies a block to find the tokens outside strings.
 #[inline]
 pub(super) fn signs(block: &[u8; LEN]) -> Signs {
     let blank = |byte| (byte == b' ') | (byte == b'\t') | (byte == b'\n') | (byte == b'\r');
@@ -53,7 +53,7 @@ pub(super) fn brackets(block: &[u8; LEN]) -> u64 {
     mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}'))
 }
 
-/// Skips the blocks from `at` on that contain only plain characters of a string.
+/// Returns the offset behind the blocks from `at` on that contain only plain characters of a string.
 pub(super) fn past_plain(bytes: &[u8], at: usize) -> usize {
     let (blocks, _) = bytes.get(at..).unwrap_or_default().as_chunks::<LEN>();
     let ends = |block: &[u8; LEN]| holds(block, |byte| (byte == b'"') | (byte == b'\\') | (byte < 0x20));
@@ -65,7 +65,7 @@ fn holds(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
     block.iter().fold(0, |found, byte| found | u8::from(is(*byte))) != 0
 }
 
-/// Sets the bit of each byte for which `is` holds.
+/// Returns the mask of the bytes for which `is` returns true.
 #[inline]
 fn mask(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> u64 {
     let mut found = [0_u8; LEN];

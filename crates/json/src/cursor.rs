@@ -1,4 +1,4 @@
-//! A reader of JSON whose type is known, field by field, in the order of the text.
+//! A reader of JSON of a known type, field by field, in the order of the text.
 
 use std::{borrow::Cow, ops::Range, str::FromStr};
 
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Ok(self.key_with_range()?.map(|(_, key)| key))
     }
 
-    /// As [`Cursor::key`], with the range of the key, including its quotes.
+    /// Like [`Cursor::key`], with the range of the key, including its quotes.
     pub fn key_with_range(&mut self) -> Result<Option<(Range<usize>, JsonText<'a>)>, JsonReadError> {
         if !self.more(b'}', "expected `,` or `}`")? {
             return Ok(None);
@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
         if self.peek() == Some(b'{') { self.value_range().map(Some) } else { self.null_or(field, "an object") }
     }
 
-    /// As [`Cursor::object_range`]; `nesting` observes the object and the containers in it.
+    /// Like [`Cursor::object_range`]; `nesting` observes the object and the containers in it.
     pub fn object_range_recorded(
         &mut self,
         field: &'static str,
@@ -157,9 +157,9 @@ impl<'a> Cursor<'a> {
         self.value_range().map(|_| ())
     }
 
-    /// As [`Cursor::skip`]; `nesting` observes the objects and arrays in the value.
+    /// Like [`Cursor::skip`]; `nesting` observes the objects and arrays in the value.
     pub fn skip_recorded(&mut self, nesting: &mut impl NestingObserver) -> Result<(), JsonReadError> {
-        let end = scan::observed(self.text, self.at, self.depth, nesting)?;
+        let end = scan::observe(self.text, self.at, self.depth, nesting)?;
         self.go_to(end);
         Ok(())
     }
@@ -260,7 +260,7 @@ pub fn members<'a>(
     mut each: impl FnMut(usize, Cow<'a, str>, usize),
 ) -> Result<usize, JsonError> {
     let mut cursor = Cursor::new(&text[at..]);
-    located(at, || {
+    with_offset(at, || {
         if cursor.object("it")? {
             loop {
                 let before = at + cursor.at();
@@ -280,7 +280,7 @@ pub fn members<'a>(
 /// [`JsonError`] if there is no valid array.
 pub fn items(text: &str, at: usize, mut each: impl FnMut(usize)) -> Result<usize, JsonError> {
     let mut cursor = Cursor::new(&text[at..]);
-    located(at, || {
+    with_offset(at, || {
         if cursor.array("it")? {
             while cursor.item()? {
                 each(at + cursor.value_range()?.start);
@@ -306,7 +306,7 @@ pub fn scalar(text: &str, at: usize) -> Result<&str, JsonError> {
     text::scalar(text.as_bytes(), at).map(|end| &text[at..end])
 }
 
-fn located(at: usize, read: impl FnOnce() -> Result<usize, JsonReadError>) -> Result<usize, JsonError> {
+fn with_offset(at: usize, read: impl FnOnce() -> Result<usize, JsonReadError>) -> Result<usize, JsonError> {
     read().map_err(|error| match error {
         JsonReadError::Json(error) => JsonError { at: at + error.at, ..error },
         JsonReadError::Type { .. } => JsonError::new(at, "this is no container"),

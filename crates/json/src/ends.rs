@@ -12,16 +12,16 @@ use crate::{
     text::{JsonError, JsonText, past_blanks},
 };
 
-/// The smallest container that is recorded. Smaller ones are many, and scanned again quickly.
+/// Minimum length of a recorded container, in bytes. Smaller ones are numerous, and quick to scan again.
 const MIN_CONTAINER_LEN: u32 = 256;
 
-/// The smallest container that a sparse recorder records: few, as most are never looked into.
+/// Minimum length of a container in a sparse recorder, in bytes. Most containers are never read.
 const MIN_SPARSE_CONTAINER_LEN: u32 = 4 << 10;
 
-/// The most containers that a sparse recorder records.
+/// Maximum number of containers in a sparse recorder.
 const MAX_SPARSE_CONTAINERS: usize = 64;
 
-/// Bytes of text for each container that is recorded.
+/// Bytes of text for each recorded container, which bounds the number of containers.
 const BYTES_PER_CONTAINER: usize = 64;
 
 /// Beginnings and ends of the large objects and arrays in an object, ascending, relative to its first byte.
@@ -42,13 +42,13 @@ impl Ends {
         Ok(Self(recorder.sorted().into()))
     }
 
-    /// As [`Ends::of`], and checks the value at `at` in the same pass.
+    /// Like [`Ends::of`], but also checks the value at `at` in the same pass.
     ///
     /// # Errors
     /// [`JsonError`] if the value is not JSON.
     pub fn checking(text: &str, at: usize) -> Result<Self, JsonError> {
         let mut recorder = EndsRecorder::of(text);
-        scan::observed(text, at, 0, &mut recorder)?;
+        scan::observe(text, at, 0, &mut recorder)?;
         Ok(Self(recorder.sorted().into()))
     }
 
@@ -110,7 +110,7 @@ impl Ends {
     }
 }
 
-/// Returns the end of the value at `at`. Drops the ends before it.
+/// Returns the end of the value at `at`. Removes the ends of containers before it from `ends`.
 fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {
@@ -119,7 +119,7 @@ fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, Json
                 *ends = &ends[ends.partition_point(|(begin, _)| (*begin as usize) < at)..];
             }
             match ends.first() {
-                // The caller may have recorded another text: only an end within this one counts.
+                // The caller may have recorded another text: use an end only if it is within this one.
                 Some((begin, end)) if *begin as usize == at && bytes.get(at..*end as usize).is_some() => {
                     Ok(*end as usize)
                 }
@@ -137,7 +137,7 @@ fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, Json
     }
 }
 
-/// Returns the offset behind `byte`, which must be at `at`.
+/// Returns the offset behind `byte`; an error if `byte` is not at `at`.
 fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     match text.as_bytes().get(at) {
         Some(found) if *found == byte => Ok(at + 1),
@@ -145,12 +145,12 @@ fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     }
 }
 
-/// Records the ends of the larger containers. If these become too many, it forgets the smaller ones and records no more
-/// of their size.
+/// Records the ends of the larger containers. If there are too many, it drops the smaller ones and records no more of
+/// their size.
 pub struct EndsRecorder {
     open: SmallVec<[u32; 32]>,
     ends: Vec<(u32, u32)>,
-    /// The smallest container that is still recorded.
+    /// Minimum length of a container that is still recorded.
     least: u32,
     most: usize,
 }
@@ -165,12 +165,12 @@ impl EndsRecorder {
         }
     }
 
-    /// Creates a recorder of few and large containers, for a text of which little is looked into.
+    /// Creates a recorder of few and large containers, for a text that is only read in part.
     pub fn sparse() -> Self {
         Self { open: SmallVec::new(), ends: Vec::new(), least: MIN_SPARSE_CONTAINER_LEN, most: MAX_SPARSE_CONTAINERS }
     }
 
-    /// Returns the ends relative to `start`; `None` if there are none, or if some were forgotten.
+    /// Returns the ends relative to `start`; `None` if there are none, or if some were dropped.
     pub fn relative_to(self, start: usize) -> Option<ContainerEnds> {
         let start = u32::try_from(start).ok()?;
         let is_whole = self.least == MIN_SPARSE_CONTAINER_LEN;
@@ -201,7 +201,7 @@ impl EndsRecorder {
 impl NestingObserver for EndsRecorder {
     #[inline]
     fn opens(&mut self, at: usize) {
-        // It fits: texts are shorter than 4 GiB.
+        // No overflow: texts are shorter than 4 GiB.
         self.open.push(at as u32);
     }
 
@@ -271,7 +271,7 @@ mod tests {
             // Any few of all ends say nothing that is wrong.
             for most in [0, 1, 5, usize::MAX] {
                 let mut recorder = EndsRecorder { least: 1, most, ..EndsRecorder::of(&text) };
-                scan::observed(&text, 0, 0, &mut recorder).unwrap();
+                scan::observe(&text, 0, 0, &mut recorder).unwrap();
                 let ends = recorder.sorted();
                 prop_assert!(ends.len() <= most);
                 agrees(&text, &Ends(ends.into()), 0);
@@ -290,7 +290,7 @@ mod tests {
 
     fn sparse(text: &str, at: usize) -> Option<ContainerEnds> {
         let mut recorder = EndsRecorder::sparse();
-        scan::observed(text, at, 0, &mut recorder).unwrap();
+        scan::observe(text, at, 0, &mut recorder).unwrap();
         recorder.relative_to(at)
     }
 

@@ -1,8 +1,8 @@
-//! JSON read where it lies: values are located, not built, and everything else is passed over at the speed of a scan.
+//! A JSON reader that locates values in the text instead of building them, and skips the rest at the speed of a scan.
 //!
-//! All of RFC 8259 is checked on the way, so what was passed over is JSON. Text is `&str`: callers check once that bytes
-//! are UTF-8. A [`Cursor`] reads fields of a known type in the order they are written; [`Ends`] finds children of large
-//! containers without scanning them again; a [`Rope`] is a message in the shared pieces it arrived in.
+//! It checks all of RFC 8259, so that skipped text is known to be JSON. Text is `&str`: callers check once that bytes
+//! are UTF-8. A [`Cursor`] reads fields of a known type in the order in which they are written. [`Ends`] finds children
+//! of large containers without scanning them again. A [`Rope`] is a message in the shared pieces in which it arrived.
 //!
 //! ```
 //! use gatepost_json::Cursor;

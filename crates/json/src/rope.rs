@@ -4,10 +4,10 @@ use std::{io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-/// A byte string kept as the shared pieces it arrived in, such as the buffers that a socket was read into.
+/// A byte string kept as the shared pieces in which it arrived, such as the buffers of reads from a socket.
 ///
 /// Cloning costs one reference count, or two if there are many pieces. Only [`Rope::copy_of`] copies bytes. Finding an
-/// offset takes time logarithmic in the number of pieces, which is the sender's choice.
+/// offset takes time logarithmic in the number of pieces, which the sender controls.
 #[derive(Clone, Debug)]
 pub struct Rope {
     chunks: Arc<[Bytes]>,
@@ -16,7 +16,7 @@ pub struct Rope {
     len: usize,
 }
 
-/// The most pieces among which an offset is found by looking at each.
+/// Maximum number of pieces in which an offset is found by a linear search.
 const MAX_LINEAR_PIECES: usize = 16;
 
 impl Rope {
@@ -43,7 +43,7 @@ impl Rope {
         self.len
     }
 
-    /// Returns true if the other rope has the same bytes. Pieces that both share are not compared.
+    /// Returns true if the other rope has the same bytes. Pieces that both ropes share are not compared.
     pub fn is_same(&self, other: &Self) -> bool {
         if self.len != other.len {
             return false;
@@ -79,11 +79,11 @@ impl Rope {
         &self.chunks
     }
 
-    /// Returns the index of the piece with the byte at `at`, and the piece's offset. Behind the last byte this is any
-    /// piece from which on there are no bytes.
+    /// Returns the index of the piece with the byte at `at`, and the piece's offset. Behind the last byte, returns the
+    /// index of any piece after which there are no bytes, or the number of pieces.
     pub fn piece_at(&self, at: usize) -> (usize, usize) {
         if let Some(starts) = &self.starts {
-            // Of several pieces that begin there, all but the last are empty.
+            // Of several pieces with the same offset, only the last is not empty.
             let index = starts.partition_point(|start| *start <= at).saturating_sub(1);
             return (index, starts[index]);
         }
@@ -141,7 +141,7 @@ impl Rope {
         whole.into()
     }
 
-    /// As [`Rope::slices`], each part sharing its piece's buffer.
+    /// Like [`Rope::slices`]; each part shares its piece's buffer.
     pub fn shared(&self, range: Range<usize>) -> impl Iterator<Item = Bytes> {
         self.parts(range).map(|(chunk, part)| chunk.slice(part))
     }

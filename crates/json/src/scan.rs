@@ -1,7 +1,7 @@
 //! Scans over one whole value, checked or not.
 //!
-//! Blocks of 64 bytes become bit masks: which bytes are quotes, which lie in strings, where tokens begin. A small state
-//! machine then steps from token to token, and never looks at the bytes between.
+//! Blocks of 64 bytes become bit masks: which bytes are quotes, which are in strings, where tokens begin. A small state
+//! machine then steps from token to token, without reading the bytes between.
 
 use crate::{
     block::{self, Quoting, Signs},
@@ -10,13 +10,13 @@ use crate::{
 
 /// An observer of objects and arrays, in the order of their brackets.
 pub trait NestingObserver {
-    /// A container opens at this byte.
+    /// Called when a container opens at this byte.
     fn opens(&mut self, at: usize);
-    /// The innermost open container closes before this byte.
+    /// Called when the innermost open container closes before this byte.
     fn closes(&mut self, end: usize);
 }
 
-/// Records nothing.
+/// Ignores all containers.
 impl NestingObserver for () {
     #[inline]
     fn opens(&mut self, _: usize) {}
@@ -25,7 +25,7 @@ impl NestingObserver for () {
     fn closes(&mut self, _: usize) {}
 }
 
-/// Checks that the bytes are one JSON object and white space, fit to be nested in `around` objects.
+/// Checks that the bytes are one JSON object and white space, within [`MAX_DEPTH`] if nested in `around` objects.
 ///
 /// # Errors
 /// [`JsonError`], also if the bytes are not UTF-8.
@@ -70,11 +70,11 @@ pub fn skip(text: &str, at: usize) -> Result<usize, JsonError> {
 
 /// Returns the end of the value at `at`, which lies in `depth` objects and arrays.
 pub(super) fn within(text: &str, at: usize, depth: usize) -> Result<usize, JsonError> {
-    observed(text, at, depth, &mut ())
+    observe(text, at, depth, &mut ())
 }
 
-/// As [`within`]; `nesting` observes the objects and arrays on the way.
-pub(super) fn observed(
+/// Like [`within`]; `nesting` observes the objects and arrays on the way.
+pub(super) fn observe(
     text: &str,
     at: usize,
     depth: usize,
@@ -83,13 +83,13 @@ pub(super) fn observed(
     let bytes = text.as_bytes();
     match bytes.get(at) {
         Some(b'"') => JsonText::read(text, at).map(|(_, end)| end),
-        Some(b'{' | b'[') => nested(bytes, at, depth, nesting),
+        Some(b'{' | b'[') => container(bytes, at, depth, nesting),
         Some(_) => text::scalar(bytes, at),
         None => Err(JsonError::new(at, "the text ends where a value is expected")),
     }
 }
 
-fn nested(bytes: &[u8], at: usize, depth: usize, nesting: &mut impl NestingObserver) -> Result<usize, JsonError> {
+fn container(bytes: &[u8], at: usize, depth: usize, nesting: &mut impl NestingObserver) -> Result<usize, JsonError> {
     let mut scan = Scan { bytes, strings: Strings::default(), after_scalar: 0, tokens: Tokens::at(depth) };
     let (blocks, tail) = bytes[at..].as_chunks::<{ block::LEN }>();
     let mut start = at;
@@ -135,7 +135,7 @@ impl Scan<'_> {
             let in_scalar = scalars & !quotes;
             let begins = scalars & !(in_scalar << 1 | self.after_scalar);
             self.after_scalar = in_scalar >> 63;
-            // An opening quote is inside, a closing one is not: opening quotes and everything outside remain.
+            // The opening quote is inside, the closing one is not. Opening quotes and all bytes outside strings remain.
             let tokens = (signs | begins) & !(inside ^ quotes);
             end = self.tokens.block(self.bytes, block, tokens, start, nesting)?;
         }
@@ -202,8 +202,8 @@ impl Strings {
     }
 }
 
-/// Tokens that may come next. This follows from the previous two tokens and the kind of container, so no token has to
-/// wait for a state computed by the one before.
+/// Tokens that may come next. They follow from the previous two tokens and the kind of container, so that no token has
+/// to wait for a state computed from the previous token.
 #[derive(Clone, Copy)]
 enum Expect {
     FirstKey,
@@ -263,7 +263,7 @@ const OPEN_OBJECT: usize = 3;
 const OPEN_ARRAY: usize = 4;
 const CLOSE_OBJECT: usize = 5;
 const CLOSE_ARRAY: usize = 6;
-/// A number or word; an invalid one is found when it is read.
+/// A number or word. An invalid one is detected when it is read.
 const SCALAR: usize = 7;
 
 // Actions for a token.
@@ -273,7 +273,7 @@ const CLOSE: u8 = 2;
 const READ: u8 = 3;
 const REFUSE: u8 = 4;
 
-/// Actions by the container (one bit: is it an object), the previous two tokens and the token itself.
+/// Action for each kind of container (one bit: it is an object), previous two tokens and token.
 const MOVES: [u8; 1024] = {
     let mut moves = [REFUSE; 1024];
     let mut at = 0;
@@ -311,7 +311,7 @@ pub(super) struct Tokens {
 
 impl Tokens {
     pub(super) fn at(depth: usize) -> Self {
-        // As if behind the comma of an array: a value comes next.
+        // Like the state behind the comma of an array: a value comes next.
         Self { recent: COMMA, depth, outer: depth, kinds: 0, more_kinds: Vec::new() }
     }
 
@@ -385,8 +385,8 @@ impl Tokens {
     }
 }
 
-/// Returns the end of the container at `at` in a text that is known to be JSON: only strings and brackets are read.
-/// `nesting` observes it and all containers in it.
+/// Returns the end of the container at `at` in a text that is known to be JSON. Reads only strings and brackets.
+/// `nesting` observes the container and all containers in it.
 ///
 /// # Errors
 /// [`JsonError`] if there is no such container.

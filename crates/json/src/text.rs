@@ -1,4 +1,4 @@
-//! Tokens by themselves: white space, strings, numbers and words; and the error of a text that is not JSON.
+//! Single tokens: white space, strings, numbers and words; and the error for a text that is not JSON.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::block;
 /// The deepest nesting of objects and arrays, as in Go's decoder.
 pub const MAX_DEPTH: usize = 10_000;
 
-/// The text is not JSON. The message has the place and the fault, and nothing of the text.
+/// The text is not JSON. The message contains the offset and the fault, but nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {what}")]
 pub struct JsonError {
@@ -46,7 +46,7 @@ impl<'a> JsonText<'a> {
     /// [`JsonError`] if there is no valid string.
     pub fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();
-        /// Bytes after which scanning whole blocks pays.
+        /// Number of bytes to scan one by one before scanning whole blocks pays.
         const BYTEWISE_LEN: usize = 24;
         let mut escaped = false;
         let mut end = at + 1;
@@ -71,12 +71,12 @@ impl<'a> JsonText<'a> {
 
     /// Returns the value of the string. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
     pub fn plain(self) -> Cow<'a, str> {
-        if self.escaped { unescaped(self.raw).into() } else { self.raw.into() }
+        if self.escaped { unescape(self.raw).into() } else { self.raw.into() }
     }
 
-    /// Returns the value of the string: a slice of `body`, from which it was read, unless something in it is escaped.
+    /// Returns the value of the string: a slice of `body`, from which it was read, unless it contains an escape.
     pub fn shared(self, body: &ByteString) -> ByteString {
-        if self.escaped { unescaped(self.raw).into() } else { body.slice_ref(self.raw) }
+        if self.escaped { unescape(self.raw).into() } else { body.slice_ref(self.raw) }
     }
 }
 
@@ -96,8 +96,8 @@ pub(super) fn past_escape(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// `raw` must have been checked.
-fn unescaped(raw: &str) -> String {
+/// Replaces the escapes in `raw`, which must have been checked.
+fn unescape(raw: &str) -> String {
     let mut plain = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some((before, escape)) = rest.split_once('\\') {

@@ -1,4 +1,4 @@
-//! Access: which apiserver is meant, as whom, its address, and the authorities that vouch for it.
+//! Address of an apiserver, its certificate authorities, and our credentials.
 
 use std::{
     env, fmt,
@@ -11,27 +11,27 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use crate::KubeError;
 
-/// No file with address or credentials is this large.
-pub(super) const LIMIT: u64 = 16 << 20;
+/// Maximum size of a file with address or credentials, in bytes.
+pub(super) const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Origin of an apiserver's address and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeAccess {
     /// A kubeconfig.
     Kubeconfig {
-        /// The file; `None` is `$KUBECONFIG` (whose files are merged) or `~/.kube/config`.
+        /// The file; `None` for `$KUBECONFIG` (whose files are merged) or `~/.kube/config`.
         path: Option<PathBuf>,
-        /// The context in it; `None` is its current one.
+        /// The context in the file; `None` for the current one.
         context: Option<String>,
     },
-    /// The service account of the Pod we run in.
+    /// The service account of our Pod.
     InCluster,
 }
 
 impl KubeAccess {
-    /// Access as `kubectl` would choose it: a kubeconfig where there is one, else the Pod's service account.
+    /// Chooses the access as `kubectl` does: a kubeconfig if there is one, otherwise the Pod's service account.
     ///
-    /// A kubeconfig that exists and is broken is never passed over: who wrote it would ask another cluster unawares.
+    /// A kubeconfig that exists but is broken is never skipped: its author would use another cluster unawares.
     pub fn find(path: Option<PathBuf>, context: Option<String>) -> Self {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty());
         let own = || set("HOME").is_some_and(|home| Path::new(&home).join(".kube/config").exists());
@@ -42,11 +42,11 @@ impl KubeAccess {
         }
     }
 
-    /// Is the kubeconfig that was named no pipe? It is read again and again, and a pipe would have us wait.
+    /// Checks that the configured kubeconfig can be read and is not a pipe, on which later reads would block.
     pub(super) fn check_file(&self) -> Result<(), KubeError> {
         match self {
             Self::Kubeconfig { path: Some(path), .. } => {
-                let read = files::read(path, LIMIT).map(drop);
+                let read = files::read(path, MAX_FILE_BYTES).map(drop);
                 read.map_err(|error| KubeError::Access {
                     from: self.to_string(),
                     cause: format!("cannot be read: {error}"),
@@ -56,12 +56,12 @@ impl KubeAccess {
         }
     }
 
-    /// Reads it.
+    /// Reads address and credentials.
     pub(super) async fn config(&self) -> Result<Config, KubeError> {
         self.read().await.map(|(config, _)| config)
     }
 
-    /// Reads it; and the files it comes from, which may change: kubeconfigs, certificates, keys, tokens.
+    /// Reads address and credentials. Also returns their files that may change: kubeconfigs, certificates, tokens.
     pub(super) async fn read(&self) -> Result<(Config, Vec<PathBuf>), KubeError> {
         match self {
             Self::InCluster => {
@@ -95,7 +95,7 @@ impl fmt::Display for KubeAccess {
     }
 }
 
-/// Default kubeconfigs of `kubectl`.
+/// Returns the default kubeconfigs of `kubectl`.
 fn usual_kubeconfigs() -> Vec<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     match set("KUBECONFIG") {
@@ -104,7 +104,7 @@ fn usual_kubeconfigs() -> Vec<PathBuf> {
     }
 }
 
-/// The file with the authority of the cluster that this context, or the current one, means.
+/// Returns the CA file of the cluster in this context, or in the current one.
 fn authority<'a>(kubeconfig: &'a Kubeconfig, context: Option<&str>) -> Option<&'a str> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;
@@ -112,8 +112,8 @@ fn authority<'a>(kubeconfig: &'a Kubeconfig, context: Option<&str>) -> Option<&'
     cluster.certificate_authority.as_deref()
 }
 
-/// Puts what the package would read again and again, on the thread that asks, into the settings themselves: the token
-/// and the authority. [`Connection`](super::Connection) sees their files change, and makes a new client then.
+/// Replaces the token file and the CA file by their contents, as kube-rs would read the files repeatedly on the calling
+/// thread. [`ReloadingClient`](super::ReloadingClient) detects changes of the files, and creates a new client.
 pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
     if config.root_cert.is_some() {
         config.root_cert_file = None;
@@ -124,28 +124,28 @@ pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
         from: format!("the token file {path}"),
         cause: format!("cannot be read: {why}"),
     };
-    let token = files::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
+    let token = files::read(Path::new(&path), MAX_FILE_BYTES).map_err(|error| cannot(&error))?;
     let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
     user.token = Some(token.trim().to_owned().into());
     Ok(())
 }
 
-/// Address of an apiserver, and the authorities that vouch for it, without credentials.
+/// Address of an apiserver and its certificate authorities, without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiEndpoint {
-    /// URL, as a kubeconfig has it.
+    /// URL, as in a kubeconfig.
     pub url: String,
-    /// PEM text of its authorities; `None` for those of the system.
+    /// PEM text of the authorities; `None` for those of the system.
     pub ca_pem: Option<String>,
-    /// Name in its certificate, where that is not the URL's host.
+    /// Name in the apiserver's certificate, if it is not the URL's host.
     pub server_name: Option<String>,
 }
 
 impl KubeAccess {
-    /// Endpoint of the apiserver. Reads files.
+    /// Returns the endpoint of the apiserver. Reads files.
     ///
     /// # Errors
-    /// [`KubeError::Access`], also where the settings say not to look at the certificate.
+    /// [`KubeError::Access`], also if the settings disable the verification of the certificate.
     pub async fn endpoint(&self) -> Result<ApiEndpoint, KubeError> {
         self.check_file()?;
         let config = self.config().await?;
@@ -154,7 +154,7 @@ impl KubeAccess {
             return Err(KubeError::Access { from: self.to_string(), cause });
         }
         let of_file = |path: PathBuf| {
-            let read = files::read(&path, LIMIT).map(|text| String::from_utf8_lossy(&text).into_owned());
+            let read = files::read(&path, MAX_FILE_BYTES).map(|text| String::from_utf8_lossy(&text).into_owned());
             read.map_err(|error| KubeError::Access {
                 from: path.display().to_string(),
                 cause: format!("cannot be read: {error}"),
@@ -172,7 +172,7 @@ impl KubeAccess {
     }
 }
 
-/// PEM text of a certificate.
+/// Returns a certificate as PEM text.
 fn pem(der: &[u8]) -> String {
     let lines: String = STANDARD.encode(der).as_bytes().chunks(64).fold(String::new(), |mut text, line| {
         text.push_str(&String::from_utf8_lossy(line));

@@ -1,4 +1,4 @@
-//! Client: questions to one apiserver.
+//! Calls to one apiserver.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use serde_json::Value;
 
 use super::{KubeAccess, KubeError, plugin};
 
-/// Largest item that is kept. An apiserver stores no object of that size.
+/// Maximum size of one item, in bytes. An apiserver stores no object of that size.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// Objects larger than this are read on a thread of their own: whoever asks may have callers to accept, too.
-pub(super) const BIG: usize = 256 << 10;
+/// Size, in bytes, from which on an object is parsed on a blocking thread, so that the runtime can accept reviews.
+pub(super) const BLOCKING_PARSE_THRESHOLD: usize = 256 << 10;
 
-/// Timeout of one answer.
+/// Timeout of one response.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Accepted form of whole objects.
+/// Media type of whole objects.
 pub(super) const WHOLE: &str = "application/json";
-/// The largest answer taken that is one object or document; an apiserver stores none of that size.
-const LARGEST: usize = 8 << 20;
-/// Longest part of an apiserver's message that is shown.
-const LONGEST_MESSAGE: usize = 300;
+/// Maximum size of a response with one object or document, in bytes. An apiserver stores no object of that size.
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
+/// Maximum length of an apiserver's message in an error, in characters.
+const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Questions to one apiserver.
+/// Client of one apiserver.
 #[derive(Clone)]
 pub struct KubeClient {
     inner: kube::Client,
@@ -44,7 +44,7 @@ impl std::fmt::Debug for KubeClient {
 }
 
 impl KubeClient {
-    /// Reads address and credentials, and asks an exec plugin for them where there is one. Connects to nothing yet.
+    /// Reads address and credentials, and runs the exec plugin if there is one. Connects to nothing yet.
     ///
     /// # Errors
     /// [`KubeError::Access`].
@@ -52,31 +52,31 @@ impl KubeClient {
         Self::of(access.config().await?)
     }
 
-    /// The same, of settings that were read already.
+    /// Creates a client from settings that were already read.
     pub(super) fn of(mut config: Config) -> Result<Self, KubeError> {
-        plugin::keep(&mut config);
+        plugin::supervise(&mut config);
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let inner = kube::Client::try_from(config).map_err(|error| KubeError::call(&server, &error))?;
         Ok(Self { inner, server })
     }
 
-    /// The apiserver's address, as the kubeconfig has it.
+    /// Returns the apiserver's address, as in the kubeconfig.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The JSON at `path`.
+    /// Returns the JSON at `path`.
     ///
     /// # Errors
-    /// [`KubeError`]; it is [`KubeError::Refused`] for a status other than 2xx.
+    /// [`KubeError`]; [`KubeError::Refused`] for a status other than 2xx.
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
         tokio::time::timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| self.late())?
     }
 
-    /// The JSON at `path` in the form that `accept` asks for, and its tag; `None` where it still has that tag.
+    /// Returns the JSON at `path` in the media type `accept` and its `ETag`; `None` if the `ETag` is still `tag`.
     ///
     /// # Errors
-    /// As [`KubeClient::get`].
+    /// See [`KubeClient::get`].
     pub(super) async fn get_if_changed(
         &self,
         path: &str,
@@ -94,10 +94,10 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| self.late())?
     }
 
-    /// The object of that name among those at `path`; `None` where the apiserver says that there is none.
+    /// Returns the object `name` of the collection at `path`; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`KubeClient::get`].
+    /// See [`KubeClient::get`].
     pub async fn find(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
         match self.get(&format!("{path}/{}", percent_encoded(name))).await {
             Ok(object) => Ok(Some(object)),
@@ -106,32 +106,32 @@ impl KubeClient {
         }
     }
 
-    /// Creates the object at `path`, or makes it what is said here in as far as we have said something of it before
-    /// (server-side apply; conflicting claims of others are taken over).
+    /// Creates the object at `path`, or updates the fields that we applied before (server-side apply). Takes over
+    /// fields that conflict with other field managers.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] where the apiserver refuses it, or why it could not be asked.
+    /// [`KubeError::Unwritten`] if the apiserver rejects the object; otherwise the error of the call.
     pub async fn apply(&self, path: &str, object: &Value) -> Result<(), KubeError> {
         self.apply_as("gatepost", path, object).await
     }
 
-    /// The same in the name of that field manager: each keeps its own share of an object, and only that.
+    /// Applies the object as this field manager. Each field manager owns only the fields it has applied.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn apply_as(&self, manager: &str, path: &str, object: &Value) -> Result<(), KubeError> {
         let manager = percent_encoded(manager);
         let query = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
         let body = serde_json::to_vec(object).map_err(|error| self.nonsense(path, error.to_string()))?;
-        // JSON is YAML, too; apiservers before 1.32 know no other name for it.
+        // JSON is YAML, too. Apiservers before 1.32 know only this media type.
         self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
     }
 
-    /// Applies webhooks' conditions in the name of this field manager, and returns the object as it is then. The apiserver
-    /// gives up after two seconds: whoever has written it must know by when it is done, or will not be.
+    /// Applies the conditions of webhooks as this field manager, and returns the updated object. The apiserver gives up
+    /// after 2 s, so that the caller knows when a write without a response has either happened or never will.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn apply_conditions(&self, manager: &str, path: &str, object: &Value) -> Result<Value, KubeError> {
         let query = format!("{path}?fieldManager={manager}&force=true&timeout=2s");
         let body = object.to_string().into_bytes();
@@ -142,10 +142,10 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, applying).await.map_err(|_| self.late())?
     }
 
-    /// Deletes the object at `path`; false where there was none.
+    /// Deletes the object at `path`. Returns false if it does not exist.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn delete(&self, path: &str) -> Result<bool, KubeError> {
         match self.write(Method::DELETE, path, None, Vec::new()).await {
             Ok(()) => Ok(true),
@@ -154,19 +154,19 @@ impl KubeClient {
         }
     }
 
-    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`. The field
-    /// manager is part of the path.
+    /// Patches the object at `path`; the content type names the kind of patch, such as `application/merge-patch+json`.
+    /// The field manager is part of the path.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn patch(&self, path: &str, content_type: &str, patch: &Value) -> Result<(), KubeError> {
         self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
     }
 
-    /// Object as the apiserver has created it at `path`.
+    /// Creates an object at `path`, and returns it as stored.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
         let request = request.body(Body::from(object.to_string().into_bytes()));
@@ -189,7 +189,7 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, writing).await.map_err(|_| self.late())?.map(drop)
     }
 
-    /// The answer to a write that was accepted.
+    /// Sends a write, and returns its response if the status is 2xx.
     async fn send_write(
         &self,
         method: Method,
@@ -214,7 +214,7 @@ impl KubeClient {
         self.parsed(path, answer).await
     }
 
-    /// The JSON of an answer that says yes.
+    /// Parses the JSON of a response, if its status is 2xx.
     pub(super) async fn parsed<T>(&self, path: &str, answer: Response<Body>) -> Result<T, KubeError>
     where
         T: DeserializeOwned + Send + 'static,
@@ -226,12 +226,12 @@ impl KubeClient {
         read_json(body.into()).await.1.map_err(|fault| self.nonsense(path, fault))
     }
 
-    /// The beginning of an answer, whatever its status.
+    /// Sends a GET for JSON, and returns its response whatever the status.
     async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
         self.send_for(path, WHOLE, None).await
     }
 
-    /// The same in another form, where it does not have that tag any longer.
+    /// Sends a GET for this media type. With a tag, the status is 304 if the resource still has the tag.
     pub(super) async fn send_for(
         &self,
         path: &str,
@@ -247,25 +247,27 @@ impl KubeClient {
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }
 
-    /// The content of an answer. Not `request_text`: it would read without end, and log what it cannot parse.
+    /// Reads the body of a response. kube's `request_text` would read without limit, and log what it cannot parse.
     pub(super) async fn whole(&self, path: &str, answer: Response<Body>) -> Result<Bytes, KubeError> {
-        match Limited::new(answer.into_body(), LARGEST).collect().await {
+        match Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await {
             Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                Err(KubeError::TooLarge { server: self.server.clone(), path: without_query(path), most: LARGEST })
-            }
+            Err(error) if error.is::<LengthLimitError>() => Err(KubeError::TooLarge {
+                server: self.server.clone(),
+                path: without_query(path),
+                most: MAX_RESPONSE_BYTES,
+            }),
             Err(error) => Err(KubeError::broken(&self.server, &without_query(path), &error.to_string())),
         }
     }
 
-    /// Error for an answer with a status other than 2xx.
+    /// Returns the error for a response with a status other than 2xx.
     pub(super) async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
         let code = answer.status();
         let said = self.whole(path, answer).await.unwrap_or_default();
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
         let message = status.get("message").and_then(Value::as_str);
         let message = message.or(code.canonical_reason()).unwrap_or("no reason given");
-        let message = message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let message = message.chars().take(MAX_MESSAGE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
         KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
     }
 
@@ -278,7 +280,7 @@ impl KubeClient {
     }
 }
 
-/// Label selector as the end of a query; nothing where it is empty.
+/// Returns the query parameter for a label selector; "" if the selector is empty.
 pub(super) fn labels(selector: &str) -> String {
     match selector {
         "" => String::new(),
@@ -286,7 +288,7 @@ pub(super) fn labels(selector: &str) -> String {
     }
 }
 
-/// Path of the object of that name among those at `path`.
+/// Returns the path of the object `name` in the collection at `path`.
 pub fn object_path(path: &str, name: &str) -> String {
     format!("{path}/{}", percent_encoded(name))
 }
@@ -295,16 +297,16 @@ fn without_query(path: &str) -> String {
     path.split('?').next().unwrap_or(path).to_owned()
 }
 
-/// Fit for a query: whatever is not unreserved is written as `%XX`.
+/// Percent-encodes all characters that are not unreserved, for use in a query.
 pub(super) fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// The object in a JSON text, or why it cannot be read.
+/// Parses an object from a JSON text. Returns the text with the object or the reason of the failure.
 ///
 /// # Errors
-/// The place of the fault, and nothing of the text.
+/// The position of the fault, without any part of the text.
 pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8>) -> (Vec<u8>, Result<T, String>) {
     let reading = |text: Vec<u8>| {
         let read = match text.len() > MAX_OBJECT {
@@ -313,14 +315,14 @@ pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8
         };
         (text, read)
     };
-    if text.len() <= BIG {
+    if text.len() <= BLOCKING_PARSE_THRESHOLD {
         return reading(text);
     }
     let read = tokio::task::spawn_blocking(move || reading(text)).await;
     read.unwrap_or_else(|panic| (Vec::new(), Err(panic.to_string())))
 }
 
-/// Fault of a JSON text, without anything of the text.
+/// Returns the position of a fault in a JSON text, without any part of the text.
 pub(super) fn fault(error: &serde_json::Error) -> String {
     format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
 }

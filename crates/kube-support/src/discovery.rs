@@ -1,7 +1,7 @@
-//! Discovery: resources that an apiserver serves, read whole, and cheaply where they have not changed.
+//! Discovery of the resources that an apiserver serves.
 //!
-//! Apiservers since 1.27 list all in two documents, and by their tags whether these are still the same. Older ones are
-//! asked about each version of each group. Source: `k8s.io/api/apidiscovery/v2`,
+//! Apiservers since 1.27 list all resources in two documents, whose `ETag`s show if they have changed. Older ones need
+//! one request for each version of each group. Source: `k8s.io/api/apidiscovery/v2`,
 //! `k8s.io/apimachinery/pkg/apis/meta/v1` APIGroupList and APIResourceList.
 
 use serde_json::Value;
@@ -11,18 +11,18 @@ use gatepost_api::Served;
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-/// The two documents: of the core group, and of all others.
+/// Paths of the two documents: of the core group, and of all others.
 const PATHS: [&str; 2] = ["/api", "/apis"];
-/// Most group versions that an older apiserver is asked about; the resources of further ones are not known.
+/// Maximum number of group versions requested from an older apiserver; the resources of further ones stay unknown.
 const MAX_GROUP_VERSIONS: usize = 500;
 
-/// Reads what one apiserver serves, over and over.
+/// Repeated discovery of the resources of one apiserver.
 #[derive(Debug, Default)]
 pub struct Discoverer {
     last: [Option<CachedDocument>; 2],
 }
 
-/// One of the two documents as it was read last.
+/// One of the two documents, as last read.
 #[derive(Debug)]
 struct CachedDocument {
     tag: Option<String>,
@@ -30,7 +30,7 @@ struct CachedDocument {
 }
 
 impl Discoverer {
-    /// Everything that is served; `None` where that is what it was the last time.
+    /// Returns all served resources; `None` if they have not changed since the last call.
     ///
     /// # Errors
     /// [`KubeError`] of a request.
@@ -43,11 +43,11 @@ impl Discoverer {
                 Some("APIGroupDiscoveryList") => aggregated(&document),
                 _ => one_by_one(client, path, &document).await?,
             };
-            // Documents of the older form stay the same while resources come and go.
+            // Documents of the older form do not change when resources do.
             let tag = tag.filter(|_| document["kind"] == "APIGroupDiscoveryList");
             *part = Some(CachedDocument { tag, served });
         }
-        // Not before both have been read: the resources of one would count as known without a notification.
+        // Only after both reads succeeded: otherwise a change in one document would be recorded, but not returned.
         let mut changed = false;
         for (last, part) in self.last.iter_mut().zip(read).filter_map(|(last, part)| Some((last, part?))) {
             changed |= last.as_ref().is_none_or(|last| last.served != part.served);
@@ -65,14 +65,14 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// All groups in one document.
+/// Reads all groups from one document.
 fn aggregated(document: &Value) -> Served {
     let mut served = Served::default();
     for group in list(document, "items") {
         let name = group["metadata"]["name"].as_str().unwrap_or_default();
         for version in list(group, "versions") {
             let Some(of) = version["version"].as_str() else { continue };
-            // An aggregated apiserver that does not answer: its resources may be old ones, or none.
+            // An aggregated apiserver does not answer: its resources may be outdated or missing.
             if version["freshness"] == "Stale" {
                 served.doubt(name);
             }
@@ -84,7 +84,7 @@ fn aggregated(document: &Value) -> Served {
     served
 }
 
-/// Each version by a question of its own.
+/// Requests each version separately.
 async fn one_by_one(client: &KubeClient, path: &str, document: &Value) -> Result<Served, KubeError> {
     let mut served = Served::default();
     for (number, (group, version)) in versions_of(document).into_iter().enumerate() {
@@ -98,7 +98,7 @@ async fn one_by_one(client: &KubeClient, path: &str, document: &Value) -> Result
                 let names = list(&document, "resources").filter_map(|resource| resource["name"].as_str());
                 names.filter(|name| !name.contains('/')).for_each(|name| served.add(group, version, name));
             }
-            // An aggregated apiserver that does not answer.
+            // An aggregated apiserver does not answer.
             Err(KubeError::Refused { .. }) => served.doubt(group),
             Err(failure) => return Err(failure),
         }
@@ -106,7 +106,7 @@ async fn one_by_one(client: &KubeClient, path: &str, document: &Value) -> Result
     Ok(served)
 }
 
-/// Group and version, all that an older document names.
+/// Returns group and version of all entries in an older document.
 fn versions_of(document: &Value) -> Vec<(&str, &str)> {
     let core = list(document, "versions").filter_map(Value::as_str).map(|version| ("", version));
     let named = list(document, "groups").flat_map(|group| {

@@ -1,7 +1,7 @@
-//! KubeError: failure of a call to an apiserver.
+//! Errors of calls to an apiserver.
 //!
-//! The package's own messages may quote a kubeconfig, an exec plugin's command line or its output: here they are
-//! reported by kind, never verbatim.
+//! Some messages of kube-rs may quote a kubeconfig, an exec plugin's command line or its output. These messages are
+//! replaced by the kind of the failure.
 
 use std::{error::Error as _, time::Duration};
 
@@ -14,83 +14,83 @@ use kube::{
 use super::plugin::Broken;
 use gatepost_tls as tls;
 
-/// Failure of a call to an apiserver.
+/// Error of a call to an apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
-    /// Address or credentials cannot be used as they stand.
+    /// The address or the credentials are invalid.
     #[error("{from}: {cause}")]
     Access {
         /// Origin of the address or credentials.
         from: String,
-        /// Fault that was found.
+        /// Reason why they are invalid.
         cause: String,
     },
-    /// The address does not answer, or not in a way that can be trusted.
+    /// The apiserver cannot be reached, or its TLS handshake failed, or the connection broke.
     #[error("cannot reach the apiserver {server}: {cause}")]
     Unreachable {
-        /// Its address.
+        /// Address of the apiserver.
         server: String,
-        /// The innermost cause.
+        /// Innermost cause.
         cause: String,
     },
-    /// It took too long.
+    /// The call timed out.
     #[error("the apiserver {server} gave no answer within {}", humantime::format_duration(*.patience))]
     Late {
-        /// Its address.
+        /// Address of the apiserver.
         server: String,
-        /// The time it had.
+        /// Timeout of the call.
         patience: Duration,
     },
-    /// The apiserver says no.
+    /// The apiserver rejected a read.
     #[error("the apiserver {server} answers {code} to GET {path}: {message}")]
     Refused {
-        /// Its address.
+        /// Address of the apiserver.
         server: String,
-        /// The HTTP status.
+        /// HTTP status.
         code: u16,
         /// Path of the request.
         path: String,
-        /// Its message, shortened.
+        /// The apiserver's message, shortened.
         message: String,
     },
-    /// The apiserver does not take a change.
+    /// The apiserver rejected a write.
     #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
     Unwritten {
-        /// Its address.
+        /// Address of the apiserver.
         server: String,
-        /// The HTTP status.
+        /// HTTP status.
         code: u16,
         /// Method of the request.
         method: String,
         /// Path of the request.
         path: String,
-        /// Its message, shortened.
+        /// The apiserver's message, shortened.
         message: String,
     },
-    /// The answer is larger than we take.
+    /// The response is larger than the limit.
     #[error("the answer of {server} to GET {path} is larger than {most} bytes")]
     TooLarge {
-        /// The address.
+        /// Address of the apiserver.
         server: String,
         /// Path of the request.
         path: String,
-        /// The limit.
+        /// Limit, in bytes.
         most: usize,
     },
-    /// The answer is not one of an apiserver.
+    /// The response is invalid: the server may not be an apiserver.
     #[error("the answer of {server} to GET {path} is not an apiserver's: {cause}")]
     Nonsense {
-        /// The address.
+        /// Address of the server.
         server: String,
         /// Path of the request.
         path: String,
-        /// Fault that was found.
+        /// Fault of the response.
         cause: String,
     },
 }
 
 impl KubeError {
-    /// Advice for the operator.
+    /// Returns advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Access { .. } => {
@@ -116,13 +116,13 @@ impl KubeError {
         }
     }
 
-    /// An answer that has begun and does not end.
+    /// Returns the error for a response that broke off.
     pub(super) fn broken(server: &str, path: &str, cause: &str) -> Self {
         let cause = format!("its answer to GET {path} broke off: {cause}");
         Self::Unreachable { server: server.to_owned(), cause }
     }
 
-    /// The error for a request with this method, which would have changed something.
+    /// Converts a rejected read into a rejected write with this method.
     pub(super) fn unwritten(self, method: &str) -> Self {
         match self {
             Self::Refused { server, code, path, message } => {
@@ -146,7 +146,7 @@ impl KubeError {
         Self::Access { from: from.to_owned(), cause: kubeconfig_cause(error) }
     }
 
-    /// A client that cannot be made, or a call that got no HTTP answer.
+    /// Returns the error for a client that cannot be created, or for a call without an HTTP response.
     pub(super) fn call(server: &str, error: &Error) -> Self {
         let access = |cause| Self::Access { from: format!("the credentials for {server}"), cause };
         match error {
@@ -203,7 +203,7 @@ fn auth_cause(error: &AuthError) -> String {
     }
 }
 
-/// The innermost cause. The outer layers say only "error trying to connect" and the like.
+/// Returns the innermost cause, as the outer errors contain only "error trying to connect" and the like.
 fn innermost(error: &Error) -> String {
     let mut cause = error.source();
     let mut text = error.to_string();

@@ -1,14 +1,14 @@
-//! Follow: objects of one resource, one list, then their changes; a new list when those cannot be had.
+//! Follows the objects of one resource: lists them, watches their changes, and lists them again if the watch fails.
 //!
-//! | what happens | what we do |
+//! | event | reaction |
 //! | --- | --- |
-//! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
-//! | the revision is forgotten (410), the machine has slept, or [`FollowHandler::RELIST`] has passed | list anew |
-//! | a page breaks off | ask for half as many objects |
-//! | one object cannot be read | skip it, count it, and go on |
-//! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
+//! | the apiserver ends the watch, as it does after [`WATCH`] | watch from the last revision |
+//! | the revision has expired (410), the machine has slept, or [`FollowHandler::RELIST`] has passed | list again |
+//! | a page breaks off | request half as many objects |
+//! | an object cannot be read | skip it and count it |
+//! | the apiserver is unreachable, refuses, or sends an invalid response | log it once, back off, list again |
 //!
-//! A list is read object by object: no more is held of it than one object and [`MAX_BATCH`] of what the follower takes.
+//! A list is parsed object by object: memory is limited to the text of one object and [`MAX_BATCH`] of parsed objects.
 
 use std::time::Duration;
 
@@ -31,77 +31,77 @@ use gatepost_base::{
     throttle::Throttle,
 };
 
-/// Form in which an apiserver leaves out of a list all but metadata.
+/// Media type for which an apiserver sends only the metadata of the objects in a list.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// Objects asked for at a time. Their metadata alone may be some hundred KiB each.
+/// Objects per page. Their metadata alone may be some hundred KiB each.
 const PAGE: usize = 100;
-/// Texts of listed objects are handed on when there are so many bytes of them.
+/// Size of the texts, in bytes, from which on the objects listed so far are passed to the handler.
 const MAX_BATCH: usize = 1 << 20;
-/// Requested duration of one watch: when an apiserver is gone without a word, there is time to find that out, to wait
-/// in vain for one more answer, and to ask again before what is known is too old.
+/// Requested duration of one watch. Leaves time to detect an apiserver that is gone without a reset, to wait for one
+/// more response until it times out, and to retry before the known state is too old.
 const WATCH: Duration = Duration::from_secs(30);
-/// Pauses after failures: the first, and the longest.
+/// Pauses after failures: the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// Interval of looks at whether the follower still wants the same.
+/// Interval of the calls to [`FollowHandler::look`], and of [`FollowHandler::target`] while there is no target.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Log lines about objects that cannot be read.
+/// Rate limiter for logs about objects that cannot be read.
 static UNREADABLE_LOG: Throttle = Throttle::new();
 
-/// Objects to be followed.
+/// Objects to follow.
 #[derive(Clone, Debug)]
 pub struct FollowTarget {
-    /// The cluster.
+    /// Client of the cluster.
     pub client: KubeClient,
-    /// Path of the objects.
+    /// API path of the collection.
     pub path: String,
     /// Label selector; "" selects all.
     pub selector: String,
 }
 
-/// News of the objects.
+/// Event about the followed objects.
 #[derive(Debug)]
 pub enum FollowEvent<T> {
-    /// A list begins. Objects of one before that has not ended do not count.
+    /// A list begins. The objects of an earlier list that is not complete are void.
     Listing,
-    /// Some objects of the list, maybe not for the first time.
+    /// Some objects of the list. An object may be listed more than once.
     Listed {
         /// The objects.
         objects: Vec<T>,
-        /// Time by the apiserver's clock, in seconds since 1970.
+        /// Time of the apiserver's clock, in seconds since 1970.
         now: Option<i64>,
     },
-    /// The list is complete, and as new as that moment.
+    /// The list is complete, and not older than this moment.
     ListEnd(Moment),
-    /// An object is new, or has changed.
+    /// An object was created or has changed.
     Changed(T),
-    /// An object is gone, or selected no longer.
+    /// An object was deleted or is no longer selected.
     Gone(T),
-    /// An object is new, has changed or is gone, and cannot be read: what was known of it is outdated.
+    /// An object in the list or in a change cannot be read: what is known of it is outdated.
     Unreadable(ObjectIdentity),
-    /// The events so far were current at that moment.
+    /// All events up to this moment were passed to the handler.
     Current(Moment),
 }
 
-/// A follower of the objects of one resource.
+/// Handler of the events about the objects of one resource.
 pub trait FollowHandler: Send {
-    /// An object, as far as it is needed. Fields that it does not have are skipped.
+    /// Type of the objects. Fields that it does not have are skipped.
     type Object: DeserializeOwned + Send + 'static;
-    /// Asks for metadata alone.
+    /// Whether only metadata is requested.
     const METADATA_ONLY: bool;
-    /// Everything is listed anew so often, whatever the watch says.
+    /// Interval after which all objects are listed again, whatever the watch reports.
     const RELIST: Duration;
-    /// Log line when they cannot be followed.
+    /// Log message if following fails.
     const LOST: &'static str;
-    /// Log line when they are followed again.
+    /// Log message if following works again.
     const FOUND: &'static str;
 
-    /// Objects to be followed now; `None` where there are none for the time being.
+    /// Returns the objects to follow now; `None` if there are none at present.
     fn target(&mut self) -> impl Future<Output = Result<Option<FollowTarget>, KubeError>> + Send;
 
-    /// Takes up news.
+    /// Handles an event.
     fn take(&mut self, event: FollowEvent<Self::Object>) -> impl Future<Output = Result<(), KubeError>> + Send;
 
-    /// Looks at the time, once a second and after each event; false: the objects are others by now.
+    /// Runs once a second and after each event. Returns false if the objects to follow have changed.
     fn look(&mut self) -> impl Future<Output = Result<bool, KubeError>> + Send {
         std::future::ready(Ok(true))
     }
@@ -109,11 +109,11 @@ pub trait FollowHandler: Send {
     /// Counts an object that cannot be read.
     fn count_unreadable(&self);
 
-    /// Following has failed for this reason.
+    /// Handles a failure to follow the objects.
     fn failed(&mut self, _failure: &KubeError) {}
 }
 
-/// Follows the objects that the follower wants until dropped.
+/// Follows the objects of the handler until dropped.
 pub async fn follow<F: FollowHandler>(follower: &mut F) {
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     let mut log = FollowLog::default();
@@ -142,10 +142,10 @@ pub async fn follow<F: FollowHandler>(follower: &mut F) {
     }
 }
 
-/// Lines of the log about one resource.
+/// Log of the failures of one resource.
 #[derive(Debug, Default)]
 struct FollowLog {
-    /// The last reported failure.
+    /// The last logged failure.
     failure: Option<KubeError>,
 }
 
@@ -164,17 +164,17 @@ impl FollowLog {
     }
 }
 
-/// One list, and the watches that follow it.
+/// One list, and the watches after it.
 struct Round<'a, F> {
     target: FollowTarget,
     follower: &'a mut F,
     log: &'a mut FollowLog,
-    /// Objects of a page; 0 where everything is asked for at once.
+    /// Objects per page; 0 requests all objects at once.
     pages: &'a mut usize,
 }
 
 impl<F: FollowHandler> Round<'_, F> {
-    /// Until everything has to be listed anew; an error where that is not ordinary.
+    /// Returns when all objects have to be listed again; returns an error if a failure is the reason.
     async fn list_and_watch(&mut self) -> Result<(), KubeError> {
         let listed = Instant::now();
         let Some(mut revision) = self.list().await? else { return Ok(()) };
@@ -186,10 +186,10 @@ impl<F: FollowHandler> Round<'_, F> {
             self.log.follows(F::FOUND);
             let (opened, began) = (Moment::now(slept), Instant::now());
             self.follower.take(FollowEvent::Current(opened)).await?;
-            // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
+            // Stop the watch if the apiserver is gone without a reset: after the requested duration and a margin.
             while began.elapsed() <= WATCH + PAUSES.1 {
                 let change = timeout(LOOK_INTERVAL, changes.next::<Box<RawValue>>()).await;
-                // An event after the machine has slept may have been sent before it did.
+                // An event received after the machine slept may have been sent before.
                 if slept() > opened.slept + PAUSES.0 {
                     return Ok(());
                 }
@@ -208,13 +208,13 @@ impl<F: FollowHandler> Round<'_, F> {
                     return Ok(());
                 }
             }
-            // An apiserver that hangs up at once must not be called without pause.
+            // Limits the rate of watches if the apiserver closes each at once.
             sleep(PAUSES.0.saturating_sub(began.elapsed())).await;
         }
         Ok(())
     }
 
-    /// Lists the objects; the revision that they are of. `None` where it has expired meanwhile.
+    /// Lists the objects and returns their revision; `None` if the pages are of different or expired revisions.
     async fn list(&mut self) -> Result<Option<String>, KubeError> {
         let began = Moment::now(slept);
         self.follower.take(FollowEvent::Listing).await?;
@@ -226,7 +226,7 @@ impl<F: FollowHandler> Round<'_, F> {
             let at = format!("{path}?limit={limit}{}{from}", labels(selector));
             let form = if F::METADATA_ONLY { METADATA_LIST } else { WHOLE };
             let page = match client.page(&at, form, usize::MAX).await {
-                // The token has outlived the revision (compaction). One answer without pages cannot.
+                // The token's revision has expired (compaction). A response without pages needs no token.
                 Err(KubeError::Refused { code: 410, .. }) => {
                     *self.pages = 0;
                     return Ok(None);
@@ -237,7 +237,7 @@ impl<F: FollowHandler> Round<'_, F> {
                 Err(KubeError::Unreachable { .. } | KubeError::Late { .. }) if limit != 1 => {
                     limit = if limit == 0 { PAGE } else { limit / 2 };
                     sleep(PAUSES.0).await;
-                    // The first page comes again at a later revision; what was handed on of it may be gone by then.
+                    // The first page is requested again at a later revision, at which objects passed on may be gone.
                     if token.is_empty() {
                         self.follower.take(FollowEvent::Listing).await?;
                     }
@@ -257,7 +257,7 @@ impl<F: FollowHandler> Round<'_, F> {
         }
     }
 
-    /// Hands on the objects of a page.
+    /// Passes the objects of a page to the handler.
     async fn page(&mut self, mut page: Page) -> Result<PageMetadata, KubeError> {
         let (mut objects, mut size) = (Vec::new(), 0);
         while let Some(texts) = page.next().await? {
@@ -300,7 +300,7 @@ impl<F: FollowHandler> Round<'_, F> {
         client.open_watch(&at, if F::METADATA_ONLY { METADATA } else { WHOLE }).await
     }
 
-    /// Hands on a change, and moves the revision.
+    /// Passes a change to the handler, and advances the revision.
     async fn change(&mut self, change: WatchedChange<Box<RawValue>>, revision: &mut String) -> Result<(), KubeError> {
         let (text, is_gone) = match change {
             WatchedChange::Changed(text) => (text, false),
@@ -320,7 +320,7 @@ impl<F: FollowHandler> Round<'_, F> {
                 self.unreadable(&why);
                 FollowEvent::Unreadable(identity.clone())
             }
-            // It is not known which object is outdated now.
+            // It is unknown which object is outdated.
             (Err(why), None) => return Err(self.target.client.nonsense(&self.target.path, why)),
         };
         if let Some(ObjectIdentity { resource_version, .. }) = identity.filter(|it| !it.resource_version.is_empty()) {
@@ -329,7 +329,7 @@ impl<F: FollowHandler> Round<'_, F> {
         self.follower.take(event).await
     }
 
-    /// Counts an object that cannot be read. The log says why, and nothing of the object.
+    /// Counts an object that cannot be read. Logs the reason, but nothing of the object.
     fn unreadable(&self, why: &str) {
         self.follower.count_unreadable();
         if let Some(more) = UNREADABLE_LOG.pass() {

@@ -1,4 +1,4 @@
-//! Leases: which replica leads, and when a holder was last alive.
+//! Leases: leader election, and the time since a holder's last renewal.
 
 use std::{
     collections::BTreeMap,
@@ -12,23 +12,23 @@ use crate::{KubeClient, KubeError};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// API path of the leases of that namespace.
+/// Returns the API path of the leases of this namespace.
 pub fn leases_path(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-/// Current time in the format of leases. Replicas never compare it with their own clock; only commands for people do.
+/// Returns the current time in the format of leases. Replicas never compare it with their own clock.
 pub fn micro_time() -> String {
     humantime::format_rfc3339_micros(SystemTime::now()).to_string()
 }
 
-/// `spec` of a lease.
+/// Returns the `spec` of a lease.
 pub fn lease_spec(holder: &str, renewed: &str, duration: Duration) -> Value {
     json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": duration.as_secs()})
 }
 
-/// Writes a merge patch of a lease, which names the resourceVersion that was read. Returns false if the lease has changed
-/// since.
+/// Writes a merge patch of a lease, which contains the resourceVersion that was read. Returns false if the lease has
+/// changed since.
 ///
 /// # Errors
 /// [`KubeError`] of the write.
@@ -49,12 +49,12 @@ pub async fn release_lease(client: &KubeClient, path: &str, version: &str) -> Re
     client.patch(path, MERGE_PATCH, &patch).await
 }
 
-/// Renewals of leases as this process observes them. Only its own clock counts: the clocks of other machines may be wrong.
+/// Renewals of leases as this process observes them, by its own clock: the clocks of other machines may be wrong.
 #[derive(Debug, Default)]
 pub struct LeaseObserver(BTreeMap<String, (String, Duration)>);
 
 impl LeaseObserver {
-    /// Records all leases as they were read at `now`, by name and state. A renewal changes the state.
+    /// Records all leases read at `now`, as name and state. A renewal changes the state.
     pub fn observe(&mut self, now: Duration, states: impl IntoIterator<Item = (String, String)>) {
         let known = std::mem::take(&mut self.0);
         let observed = |(name, state): (String, String)| {
@@ -64,19 +64,19 @@ impl LeaseObserver {
         self.0 = states.into_iter().map(observed).collect();
     }
 
-    /// Time since the lease was first observed in its present state; zero if it was never observed.
+    /// Returns the time since the lease was first observed in its present state; zero if it was never observed.
     pub fn since_renewal(&self, now: Duration, name: &str) -> Duration {
         self.0.get(name).map_or(Duration::ZERO, |(_, since)| now.saturating_sub(*since))
     }
 
-    /// Names of the leases observed last.
+    /// Returns the names of the leases observed last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// One replica's part in the election of a leader by a lease. A holder that has not renewed the lease for its duration
-/// counts as dead, by the clock of each observer.
+/// Participation of one replica in the election of a leader by a lease. A holder that has not renewed the lease for its
+/// duration counts as dead, by the clock of each observer.
 #[derive(Debug)]
 pub struct LeaderElection {
     leases: String,
@@ -88,13 +88,13 @@ pub struct LeaderElection {
 }
 
 impl LeaderElection {
-    /// Election by the lease of that name and namespace, for this holder identity.
+    /// Creates the election by the lease of this name and namespace, for this holder identity.
     pub fn new(namespace: &str, name: &'static str, holder: String, duration: Duration) -> Self {
         let (leases, observer) = (leases_path(namespace), LeaseObserver::default());
         Self { leases, name, holder, duration, opened: Instant::now(), observer }
     }
 
-    /// Renews the lease, or takes it if its holder is dead. Returns whether this replica leads.
+    /// Renews the lease, or takes it if its holder is dead. Returns true if this replica leads.
     ///
     /// # Errors
     /// [`KubeError`] of a request.

@@ -1,9 +1,8 @@
-//! Kube: a client of a Kubernetes apiserver, for what Gatepost reads there.
+//! Client of a Kubernetes apiserver.
 //!
-//! The package does connections and credentials (kubeconfigs, client certificates, token files, exec plugins); what is
-//! asked, how a list is read as one, and what a failure is called, is ours. Configuration stays [`serde_json::Value`]: we
-//! hand on what people wrote, and types of our own would drop the fields we do not know. Of objects that are only followed
-//! no more is read than is needed ([`FollowHandler`]).
+//! kube-rs does connections and credentials (kubeconfigs, client certificates, token files, exec plugins). This crate
+//! adds requests, lists at one revision, watches and errors. Configuration stays [`serde_json::Value`], as types of our
+//! own would drop the fields they do not know. Of followed objects only the needed fields are read ([`FollowHandler`]).
 
 mod access;
 mod client;
@@ -26,7 +25,7 @@ pub use self::{
     follow::{FollowEvent, FollowHandler, FollowTarget, follow},
     lease::{LeaderElection, LeaseObserver, lease_spec, leases_path, micro_time, patch_lease, release_lease},
     list::{List, ObjectIdentity},
-    object::{MANAGED_BY, RawAnswer, created, is_our_own, our_webhooks},
+    object::{MANAGED_BY, RawAnswer, created, is_our_own, webhook_suffix},
     reloading_client::ReloadingClient,
     watch::{Watch, WatchedChange},
 };

@@ -1,7 +1,7 @@
-//! A list of objects, in pages, each read object by object while it arrives.
+//! Paged lists of objects, parsed object by object as they arrive.
 //!
-//! No more than one item is held, however long the list is. Nothing is recursive: an item may be nested as deep as it
-//! likes. A field that is not asked for is skipped, so an object that cannot be read costs only itself.
+//! The parser keeps only one incomplete item, however long the list is. It is not recursive: items may be nested to any
+//! depth. Fields that are not requested are skipped, so an object that cannot be read costs only itself.
 
 use http::{HeaderMap, header::DATE};
 use http_body_util::BodyExt;
@@ -16,41 +16,41 @@ use crate::{
     object::seconds,
 };
 
-/// Objects asked for at a time, of lists that are held whole.
+/// Objects per page of a list that is kept as a whole.
 const PAGE: usize = 500;
 
-/// The same where so many are too large.
+/// Objects per page if pages of [`PAGE`] objects are too large.
 const SMALL_PAGE: usize = 50;
 
-/// The longest page of such a list; far more than any page of configuration.
+/// Maximum size of a page of a list that is kept as a whole, in bytes; far more than any page of configuration.
 const MAX_PAGE: usize = 64 << 20;
 
-/// Everything of one kind, as it stood at one revision.
+/// All objects of one kind, at one revision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct List {
-    /// The revision of the store that all of it is from.
+    /// Revision of the store at which the objects were read.
     pub revision: String,
-    /// The objects, `apiVersion` and `kind` filled in, which the items of a list leave out.
+    /// The objects, with `apiVersion` and `kind`, which apiservers omit from the items of a list.
     pub items: Vec<Value>,
 }
 
-/// One page of a list, about to be read.
+/// One page of a list, which is being read.
 #[derive(Debug)]
 pub(super) struct Page {
     server: String,
     path: String,
     body: Body,
     text: ListText,
-    /// Bytes that may still come.
+    /// Bytes left until the size limit.
     left: usize,
-    /// Time by the apiserver's clock, in seconds since 1970, where it says so.
+    /// Time of the apiserver's clock, in seconds since 1970; `None` without a valid `Date` header.
     pub(super) now: Option<i64>,
 }
 
-/// Facts about a page that are known once it has been read.
+/// The fields of a list outside its items.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Around {
+struct ListEnvelope {
     api_version: String,
     kind: String,
     metadata: Option<PageMetadata>,
@@ -63,10 +63,10 @@ struct Around {
 pub(super) struct PageMetadata {
     #[serde(skip)]
     api_version: String,
-    /// Kind of its objects.
+    /// Kind of the items.
     #[serde(skip)]
     kind: String,
-    /// The revision of the store that it is from.
+    /// Revision of the store at which the page was read.
     #[serde(rename = "resourceVersion")]
     pub(super) revision: String,
     /// Token of the next page; "" after the last.
@@ -81,7 +81,7 @@ impl Page {
         Self { server, path, body, text: ListText::default(), left: most, now }
     }
 
-    /// Texts of the objects that come next; `None` after the last.
+    /// Returns the texts of the objects in the next part of the body; `None` after the last part.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
         let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(|_| self.late())? else {
             return Ok(None);
@@ -95,17 +95,17 @@ impl Page {
         Ok(Some(items))
     }
 
-    /// The rest of it, once all objects were taken.
+    /// Returns the metadata of the page, after all objects were read.
     pub(super) fn end(self) -> Result<PageMetadata, KubeError> {
         let Self { server, path, text, .. } = self;
         let nonsense = |cause| KubeError::Nonsense { server, path, cause };
         let around = text.into_around();
-        let around: Around = match serde_json::from_slice(&around) {
+        let around: ListEnvelope = match serde_json::from_slice(&around) {
             Ok(around) => around,
             Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
             Err(error) => return Err(nonsense(fault(&error))),
         };
-        let Around { api_version, kind, metadata, items: _ } = around;
+        let ListEnvelope { api_version, kind, metadata, items: _ } = around;
         let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
             return Err(nonsense("it is no list".to_owned()));
         };
@@ -129,7 +129,7 @@ impl Page {
         KubeError::Nonsense { server: self.server.clone(), path: self.path.clone(), cause }
     }
 
-    /// All of it: its objects, added to these.
+    /// Reads the whole page, and appends its objects to `objects`.
     async fn whole(mut self, objects: &mut Vec<Value>) -> Result<PageMetadata, KubeError> {
         let first = objects.len();
         while let Some(items) = self.next().await? {
@@ -153,8 +153,8 @@ impl Page {
 }
 
 impl KubeClient {
-    /// Everything below `path`, at one revision, read from the store itself: no resourceVersion is sent, so that no
-    /// cache may answer with the past.
+    /// Returns all objects at `path`, at one revision. Sends no resourceVersion, so that the response comes from the
+    /// store and not from a cache.
     ///
     /// # Errors
     /// [`KubeError`] of a request.
@@ -162,24 +162,24 @@ impl KubeClient {
         self.list_labelled(path, "").await
     }
 
-    /// The same of objects that this label selector selects.
+    /// Returns all objects at `path` that match this label selector, at one revision.
     ///
     /// # Errors
-    /// As [`KubeClient::list`].
+    /// See [`KubeClient::list`].
     pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
         let selector = labels(selector);
         match self.pages(path, PAGE, &selector, "").await {
-            // The token outlived the revision (compaction). One answer without pages cannot.
+            // The token's revision has expired (compaction). A response without pages needs no token.
             Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
             Err(KubeError::TooLarge { .. }) => self.pages(path, SMALL_PAGE, &selector, "").await,
             other => other,
         }
     }
 
-    /// Everything below `path` as it stood at this revision, which [`KubeClient::list`] has returned for another kind.
+    /// Returns all objects at `path` at this revision, which [`KubeClient::list`] returned for another kind.
     ///
     /// # Errors
-    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
+    /// [`KubeError`]; [`KubeError::Refused`] with code 410 if the revision has expired.
     pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
         let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
         let list = self.pages(path, PAGE, "", &exactly).await?;
@@ -189,7 +189,7 @@ impl KubeClient {
         }
     }
 
-    /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
+    /// Only the request for the first page contains `revision`: the tokens of the other pages include it.
     async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
         let mut list = List::default();
         let mut at = format!("{path}?limit={limit}{selector}{revision}");
@@ -208,7 +208,7 @@ impl KubeClient {
         }
     }
 
-    /// The page at `at`, in the form that `accept` asks for, of at most that many bytes.
+    /// Requests the page at `at`, in the media type `accept`. Its maximum size is `most` bytes.
     pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
         let answer = timeout(ANSWER_TIMEOUT, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
         if !answer.status().is_success() {
@@ -219,22 +219,22 @@ impl KubeClient {
     }
 }
 
-/// Longest text around the items.
-const MAX_AROUND: usize = 256 << 10;
+/// Maximum size of a list's text outside its items, in bytes.
+const MAX_ENVELOPE_BYTES: usize = 256 << 10;
 
-/// An item that is larger than [`MAX_OBJECT`].
+/// Error for an item larger than [`MAX_OBJECT`], or for more than [`MAX_ENVELOPE_BYTES`] bytes outside the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Oversized;
 
-/// A list that is being taken apart.
+/// Incremental parser of a list.
 #[derive(Debug, Default)]
 pub(super) struct ListText {
-    /// The list without its items: `{"kind": "ThingList", "items": [], "metadata": {}}`.
+    /// Text of the list without its items: `{"kind": "ThingList", "items": [], "metadata": {}}`.
     around: Vec<u8>,
-    /// The item that has begun.
+    /// Text of the incomplete item.
     item: Vec<u8>,
     is_oversized: bool,
-    /// Objects and arrays that are open.
+    /// Number of open objects and arrays.
     depth: usize,
     in_items: bool,
     in_string: bool,
@@ -242,10 +242,10 @@ pub(super) struct ListText {
 }
 
 impl ListText {
-    /// Takes the next part of the text, and gives the items that it completes.
+    /// Parses the next part of the text, and appends the items that it completes.
     ///
     /// # Errors
-    /// The text around the items is longer than that of any list.
+    /// [`Oversized`] if the text outside the items is longer than that of any list.
     pub(super) fn push(&mut self, part: &[u8], items: &mut Vec<Result<Vec<u8>, Oversized>>) -> Result<(), Oversized> {
         let (mut kept, mut at) = (0, 0);
         while let Some(byte) = part.get(at).copied() {
@@ -295,7 +295,7 @@ impl ListText {
         self.keep(&part[kept..])
     }
 
-    /// The list without its items, once its text has ended.
+    /// Returns the text of the list without its items.
     pub(super) fn into_around(self) -> Vec<u8> {
         self.around
     }
@@ -303,7 +303,7 @@ impl ListText {
     fn keep(&mut self, part: &[u8]) -> Result<(), Oversized> {
         if !self.in_items {
             self.around.extend_from_slice(part);
-            return if self.around.len() > MAX_AROUND { Err(Oversized) } else { Ok(()) };
+            return if self.around.len() > MAX_ENVELOPE_BYTES { Err(Oversized) } else { Ok(()) };
         }
         if self.item.len() + part.len() > MAX_OBJECT {
             (self.item, self.is_oversized) = (Vec::new(), true);
@@ -323,17 +323,17 @@ impl ListText {
         }
     }
 
-    /// Does the array that begins belong to the key `items`?
+    /// Returns true if the array that begins is the value of the key `items`.
     fn is_at_items(&self) -> bool {
         let key = self.around.trim_ascii_end().strip_suffix(b":").map(<[u8]>::trim_ascii_end);
         key.is_some_and(|key| key.ends_with(b"\"items\""))
     }
 }
 
-/// Names of an object, as far as they can be read.
+/// Identity of an object, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectIdentity {
-    /// Namespace; "" where it is in none.
+    /// Namespace; "" if the object has none.
     pub namespace: Box<str>,
     /// Name.
     pub name: Box<str>,
@@ -363,7 +363,7 @@ struct IdentityTexts<'a> {
 }
 
 impl ObjectIdentity {
-    /// Of the object in a JSON text; of a field that is no string, "". `None` where it has no name.
+    /// Reads the identity from a JSON text. A field that is not a string becomes "". `None` if the object has no name.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         let Identified { metadata } = serde_json::from_slice(text).ok()?;
         let read = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<Box<str>>(raw.get()).ok());
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(items, [Ok("1".to_owned()), Err(Oversized), Ok("2".to_owned())]);
         assert_eq!(around, r#"{"items":[]}"#);
         let mut endless = ListText::default();
-        assert_eq!(endless.push(&vec![b'1'; MAX_AROUND + 1], &mut Vec::new()), Err(Oversized));
+        assert_eq!(endless.push(&vec![b'1'; MAX_ENVELOPE_BYTES + 1], &mut Vec::new()), Err(Oversized));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One object: reads and watches of it in whatever form, times in its metadata, and our own entries in registrations.
+//! Reads and watches of one object, timestamps of objects, and the recognition of our own registrations.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use crate::{
     client::{ANSWER_TIMEOUT, percent_encoded},
 };
 
-pub use gatepost_api::registration::{MANAGED_BY, our_webhooks};
+pub use gatepost_api::registration::{MANAGED_BY, webhook_suffix};
 
-/// Form in which an apiserver leaves out all but metadata.
+/// Media type for which an apiserver sends only the metadata of an object.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// An apiserver's answer, unread.
+/// An apiserver's response, with its body unparsed.
 #[derive(Clone, Debug)]
 pub struct RawAnswer {
-    /// Status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// Type of its content.
+    /// `Content-Type` header.
     pub content_type: Option<HeaderValue>,
-    /// Content.
+    /// Body.
     pub body: Bytes,
 }
 
 impl KubeClient {
-    /// The answer to a GET of the object of that name among those at `path`, in the form that `accept` asks for, whatever
+    /// Reads the object `name` of the collection at `path` in the media type `accept`. Returns the response whatever
     /// its status.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`KubeError`] if there is no response.
     pub async fn read_as(&self, path: &str, name: &str, accept: &str) -> Result<RawAnswer, KubeError> {
         let at = format!("{path}/{}", percent_encoded(name));
         let reading = async {
@@ -46,10 +46,10 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
-    /// Head of the object of that name among those at `path`; `None` if there is none.
+    /// Returns the head of the object `name` of the collection at `path`; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`KubeClient::get`].
+    /// See [`KubeClient::get`].
     pub async fn find_head(&self, path: &str, name: &str, wanted: Wanted<'_>) -> Result<Option<ObjectHead>, KubeError> {
         let at = format!("{path}/{}", percent_encoded(name));
         let reading = async {
@@ -69,10 +69,10 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
-    /// Metadata of the object of that name among those at `path`, read only for what `T` has: what is nested deep elsewhere
-    /// does not matter. `None` if there is none.
+    /// Returns the metadata of the object `name` of the collection at `path`; `None` if it does not exist. Fields that
+    /// `T` does not have are skipped, however deeply nested.
     ///
-    /// # Errors
+    /// See [`KubeClient::get`].
     /// As [`KubeClient::get`].
     pub async fn find_metadata_as<T>(&self, path: &str, name: &str) -> Result<Option<T>, KubeError>
     where
@@ -89,10 +89,10 @@ impl KubeClient {
         tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
-    /// Changes of the metadata of the object of that name among those at `path`, from `revision` on.
+    /// Watches the metadata of the object `name` of the collection at `path`, from `revision` on.
     ///
     /// # Errors
-    /// As [`KubeClient::watch`].
+    /// See [`KubeClient::get`].
     pub async fn watch_object(
         &self,
         path: &str,
@@ -110,10 +110,10 @@ impl KubeClient {
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 impl KubeClient {
-    /// Deletes the object at `path` while it has that uid, and what it owns after it; false where it is another one, or
-    /// gone.
+    /// Deletes the object at `path` if it has this uid; the objects it owns are deleted afterwards. Returns false if it
+    /// is gone or has another uid.
     ///
-    /// # Errors
+    /// See [`KubeClient::apply`].
     /// As [`KubeClient::apply`].
     pub async fn delete_uid(&self, path: &str, uid: &str) -> Result<bool, KubeError> {
         let options = json!({
@@ -126,10 +126,10 @@ impl KubeClient {
         }
     }
 
-    /// Name of the user whom the apiserver takes us for.
+    /// Returns the user name under which the apiserver knows us.
     ///
     /// # Errors
-    /// As [`KubeClient::apply`].
+    /// See [`KubeClient::apply`].
     pub async fn whoami(&self) -> Result<String, KubeError> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let answer = self.create(WHO, &review).await?;
@@ -138,7 +138,7 @@ impl KubeClient {
     }
 }
 
-/// The time that an HTTP date says, in seconds since 1970.
+/// Parses an HTTP date into seconds since 1970.
 // source: RFC 9110, IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn seconds(date: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -148,15 +148,15 @@ pub(super) fn seconds(date: &str) -> Option<i64> {
     created(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
 }
 
-/// The time that a `creationTimestamp` says, in seconds since 1970.
+/// Parses a `creationTimestamp` into seconds since 1970.
 pub fn created(timestamp: &str) -> Option<i64> {
     let time = humantime::parse_rfc3339(timestamp).ok()?;
     i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
 }
 
-/// Is this webhook configuration a registration of Gatepost? A sidecar that called it would call itself.
+/// Returns true if this webhook configuration is our own registration. A sidecar that called it would call itself.
 ///
-/// By its label; or, as a package manager may have put its own there, by the names of all its webhooks.
+/// Matches the label or, as a package manager may have replaced the label, the names of all webhooks.
 pub fn is_our_own(object: &Value) -> bool {
     let labelled = object["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1;
     let ours = |hook: &Value| hook["name"].as_str().is_some_and(is_our_webhook);

@@ -1,7 +1,7 @@
-//! Plugin: the program that a kubeconfig names for credentials, kept within bounds.
+//! Limits for exec plugins, the programs that a kubeconfig names for credentials.
 //!
-//! The package waits for such a program without end, and takes whatever it prints into memory. So the program is
-//! started by a process of ours in between, which ends it when its time is up or when it prints too much.
+//! kube-rs waits for a plugin without a timeout, and reads all of its output into memory. A supervising process of ours
+//! therefore starts the plugin, and kills it when it times out or prints too much.
 
 use std::{
     ffi::OsString,
@@ -15,57 +15,58 @@ use std::{
 
 use kube::{Config, config::ExecInteractiveMode};
 
-/// The command of ours that keeps a plugin.
+/// Subcommand of our program that supervises a plugin.
 pub const COMMAND: &str = "exec-plugin";
-/// Timeouts of a plugin, without and with a person who has to log in.
+/// Timeouts of a plugin: if it is never interactive, and if a person may have to log in.
 const PLUGIN_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
-/// Time after which a plugin has surely ended, or was ended.
+/// Time after which a plugin has certainly ended or was killed.
 pub(super) const MAX_PLUGIN_TIME: Duration = PLUGIN_TIMEOUTS.1.saturating_add(Duration::from_secs(10));
-/// The most that a plugin may print: far more than a token, or a certificate and those before it.
-const LARGEST: usize = 1 << 20;
-/// Interval of the look for the end of a plugin that prints no more.
-const LOOK: Duration = Duration::from_millis(5);
+/// Maximum output of a plugin, in bytes: far more than a token or a certificate chain.
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// Interval of checks whether a plugin has exited that prints no more.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The program that has [`COMMAND`].
-static KEEPER: OnceLock<PathBuf> = OnceLock::new();
+/// Program with the subcommand [`COMMAND`].
+static SUPERVISOR: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has plugins started by this program, which has [`COMMAND`]. Unless a user of this library calls it, they are
-/// unbounded.
+/// Sets the program that supervises plugins by its subcommand [`COMMAND`]. If it is never set, plugins run without
+/// limits.
 pub fn kept_by(program: PathBuf) {
-    // A second call says the same.
-    let _ = KEEPER.set(program);
+    // A second call passes the same program.
+    let _ = SUPERVISOR.set(program);
 }
 
-/// Puts the keeper before the plugin, where the kubeconfig names one.
-pub(super) fn keep(config: &mut Config) {
-    let Some((keeper, exec)) = KEEPER.get().and_then(|path| path.to_str()).zip(config.auth_info.exec.as_mut()) else {
+/// Runs the kubeconfig's exec plugin, if any, under the supervisor.
+pub(super) fn supervise(config: &mut Config) {
+    let Some((supervisor, exec)) = SUPERVISOR.get().and_then(|path| path.to_str()).zip(config.auth_info.exec.as_mut())
+    else {
         return;
     };
     let patience = match exec.interactive_mode {
         Some(ExecInteractiveMode::Never) => PLUGIN_TIMEOUTS.0,
         _ => PLUGIN_TIMEOUTS.1,
     };
-    if let Some(plugin) = exec.command.replace(keeper.to_owned()) {
+    if let Some(plugin) = exec.command.replace(supervisor.to_owned()) {
         let before = [COMMAND.to_owned(), patience.as_secs().to_string(), plugin];
         exec.args = Some(before.into_iter().chain(exec.args.take().unwrap_or_default()).collect());
     }
 }
 
-/// Reasons why a plugin's output is worth nothing, as exit statuses of our own process in between.
+/// Reasons why a plugin has no usable output, reported as exit codes of the supervising process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// It cannot be started.
+    /// The plugin cannot be started.
     Unstarted,
-    /// Its time was up.
+    /// The plugin timed out.
     Late,
-    /// It printed too much.
+    /// The plugin printed too much.
     TooMuch,
-    /// It has failed, with this code.
+    /// The plugin failed with this code.
     Failed(u8),
 }
 
 impl Broken {
-    /// The exit code that stands for it; a plugin that ends with one of the first three is misunderstood.
+    /// Returns the exit code for the reason. A plugin that exits with one of the first three codes is misreported.
     pub fn code(self) -> u8 {
         match self {
             Self::Unstarted => 230,
@@ -75,22 +76,22 @@ impl Broken {
         }
     }
 
-    /// Failure of the plugin that the status stands for, in words.
+    /// Returns the reason of the plugin's failure, for messages.
     pub(super) fn exit_reason(status: ExitStatus) -> String {
-        let kept = |broken: Self| KEEPER.get().is_some() && status.code() == Some(broken.code().into());
+        let kept = |broken: Self| SUPERVISOR.get().is_some() && status.code() == Some(broken.code().into());
         match () {
             () if kept(Self::Unstarted) => "cannot be started; see that it is there and may be run".to_owned(),
             () if kept(Self::Late) => "did not end in time, and was ended".to_owned(),
-            () if kept(Self::TooMuch) => format!("printed more than {LARGEST} bytes, and was ended"),
+            () if kept(Self::TooMuch) => format!("printed more than {MAX_OUTPUT_BYTES} bytes, and was ended"),
             () => format!("failed with {status}"),
         }
     }
 }
 
-/// Runs the plugin, and gives what it has printed.
+/// Runs the plugin, and returns its output.
 ///
 /// # Errors
-/// [`Broken`]; the plugin has ended then, or is killed.
+/// [`Broken`]; the plugin has then exited or was killed.
 pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Result<Vec<u8>, Broken> {
     let by = Instant::now() + patience;
     let mut command = Command::new(plugin);
@@ -100,25 +101,25 @@ pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Re
         status => Err(Broken::Failed(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1))),
     });
     if ended.is_err() {
-        // It may have ended by itself.
+        // The plugin may have exited by itself.
         let _ = child.kill();
         let _ = child.wait();
     }
     ended
 }
 
-/// Output of the plugin. Read beside us: a child of its own that lives on may keep its stdout open.
+/// Returns the plugin's output. Reads on another thread, as a child of the plugin may keep its stdout open.
 fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, Broken> {
     let stdout = child.stdout.take().ok_or(Broken::Unstarted)?;
     let (sender, printed) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read: io::Result<usize> = stdout.take(LARGEST as u64 + 1).read_to_end(&mut bytes);
-        // The receiver is gone where time was up.
+        let read: io::Result<usize> = stdout.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes);
+        // The receiver is gone after a timeout.
         let _ = sender.send(read.map(|_| bytes));
     });
     match printed.recv_timeout(by.saturating_duration_since(Instant::now())) {
-        Ok(Ok(bytes)) if bytes.len() > LARGEST => Err(Broken::TooMuch),
+        Ok(Ok(bytes)) if bytes.len() > MAX_OUTPUT_BYTES => Err(Broken::TooMuch),
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(Broken::Failed(1)),
         Err(_) => Err(Broken::Late),
@@ -129,7 +130,7 @@ fn wait(child: &mut Child, by: Instant) -> Result<ExitStatus, Broken> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if Instant::now() < by => thread::sleep(LOOK),
+            Ok(None) if Instant::now() < by => thread::sleep(EXIT_POLL_INTERVAL),
             Ok(None) => return Err(Broken::Late),
             Err(_) => return Err(Broken::Failed(1)),
         }

@@ -1,4 +1,4 @@
-//! Connection: a client of an apiserver whose credentials may change while it is used.
+//! A client of an apiserver that is renewed when its credentials change.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,50 +7,50 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use super::{
     KubeAccess, KubeClient, KubeError,
-    access::{LIMIT, inline},
+    access::{MAX_FILE_BYTES, inline},
     plugin,
 };
 use gatepost_base::files::{self, BlockingReads, ReadFailure};
 
-/// Credentials that were refused are asked for anew no more often than this: a plugin may ask other machines for them.
-const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Minimum interval between renewals of rejected credentials: an exec plugin may request them from other machines.
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longest look at the files.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout of a read of the files.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client of an apiserver whose credentials may change while it is used.
+/// Client of an apiserver whose credentials may change while it is used.
 ///
-/// The package reads a client certificate and a kubeconfig once, and a token file once a minute. Here every file that
-/// the credentials come from is looked at each time a client is asked for, off this thread; when one has changed, a new
-/// client takes the place of the old. Unusable contents never do: the old client is used on.
+/// kube-rs reads a client certificate and a kubeconfig once, and a token file once a minute. `ReloadingClient` reads
+/// all files of the credentials each time a client is requested, on another thread. It creates a new client if a file
+/// has changed. Invalid files never replace a client: the old one stays in use.
 ///
-/// | the credentials | are had anew when |
+/// | credentials | renewed if |
 /// | --- | --- |
 /// | kubeconfig, client certificate and key, authority, token file | a file's content has changed |
-/// | a token from an exec plugin | it is about to end (the package), or it was refused |
-/// | a certificate from an exec plugin | it was refused |
+/// | a token from an exec plugin | it is about to expire (done by kube-rs), or it was rejected |
+/// | a certificate from an exec plugin | it was rejected |
 #[derive(Debug)]
 pub struct ReloadingClient {
     access: KubeAccess,
     client: Option<KubeClient>,
-    /// Digest of the files that the client was made from.
+    /// Digest of the files from which the client was created.
     made_of: Option<[u8; 32]>,
-    looking: Option<JoinHandle<Looked>>,
-    /// Looks at the files, and those that hang.
+    looking: Option<JoinHandle<ReloadResult>>,
+    /// Runs the reads of the files, of which some may hang.
     reads: BlockingReads,
-    /// Exec plugins; one may wait for a person.
+    /// Runs the exec plugins, which may wait for a person.
     plugins: BlockingReads,
     renew: bool,
-    /// Time at which the credentials were last renewed without a change of a file.
+    /// Time of the last renewal without a changed file.
     renewed: Option<Instant>,
     failure: Option<KubeError>,
 }
 
-/// A new client and what it was made of; `None` where nothing has changed.
-type Looked = Result<Option<(KubeClient, [u8; 32])>, KubeError>;
+/// A new client and the digest of its files; `None` if nothing has changed.
+type ReloadResult = Result<Option<(KubeClient, [u8; 32])>, KubeError>;
 
 impl ReloadingClient {
-    /// Sees whether address and credentials can be read at all. Connects to nothing and runs no plugin yet.
+    /// Checks that address and credentials can be read. Connects to nothing and runs no plugin yet.
     ///
     /// # Errors
     /// [`KubeError::Access`].
@@ -70,17 +70,17 @@ impl ReloadingClient {
         })
     }
 
-    /// The client to ask with now. May be dropped while it waits, and called again.
+    /// Returns the client to use now. Cancel safe: may be dropped while it waits, and called again.
     ///
     /// # Errors
-    /// [`KubeError::Access`] while there was never one to be had.
+    /// [`KubeError`] if no client could be created yet.
     pub async fn client(&mut self) -> Result<KubeClient, KubeError> {
         let looking = match self.looking.take() {
             Some(looking) => looking,
             None => self.look(),
         };
         let looking = self.looking.insert(looking);
-        // A change is waited for only where there is nothing to ask with: the next call has it.
+        // Wait for the read only if there is no client. A change is otherwise applied by the next call.
         if self.client.is_none() || looking.is_finished() {
             let looked = looking.await;
             self.looking = None;
@@ -93,24 +93,24 @@ impl ReloadingClient {
         self.client.clone().ok_or_else(|| self.failure.clone().unwrap_or_else(missing))
     }
 
-    /// The apiserver's address, once there is a client.
+    /// Returns the apiserver's address, or the origin of the credentials while there is no client.
     pub fn server(&self) -> String {
         self.client.as_ref().map_or_else(|| self.access.to_string(), |client| client.server().to_owned())
     }
 
-    /// Takes note of a failed call with this client: are other credentials to be had?
+    /// Records a failed call with this client, and schedules a renewal if the credentials may be the reason.
     pub fn failed(&mut self, error: &KubeError) {
-        let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEW_EVERY);
+        let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= MIN_RENEWAL_INTERVAL);
         let perhaps = match error {
             KubeError::Refused { code, .. } | KubeError::Unwritten { code, .. } => *code == 401,
             KubeError::Nonsense { .. } | KubeError::TooLarge { .. } => false,
-            // A plugin that takes long is cut off with the question it was run for; here it may take its time.
+            // A slow plugin is cancelled with the call it was run for. The renewal gives it more time.
             KubeError::Access { .. } | KubeError::Unreachable { .. } | KubeError::Late { .. } => true,
         };
         self.renew |= due && perhaps && self.client.is_some();
     }
 
-    fn look(&mut self) -> JoinHandle<Looked> {
+    fn look(&mut self) -> JoinHandle<ReloadResult> {
         let renew = std::mem::take(&mut self.renew);
         if renew {
             self.renewed = Some(Instant::now());
@@ -124,14 +124,14 @@ impl ReloadingClient {
                 |why: ReadFailure| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
             let read = move || {
                 let (mut config, files) = runtime.block_on(access.read())?;
-                // A caller that asks every second asks again anyway, and wants to know why it got nothing.
+                // A caller that calls every second retries anyway, and needs the reason of the failure.
                 config.default_retry = false;
-                // Before the client is made: what changes meanwhile is seen the next time.
+                // Before the client is created, so that the next read detects changes made meanwhile.
                 let held = digest(&files);
                 inline(&mut config)?;
                 Ok((config, held))
             };
-            let (config, held) = reads.run(READ_WITHIN, read).await.map_err(&unread)??;
+            let (config, held) = reads.run(READ_TIMEOUT, read).await.map_err(&unread)??;
             if known == Some(held) {
                 return Ok(None);
             }
@@ -141,7 +141,7 @@ impl ReloadingClient {
         })
     }
 
-    fn take(&mut self, looked: Looked) {
+    fn take(&mut self, looked: ReloadResult) {
         match looked {
             Ok(changed) => {
                 if let Some((client, made_of)) = changed {
@@ -163,11 +163,11 @@ impl ReloadingClient {
     }
 }
 
-/// Digest of these files; an unreadable one is a state, too.
+/// Returns a digest of these files. An unreadable file has a digest, too.
 fn digest(files: &[PathBuf]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for file in files {
-        match files::read(file, LIMIT) {
+        match files::read(file, MAX_FILE_BYTES) {
             Ok(bytes) => {
                 sha.update((bytes.len() as u64).to_be_bytes());
                 sha.update(bytes);

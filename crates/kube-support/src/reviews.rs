@@ -1,4 +1,4 @@
-//! Reviews: what an apiserver's authenticators and authorizer say of a bearer token and of an access check.
+//! Reviews: decisions of an apiserver's authenticators and authorizer on bearer tokens and access checks.
 //!
 //! Source: TokenReview of `k8s.io/api/authentication/v1`, SubjectAccessReview of `k8s.io/api/authorization/v1`.
 
@@ -10,10 +10,10 @@ use crate::{KubeClient, KubeError};
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 impl KubeClient {
-    /// Owner of a token: user name, and the rest. `None` where it is nobody's.
+    /// Returns user name and user info of a token's owner; `None` if the token is invalid.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] where the apiserver does not let us ask, or why it could not be asked.
+    /// [`KubeError::Unwritten`] if the apiserver rejects the review; otherwise the error of the call.
     pub async fn review_token(&self, token: &str) -> Result<Option<(String, User)>, KubeError> {
         let kind = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let answer = self.create(TOKEN_REVIEWS, &kind).await?;
@@ -40,10 +40,10 @@ fn owner(user: &Value) -> Option<(String, User)> {
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 impl KubeClient {
-    /// Has an access check of that user's request decided.
+    /// Returns the authorizer's decision on an access check for this user's request.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] where the apiserver does not let us ask, or why it could not be asked.
+    /// [`KubeError::Unwritten`] if the apiserver rejects the review; otherwise the error of the call.
     pub async fn review_access(
         &self,
         username: &str,
@@ -80,7 +80,7 @@ fn review(username: &str, user: &User, AccessCheck { subject, verb, target }: &A
         AccessTarget::Resource(access) => {
             let mut attributes = json!({"group": access.group, "version": "*", "resource": access.resource,
                 "subresource": access.sub_resource, "namespace": access.namespace, "name": access.name, "verb": verb});
-            // The apiserver reads them, and leaves out what cannot be read.
+            // The apiserver parses the selectors, and drops what it cannot parse.
             for (key, selector) in
                 [("fieldSelector", &access.field_selector), ("labelSelector", &access.label_selector)]
             {

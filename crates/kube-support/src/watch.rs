@@ -1,4 +1,4 @@
-//! Watch: changes as the apiserver sends them, one JSON line each.
+//! Watches: changes sent by an apiserver, one JSON line each.
 
 use std::borrow::Cow;
 
@@ -12,28 +12,28 @@ use tokio::time::timeout;
 use super::{KubeClient, KubeError, client::ANSWER_TIMEOUT};
 use crate::client::{MAX_OBJECT, fault};
 
-/// The longest line taken: one object and some words around it.
+/// Maximum length of a line, in bytes: one object and the text around it.
 const MAX_LINE: usize = MAX_OBJECT + 1024;
 
-/// One change of a watched list. An object is read as the watcher wants it: a [`RawValue`] of any depth, for one.
+/// One change of a watched list. The caller chooses the type of objects, such as a [`RawValue`] of any depth.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchedChange<T = Value> {
-    /// An object is new, or has changed.
+    /// An object was created or has changed.
     Changed(T),
-    /// An object is gone.
+    /// An object was deleted.
     Gone(T),
-    /// Nothing has changed up to this revision.
+    /// All changes up to this revision were sent.
     Bookmark(String),
-    /// The revision we began at is forgotten: list anew.
+    /// The start revision has expired: list again.
     Expired,
 }
 
-/// Changes from one revision on, until the apiserver ends the answer, as it does after the time it was asked for.
+/// Changes from one revision on, until the apiserver ends the response after the requested duration.
 #[derive(Debug)]
 pub struct Watch {
     body: Body,
     read: BytesMut,
-    /// Bytes of it that hold no end of a line.
+    /// Number of bytes in `read` that were searched for the end of a line.
     searched: usize,
     server: String,
     path: String,
@@ -48,7 +48,7 @@ struct EventText<'a> {
     object: Option<&'a RawValue>,
 }
 
-/// The fields of a bookmark, or of an error.
+/// Fields of a bookmark or an error.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Notice {
@@ -67,10 +67,10 @@ impl Watch {
         Self { body, read: BytesMut::new(), searched: 0, server, path }
     }
 
-    /// The next change; `None` when the apiserver has ended the answer. Nothing is lost where the caller gives up waiting.
+    /// Returns the next change; `None` after the apiserver has ended the response. Cancel safe: no data is lost.
     ///
     /// # Errors
-    /// Nonsense, or a connection that broke.
+    /// [`KubeError`] if a line is invalid or too long, or the connection breaks.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<WatchedChange<T>>, KubeError> {
         loop {
             if let Some(end) = self.read[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -105,7 +105,7 @@ impl Watch {
 }
 
 impl KubeClient {
-    /// The watch at `at`, its objects in the form that `accept` asks for.
+    /// Opens the watch at `at`, with objects in the media type `accept`.
     pub(super) async fn open_watch(&self, at: &str, accept: &str) -> Result<Watch, KubeError> {
         let path = at.split('?').next().unwrap_or(at);
         let opening = async {

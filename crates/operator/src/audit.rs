@@ -1,4 +1,4 @@
-//! `audit`: the reviews in audit logs that are asked for, in order of time.
+//! `audit`: shows the reviews in audit logs that match a filter, in order of time.
 
 mod filter;
 mod log;
@@ -46,9 +46,9 @@ Exit codes:
   1  a file could not be read, or not to its end; what could be was shown
   2  the command line is not understood";
 
-/// Default file: the one the documentation gives to `serve`.
+/// Default file, as in the documentation of `serve`.
 const DEFAULT_FILE: &str = "/var/log/gatepost/audit.jsonl";
-/// The most bytes of lines that `--limit` holds.
+/// Maximum size of the lines that `--limit` keeps, in bytes.
 const MAX_LAST_BYTES: usize = 256 << 20;
 
 /// Find reviews in the audit log: why was this denied an hour ago?
@@ -65,7 +65,7 @@ pub struct AuditCommand {
     #[command(flatten)]
     filter: Filter,
 
-    /// The last NUMBER of them only
+    /// Show only the last NUMBER of reviews
     #[arg(long, value_name = "NUMBER")]
     limit: Option<NonZeroUsize>,
 
@@ -75,7 +75,7 @@ pub struct AuditCommand {
 }
 
 impl AuditCommand {
-    /// Reads and shows.
+    /// Reads the logs and prints the matching reviews.
     pub fn run(self) -> CommandExit {
         let filter = self.filter;
         let (mut summary, mut read) = (ReadSummary::default(), HashSet::new());
@@ -87,11 +87,11 @@ impl AuditCommand {
             }
         }
         let out = BufWriter::new(io::stdout().lock());
-        let mut shown = Shown { out, json: self.json, count: 0, printed: 0, repeats: Repeats::default() };
+        let mut shown = RecordOutput { out, json: self.json, count: 0, printed: 0, repeats: Repeats::default() };
         let written = match self.limit {
             None => merge(logs, &filter, &mut summary, |line| shown.show(line)),
             Some(limit) => {
-                let mut last = Last { limit: limit.get(), bytes: 0, lines: VecDeque::new(), dropped: false };
+                let mut last = LastLines { limit: limit.get(), bytes: 0, lines: VecDeque::new(), dropped: false };
                 let read = merge(logs, &filter, &mut summary, |line| {
                     last.push(line);
                     Ok(())
@@ -104,7 +104,7 @@ impl AuditCommand {
         };
         match written.and_then(|()| shown.end()) {
             Ok(()) => {}
-            // As by `| head`: whoever reads has seen enough.
+            // As with `| head`: the reader needs no more.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return CommandExit::Good,
             Err(error) => return complain(&error),
         }
@@ -120,7 +120,7 @@ impl AuditCommand {
     }
 }
 
-/// Shows the records of all logs that pass the filter, in order of time.
+/// Passes the matching records of all logs to `show`, in order of time.
 fn merge(
     logs: Vec<Log>,
     filter: &Filter,
@@ -137,38 +137,38 @@ fn merge(
     Ok(())
 }
 
-/// Output of records, up to the limit.
-struct Shown<W> {
+/// Output of records, as JSON lines or as paragraphs.
+struct RecordOutput<W> {
     out: W,
     json: bool,
-    /// Records.
+    /// Number of records.
     count: usize,
-    /// Paragraphs.
+    /// Number of paragraphs.
     printed: usize,
     repeats: Repeats,
 }
 
-impl<W: Write> Shown<W> {
+impl<W: Write> RecordOutput<W> {
     fn show(&mut self, line: &[u8]) -> io::Result<()> {
         self.count += 1;
         if self.json {
             self.out.write_all(line)?;
             return self.out.write_all(b"\n");
         }
-        // Only records are shown.
+        // The filter passes only records.
         let Some(record) = Record::parse(line) else { return Ok(()) };
         self.repeats.push(line, &record);
         self.print(false)
     }
 
-    /// Prints what was held back.
+    /// Prints the reviews that are held back.
     fn end(&mut self) -> io::Result<()> {
         self.print(true)?;
         self.out.flush()
     }
 
     fn print(&mut self, is_end: bool) -> io::Result<()> {
-        while let Some(Repeated { line, times, last, .. }) = self.repeats.pop(is_end) {
+        while let Some(RepeatedReview { line, times, last, .. }) = self.repeats.pop(is_end) {
             let Some(record) = Record::parse(&line) else { continue };
             if self.printed > 0 {
                 self.out.write_all(b"\n")?;
@@ -181,16 +181,16 @@ impl<W: Write> Shown<W> {
     }
 }
 
-/// The last lines, within a limit of bytes as well.
-struct Last {
+/// The last lines, limited in number and in bytes.
+struct LastLines {
     limit: usize,
     bytes: usize,
     lines: VecDeque<Box<[u8]>>,
-    /// Some were dropped for their length.
+    /// Whether lines were dropped because of the limit in bytes.
     dropped: bool,
 }
 
-impl Last {
+impl LastLines {
     fn push(&mut self, line: &[u8]) {
         self.bytes += line.len();
         self.lines.push_back(line.into());
@@ -201,32 +201,32 @@ impl Last {
     }
 }
 
-/// Most reviews that are held back.
+/// Maximum number of reviews that are held back.
 const MAX_HELD_REVIEWS: usize = 512;
-/// Most bytes of their lines.
+/// Maximum size of the lines that are held back, in bytes.
 const MAX_HELD_BYTES: usize = 4 << 20;
 
-/// Reviews that are held back, in order of the first of each.
+/// Reviews that are held back to count their repeats, in order of the first occurrence.
 #[derive(Debug, Default)]
 struct Repeats {
-    held: VecDeque<Repeated>,
+    held: VecDeque<RepeatedReview>,
     bytes: usize,
 }
 
-/// A review, and its repeats.
+/// A review and its repeats.
 #[derive(Debug)]
-struct Repeated {
-    /// Line of the first.
+struct RepeatedReview {
+    /// Line of the first review.
     line: Box<[u8]>,
-    /// Number of reviews.
+    /// Number of reviews, including the first.
     times: u64,
-    /// Time of the last, in microseconds since 1970.
+    /// Time of the last review, in microseconds since 1970.
     last: u64,
     key: Option<String>,
 }
 
 impl Repeats {
-    /// Takes the next review.
+    /// Adds the next review.
     fn push(&mut self, line: &[u8], record: &Record<'_>) {
         let key = key(record);
         let known = self.held.iter_mut().find(|held| key.is_some() && held.key == key);
@@ -236,11 +236,11 @@ impl Repeats {
             return;
         }
         self.bytes += line.len();
-        self.held.push_back(Repeated { line: line.into(), times: 1, last: record.time(), key });
+        self.held.push_back(RepeatedReview { line: line.into(), times: 1, last: record.time(), key });
     }
 
-    /// The first review, where it is no repeat, too many are held back, or nothing more comes.
-    fn pop(&mut self, is_end: bool) -> Option<Repeated> {
+    /// Returns the first review if it cannot repeat, if too many are held back, or at the end.
+    fn pop(&mut self, is_end: bool) -> Option<RepeatedReview> {
         let may_repeat = self.held.front().is_some_and(|first| first.key.is_some());
         if !is_end && may_repeat && self.held.len() <= MAX_HELD_REVIEWS && self.bytes <= MAX_HELD_BYTES {
             return None;
@@ -251,7 +251,7 @@ impl Repeats {
     }
 }
 
-/// Client, object, and cause; `None` where nothing went wrong: such a review is no repeat.
+/// Returns client, object and cause as a key; `None` if nothing went wrong, as such a review never counts as a repeat.
 fn key(record: &Record<'_>) -> Option<String> {
     let wrong = |asked: &&HookCall<'_>| asked.is_denied() || asked.is_failed();
     let asked: Vec<_> = record.calls().filter(wrong).collect();
@@ -266,7 +266,7 @@ fn key(record: &Record<'_>) -> Option<String> {
         key.extend([&*one.hook, &*one.outcome, one.failure.as_deref().unwrap_or_default()]);
     }
     let mut key = key.join("\0");
-    // Two messages that differ in a number alone, such as a time, have one cause.
+    // Messages that differ only in a number, such as a time, have the same cause.
     let message = record.message.as_deref().unwrap_or_default();
     key.extend(message.chars().filter(|sign| !sign.is_ascii_digit()));
     Some(key)

@@ -1,4 +1,4 @@
-//! `certificates`: the certificate that Gatepost serves behind a Service, and the authority that its callers trust.
+//! `certificates`: maintains the certificate that Gatepost serves behind a Service, and its callers' trust in it.
 
 mod registrations;
 mod store;
@@ -20,7 +20,7 @@ use tokio::{
 use self::{
     registrations::{Others, served_everywhere, trust},
     store::{Store, Version},
-    stored::{Observation, Step, StoredPairs, Wanted, issue, shortest_lifetime, step},
+    stored::{CertificateSpec, Observation, Step, StoredPairs, issue, shortest_lifetime, step},
 };
 use super::service::{REGISTRATION, Service};
 use crate::{
@@ -28,11 +28,11 @@ use crate::{
     log_flags::Logging,
 };
 
-/// Field manager of all that is written, for readers of managedFields.
+/// Field manager of all writes, for readers of managedFields.
 const MANAGER: &str = "gatepost-certificates";
-/// Shortest life of a certificate: a shorter one would be renewed again before all replicas have it.
+/// Minimum lifetime of a certificate: a shorter one would be renewed before all replicas have it.
 const MIN_LIFETIME: Duration = Duration::from_secs(60);
-/// Longest life of a certificate: ten years.
+/// Maximum lifetime of a certificate: ten years.
 const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 const EXAMPLES: &str = "\
@@ -65,7 +65,7 @@ Exit codes:
 
 /// Make and renew the certificate that Gatepost serves behind a Service, and have the registration trust it
 ///
-/// The certificate is for the names of the Service. It is renewed at two thirds of its life, and no call fails meanwhile.
+/// The certificate is for the names of the Service. It is renewed at two thirds of its life, without failed calls.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Certificates {
@@ -73,28 +73,28 @@ pub struct Certificates {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service: Service,
 
-    /// Secret that holds certificate and key, in the Service's namespace [default: NAME-tls]
+    /// Secret for certificate and key, in the Service's namespace [default: NAME-tls]
     #[arg(long, value_name = "NAME", value_parser = secret, conflicts_with = "out")]
     secret: Option<String>,
 
-    /// Folder that holds them instead
+    /// Folder for certificate and key, instead of a Secret
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 
-    /// Registration that has to trust the authority, as `register --name` named it; repeat for more [default: gatepost;
+    /// Registration that must trust the authority, as named by `register --name`; repeat for more [default: gatepost;
     /// with --out: none]
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Vec<String>,
 
-    /// One more name or address for the certificate; repeat for more
+    /// Further DNS name or address for the certificate; repeat for more
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     name: Vec<String>,
 
-    /// Life of a certificate, at least fifteen times --settle
+    /// Lifetime of a certificate, at least fifteen times --settle
     #[arg(long, value_name = "DURATION", value_parser = lifetime, default_value = "90d")]
     lifetime: Duration,
 
-    /// Time between a change of the registration and the use of what it says: all apiservers have seen it by then
+    /// Time after a change of the registration in which all apiservers observe it
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     settle: Duration,
 
@@ -102,15 +102,15 @@ pub struct Certificates {
     #[arg(long)]
     renew: bool,
 
-    /// Do what is due, and end (the default)
+    /// Do what is due, then exit (the default)
     #[arg(long, conflicts_with = "watch")]
     once: bool,
 
-    /// Look again and again until stopped
+    /// Check repeatedly until stopped
     #[arg(long)]
     watch: bool,
 
-    /// With --watch: time between two looks
+    /// With --watch: interval between checks
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     every: Duration,
 
@@ -141,7 +141,7 @@ fn secret(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Failure to make, renew or store a certificate.
+/// Error of issuing, renewing or storing a certificate.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{0}; {fix}", fix = .0.fix())]
@@ -165,15 +165,15 @@ enum Failure {
 }
 
 impl Failure {
-    /// A lost race: somebody else has written the state that was read.
+    /// Returns true if another writer has changed the state that was read.
     fn is_conflict(&self) -> bool {
-        // A test of a JSON patch that fails is 422; an object that was created meanwhile is 409, and so is a revision.
+        // 422 is a failed test of a JSON patch; 409 is a changed revision, or an object that already exists.
         matches!(self, Self::Outrun | Self::Kube(KubeError::Unwritten { code: 409 | 422, .. }))
     }
 }
 
 impl Certificates {
-    /// Makes or renews the certificate, once or again and again.
+    /// Issues or renews the certificate, once or repeatedly.
     pub fn run(self, start_log: impl FnOnce(&Logging) -> Result<(), String>) -> CommandExit {
         if let Err(error) = start_log(&self.logging) {
             return complain(&error);
@@ -223,7 +223,7 @@ impl Certificates {
         let connection = if needs_cluster { Some(ReloadingClient::new(access).await?) } else { None };
         let mut names = vec![service.server_name(), format!("{}.{}", service.name, service.namespace)];
         names.extend(self.name);
-        let wanted = Wanted { names, settle: self.settle, renew: self.renew };
+        let wanted = CertificateSpec { names, settle: self.settle, renew: self.renew };
         Ok(Keeper {
             store,
             service,
@@ -236,27 +236,27 @@ impl Certificates {
     }
 }
 
-/// Steps of one renewal, and some.
+/// Maximum number of steps in one round, more than a renewal needs.
 const MAX_STEPS: usize = 16;
-/// Pause after somebody else has written what was read.
+/// Pause after another writer has changed the state that was read.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(300);
-/// The most such pauses in one round.
+/// Maximum number of conflicts in one round.
 const MAX_CONFLICTS: usize = 20;
 
-/// Keeper of one certificate.
+/// Maintains one certificate.
 struct Keeper {
     store: Store,
     service: Service,
     registrations: Vec<String>,
     lifetime: Duration,
-    wanted: Wanted,
+    wanted: CertificateSpec,
     connection: Option<ReloadingClient>,
     /// The last reported failure to list endpoints.
     unlisted: Option<String>,
 }
 
 impl Keeper {
-    /// All steps that are due, with the pauses between them.
+    /// Executes all due steps, with the pauses between them.
     async fn once(&mut self) -> Result<(), Failure> {
         loop {
             let (rest, settling) = self.round().await?;
@@ -267,7 +267,7 @@ impl Keeper {
         }
     }
 
-    /// The same again and again, until SIGTERM or SIGINT.
+    /// Executes rounds until SIGTERM or SIGINT.
     async fn watch(&mut self, every: Duration) -> CommandExit {
         let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
         else {
@@ -292,7 +292,7 @@ impl Keeper {
                         every
                     }
                 };
-                // Work that was due is done; a clock that does not advance must not make this a busy loop.
+                // The due work is done. The minimum pause prevents a busy loop if the clock does not advance.
                 sleep(pause.max(CONFLICT_PAUSE)).await;
             }
         };
@@ -303,7 +303,7 @@ impl Keeper {
         }
     }
 
-    /// Steps, until there is nothing to do but wait: for how long, and whether a renewal is under way.
+    /// Executes steps until the next one is not due. Returns the time until then, and whether a renewal is in progress.
     async fn round(&mut self) -> Result<(Duration, bool), Failure> {
         let mut conflicts = 0;
         for _ in 0..MAX_STEPS + MAX_CONFLICTS {
@@ -325,7 +325,7 @@ impl Keeper {
         Err(Failure::Restless)
     }
 
-    /// One step; `None` where another may follow.
+    /// Executes one step; `None` if another may follow.
     async fn one_step(&mut self) -> Result<Option<(Duration, bool)>, Failure> {
         let client = match &mut self.connection {
             Some(connection) => Some(connection.client().await?),
@@ -374,8 +374,8 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Lets every registration trust what is stored. Callers and replicas as they were seen meanwhile, and the names of
-    /// registrations that have to trust it and do not name the Service.
+    /// Makes every registration trust the stored authorities. Returns the state of callers and replicas as observed,
+    /// and the names of registrations that must trust the authorities but do not name the Service.
     async fn make_trusted(
         &mut self,
         client: Option<&KubeClient>,

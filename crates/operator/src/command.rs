@@ -1,4 +1,4 @@
-//! Command: what commands share: how they end, what they print, and what they read.
+//! Shared parts of the commands: exit status, output, parsers of flags, and file writes.
 
 use std::{
     fmt::Display,
@@ -16,33 +16,33 @@ use gatepost_kube_support::{KubeAccess, KubeError};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-/// Writer of lines on stderr, where a log is written there as well.
+/// Writer of lines to stderr, set if a log is written there, too.
 static LINE_WRITER: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Writes what commands print on stderr by this function from now on.
+/// Sets the function that writes the lines of commands to stderr.
 pub fn write_lines_by(write: fn(&str)) {
-    // A second one changes nothing.
+    // A second call has no effect.
     let _ = LINE_WRITER.set(write);
 }
 
 /// Exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandExit {
-    /// Everything asked for was done.
+    /// The command succeeded.
     Good,
-    /// It was not: the message is on stderr, or the problems on stdout.
+    /// The command failed: the message is on stderr, or the problems are on stdout.
     Failed,
-    /// The command line is not understood, in a way that clap does not know of; as clap ends, too.
+    /// The command line is invalid in a way that clap cannot check. clap exits with the same status.
     Misused,
-    /// Asked to stop, and reviews were still under way when time was up.
+    /// Shutdown was requested, and reviews were still in progress at the drain timeout.
     NotDrained,
-    /// Asked to stop twice.
+    /// Shutdown was requested twice.
     Aborted,
-    /// The verdict that was asked for is no.
+    /// The requested verdict is a denial.
     Denied,
-    /// Everything that was asked for is shown, and a replica has a fault.
+    /// The output is complete, and a replica has a fault.
     Faulty,
-    /// A plugin was ended, or has failed, with this code; only the package hears of it.
+    /// An exec plugin failed or was killed, with this code, which only kube-rs reads.
     Plugin(u8),
 }
 
@@ -61,7 +61,7 @@ impl From<CommandExit> for ExitCode {
     }
 }
 
-/// Prints on stdout. A reader that has closed it (`| head`) has seen enough.
+/// Prints on stdout. Ignores errors, as a reader that has closed stdout (`| head`) needs no more.
 pub fn print(text: impl AsRef<[u8]>) -> CommandExit {
     let _ = io::stdout().lock().write_all(text.as_ref());
     CommandExit::Good
@@ -70,7 +70,7 @@ pub fn print(text: impl AsRef<[u8]>) -> CommandExit {
 /// Prints a document on stdout.
 ///
 /// # Errors
-/// It was not written as a whole.
+/// A message, if the document was not written completely.
 pub fn print_whole(text: String) -> Result<(), String> {
     io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}"))
 }
@@ -80,19 +80,19 @@ pub fn complain(what: &dyn Display) -> CommandExit {
     let line = format!("gatepost: {what}");
     match LINE_WRITER.get() {
         Some(write) => write(&line),
-        // Where stderr is closed there is no reader.
+        // Nobody reads a closed stderr.
         None => drop(writeln!(io::stderr(), "{line}")),
     }
     CommandExit::Failed
 }
 
-/// Prints on stderr why flags do not go together, in a way that clap does not know of.
+/// Prints on stderr why the flags are invalid, for rules that clap cannot check.
 pub fn misused(command: &str, what: &dyn Display) -> CommandExit {
     complain(&format_args!("{what}; see `gatepost {command} --help`"));
     CommandExit::Misused
 }
 
-/// Prints the result of a command, or why there is none.
+/// Prints the result of a command, or its error.
 pub fn finish(result: Result<(String, CommandExit), impl Display>) -> CommandExit {
     match result {
         Ok((text, exit)) => {
@@ -103,29 +103,29 @@ pub fn finish(result: Result<(String, CommandExit), impl Display>) -> CommandExi
     }
 }
 
-/// Runs asynchronous work on this thread.
+/// Runs a future on this thread.
 ///
 /// # Errors
-/// The operating system gives us no event queue.
+/// A message, if the operating system provides no event queue.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let output = runtime.block_on(work);
-    // Dropped, it would wait for reads of files and look-ups of names, of which some never end.
+    // Dropping the runtime would wait for file reads and name lookups, some of which never end.
     runtime.shutdown_background();
     Ok(output)
 }
 
-/// The error and its fix.
+/// Returns the error with its fix.
 pub fn with_fix(error: KubeError) -> String {
     format!("{error}; {}", error.fix())
 }
 
-/// `1 hook`, `2 hooks`.
+/// Returns the number with its noun, such as `1 hook` or `2 hooks`.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Parser of a flag that takes one of these words.
+/// Returns the parser of a flag that takes one of these words.
 pub fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     words: [(&'static str, T); N],
 ) -> impl TypedValueParser<Value = T> {
@@ -133,23 +133,23 @@ pub fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
         .map(move |given| words.iter().find(|(word, _)| *word == given).map_or(words[0].1, |(_, value)| *value))
 }
 
-/// A duration as people write it.
+/// Parses a duration such as `10s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write a duration like 10s or 500ms"))
 }
 
-/// One YAML document that we and Kubernetes' tools read back as the same value, with its keys in alphabetical order.
-/// Words that YAML 1.1 takes for numbers or booleans are quoted; text of several lines is written as such, and a long
+/// Returns the value as one YAML document, which our parser and those of Kubernetes' tools read back as the same value.
+/// Keys are sorted, words that YAML 1.1 reads as numbers or booleans are quoted, and long lines are not folded.
 /// line stays one.
 ///
-/// # Errors
+/// The serializer's message, if it cannot write a value.
 /// The serializer's words, should it meet a value it cannot write.
 pub fn yaml(value: &Value) -> Result<String, String> {
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(value, options).map_err(|error| error.to_string())
 }
 
-/// The apiserver that `--kubeconfig` and `--context` name.
+/// Returns the access to the apiserver that `--kubeconfig` and `--context` name.
 pub fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> KubeAccess {
     match kubeconfig {
         Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
@@ -157,17 +157,17 @@ pub fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> KubeAcces
     }
 }
 
-/// Replaces a file, so that a reader sees the old one or the new one. The umask applies to `mode`, and not to
+/// Replaces a file atomically: a reader sees the old one or the new one. The umask applies to `mode`, but not to
 /// `exact_mode`.
 ///
 /// # Errors
-/// The file cannot be written; nothing is left behind.
+/// The file cannot be written; no draft is left behind.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: u32, exact_mode: Option<u32>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Hidden: a source passes over names that begin with a dot.
+    // Hidden, as sources skip names that begin with a dot.
     let draft = path.with_file_name(format!(".{name}.{}", process::id()));
     let written = || {
-        // One that was left behind may have another mode.
+        // A draft left behind may have another mode.
         let _ = fs::remove_file(&draft);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
         file.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! `crd`: definitions that a cluster needs to store our configuration.
+//! `crd`: prints the definitions that a cluster needs to store our configuration.
 
 use gatepost_api::schema::definitions;
 
@@ -23,7 +23,7 @@ Exit codes:
 pub struct Crd {}
 
 impl Crd {
-    /// Prints them.
+    /// Prints the definitions.
     pub fn run(self) -> CommandExit {
         match text().and_then(print_whole) {
             Ok(()) => CommandExit::Good,
@@ -32,7 +32,7 @@ impl Crd {
     }
 }
 
-/// Both definitions, each a document.
+/// Returns both definitions, each as a document.
 fn text() -> Result<String, String> {
     let documents = definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))

@@ -1,4 +1,4 @@
-//! `health`: is the sidecar beside us ready? For probes of containers without a shell.
+//! `health`: checks if the local sidecar is ready, for probes of containers without a shell.
 
 use std::{
     io::{self, Read, Write},
@@ -12,7 +12,7 @@ use gatepost_tls as tls;
 
 use super::command::{CommandExit, complain, duration};
 
-/// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
+/// Maximum size of the response of `/readyz`, in bytes. A sidecar's response has a few lines.
 const MAX_ANSWER_BYTES: u64 = 16 << 10;
 
 const EXAMPLES: &str = "\
@@ -46,13 +46,13 @@ pub struct Health {
     #[arg(long, value_name = "NAME", requires = "ca")]
     server_name: Option<String>,
 
-    /// Time that connecting and answering may take together
+    /// Timeout for connecting and answering together
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 }
 
 impl Health {
-    /// Asks and prints the answer.
+    /// Sends the request and prints the response.
     pub fn run(&self) -> CommandExit {
         let tls = match self.ca.as_ref().map(|ca| self.tls(ca)).transpose() {
             Ok(tls) => tls,
@@ -72,7 +72,7 @@ impl Health {
     }
 }
 
-/// Answer of `/readyz`.
+/// Response of `/readyz`.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     ready: bool,
@@ -92,7 +92,7 @@ fn ask(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Re
     }
 }
 
-/// The socket, whose every step may take what is left of the time.
+/// Socket whose operations share a deadline.
 struct Clock {
     socket: TcpStream,
     deadline: Instant,
@@ -111,30 +111,30 @@ fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> 
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(in_time)?;
     stream.flush().map_err(in_time)?;
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut chunk = [0; 1024];
     loop {
         clock.set()?;
         match stream.read(&mut chunk) {
-            Ok(0) => return understand(&heard),
-            Ok(length) if heard.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
-                heard.extend_from_slice(&chunk[..length])
+            Ok(0) => return parse_answer(&received),
+            Ok(length) if received.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
+                received.extend_from_slice(&chunk[..length])
             }
             Ok(_) => return Err(nonsense()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // TLS that ends without a word; the status line, which is read, is enough.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return understand(&heard),
+            // TLS ended without a close alert. The status line that was read is sufficient.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return parse_answer(&received),
             Err(error) => return Err(in_time(error)),
         }
     }
 }
 
-/// A socket's own word for a timeout.
+/// Replaces a socket's timeout error by ours.
 fn in_time(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
 }
 
-/// The time until this instant.
+/// Returns the time until the deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(late()) } else { Ok(left) }
@@ -148,15 +148,15 @@ fn nonsense() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "whatever listens there is not gatepost's admin address")
 }
 
-/// Reads an HTTP/1.1 answer: the code decides, the body is for people.
-fn understand(heard: &[u8]) -> io::Result<Answer> {
-    /// The first bytes of an alert: TLS 1.0 to 1.3 alike.
+/// Parses an HTTP/1.1 response. Its code decides; the body is for messages.
+fn parse_answer(received: &[u8]) -> io::Result<Answer> {
+    /// First bytes of an alert, the same from TLS 1.0 to 1.3.
     const ALERT: [u8; 2] = [21, 3];
-    if heard.starts_with(&ALERT) {
+    if received.starts_with(&ALERT) {
         let what = "it speaks TLS: name the authority of its certificate by --ca FILE";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    let text = String::from_utf8_lossy(heard);
+    let text = String::from_utf8_lossy(received);
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(nonsense)?;
     let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(nonsense)?;
     Ok(Answer { ready: code == "200", text: body.trim().to_owned() })

@@ -1,5 +1,5 @@
-//! Commands that only talk to clusters, replicas and files. They know nothing of the serving path: a change of one builds
-//! no sidecar.
+//! Commands that only use clusters, replicas and files. They do not depend on the serving path, so that a changed
+//! command rebuilds no sidecar.
 #![forbid(unsafe_code)]
 
 pub mod audit;

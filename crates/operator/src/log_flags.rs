@@ -1,4 +1,4 @@
-//! Flags about the log: its level and format. Lines go to stderr.
+//! Flags for the log: level and format. Lines go to stderr.
 
 use std::{env, io};
 
@@ -7,8 +7,8 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt::MakeWriter};
 /// Environment variable with the level of the log.
 const LEVEL_VARIABLE: &str = "GATEPOST_LOG";
 
-/// A package that logs each failed call of a client, every second while an apiserver is away. The callers log such a
-/// failure once.
+/// Disables the log of kube-rs, which has a line for each failed call, every second while an apiserver is unavailable.
+/// The callers log such a failure once.
 const QUIET: &str = "kube_client=off";
 
 /// Format of log lines.
@@ -36,9 +36,9 @@ pub struct Logging {
     log_level: Option<String>,
 }
 
-/// The filter for that level, or for those of modules. A list without a level of its own leaves all others at info.
+/// Returns the filter for a level or a list by module. Without a general level in the list, other modules are at info.
 fn filter(level: &str) -> Result<EnvFilter, String> {
-    // A word that is no level would be taken for a module, and everything else be silent.
+    // An unknown word would be parsed as a module, and disable all other modules.
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     if let Some(word) = level.split(',').find(|one| !one.contains('=') && !is_level(one.trim())) {
         return Err(format!("{:?} is no level", word.trim()));
@@ -48,10 +48,10 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
 }
 
 impl Logging {
-    /// Sends log lines of that level and format to the writer.
+    /// Sends log lines of this level and format to the writer.
     ///
     /// # Errors
-    /// A sentence about a level that is not understood.
+    /// A message about an invalid level.
     pub fn send_to<W>(&self, writer: W) -> Result<(), String>
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

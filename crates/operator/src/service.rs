@@ -1,24 +1,24 @@
-//! Service: Gatepost's own in the cluster that calls it.
+//! Gatepost's own Service in the cluster that calls it.
 
 use std::fmt;
 
 use gatepost_api::registration::is_dns_label;
 use serde_json::{Value, json};
 
-/// Port of a Service whose registration names none. source: k8s.io/api/admissionregistration/v1, ServiceReference.
+/// Default port of a Service in a registration. source: k8s.io/api/admissionregistration/v1, ServiceReference.
 const PORT: u16 = 443;
 
-/// Name of our registration where none is given.
+/// Default name of our registration.
 pub const REGISTRATION: &str = "gatepost";
 
 /// Gatepost's own Service: `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// The Service's port, which is not that of the Pods.
+    /// Port of the Service, not of its Pods.
     pub port: u16,
 }
 
@@ -50,18 +50,18 @@ impl fmt::Display for Service {
 }
 
 impl Service {
-    /// The reference in a `clientConfig`, with this path.
+    /// Returns the reference for a `clientConfig`, with this path.
     pub fn reference(&self, path: &str) -> Value {
         json!({"namespace": self.namespace, "name": self.name, "port": self.port, "path": path})
     }
 
-    /// Does a `clientConfig` name this Service, on whichever port?
+    /// Returns true if a `clientConfig` names this Service, on any port.
     pub fn is_named_by(&self, client_config: &Value) -> bool {
         let of = &client_config["service"];
         of["namespace"] == *self.namespace && of["name"] == *self.name
     }
 
-    /// The name that an apiserver looks for in the certificate.
+    /// Returns the name that an apiserver expects in the certificate.
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }

@@ -1,9 +1,9 @@
-//! Activity: the requests under way on one client's connection, and how long it has been taking nothing of their answers.
+//! Requests in progress on one client's connection, and the time since the client last read their responses.
 //!
-//! A connection takes one of few places, and an answer that was made or inspected here takes memory. So a connection
-//! without requests ends after a while, and so does one whose client does not take what is ready for it. A client that has
-//! begun to read a stream may be slow, or pause: a log in a pager does. Taken is what was written to the connection; the
-//! library that writes it asks for more before it has written what it has.
+//! The number of connections is limited, and a response that was created or inspected here occupies memory. A
+//! connection is therefore closed if it has no requests for a while, or if its client does not read a ready response. A
+//! client that has begun to read a stream may be slow or pause, such as a log in a pager. A part counts as read once it
+//! was written to the connection; hyper polls for the next part before it has written the last one.
 
 use std::{
     collections::HashMap,
@@ -16,67 +16,67 @@ use tokio::{
     time::Instant,
 };
 
-/// Time for the first request of a connection.
-const FIRST_WITHIN: Duration = Duration::from_secs(30);
-/// Time after which a connection without requests ends.
-const IDLE: Duration = Duration::from_secs(90);
-/// Time in which something has to be taken of an answer that is kept in memory.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// Time in which something has to be taken of any of the answers.
-const BEGUN_WITHIN: Duration = Duration::from_secs(60);
-/// The same where something of each that is ready was taken before.
-const PAUSED_WITHIN: Duration = Duration::from_secs(30 * 60);
-/// Memory for inspected objects that one connection may have, in KiB.
+/// Timeout of the first request on a connection.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a connection without requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Timeout without write progress of a response that is kept in memory.
+const BUFFERED_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout without write progress of a response not yet begun. The connection ends if all responses time out.
+const FIRST_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout without write progress of a response of which a part was written before.
+const WRITE_PAUSE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Maximum memory of one connection for inspected objects, in KiB.
 const SHARE_KIB: usize = 32 << 10;
 
-/// Requests under way on one connection.
+/// Requests in progress on one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     state: Mutex<State>,
     retired: Notify,
-    /// Unused part of the connection's share of the memory for inspected objects.
+    /// Unused part of the connection's share in the memory for inspected objects.
     pub(super) share: Arc<Semaphore>,
-    /// The same for answers to writes: what was stored must not be lost for what is read.
+    /// Unused share for responses to writes, so that reads cannot block responses about stored objects.
     pub(super) share_of_writes: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
 struct State {
-    answers: HashMap<u64, Taking>,
+    answers: HashMap<u64, ResponseProgress>,
     begun: u64,
     idle_since: Instant,
 }
 
-/// How an answer stands.
+/// Progress of a response.
 #[derive(Clone, Copy, Debug)]
-struct Taking {
-    /// When there was something to take for the first time, or something was taken for the last.
+struct ResponseProgress {
+    /// Time at which the first part was ready, or the last part was written.
     since: Instant,
-    /// Parts that were given to the client's connection, and are not written yet.
+    /// Number of parts passed to the client's connection that are not written yet.
     given: usize,
-    /// The next part is asked for, and not there yet: the apiserver's turn, or ours.
+    /// Whether the next part is requested and not ready: the apiserver or the proxy delays it.
     is_awaited: bool,
-    /// Something was taken.
+    /// Whether a part was written.
     is_begun: bool,
-    /// It is kept in memory, whole.
+    /// Whether the response is kept in memory as a whole.
     is_kept: bool,
 }
 
-/// One request under way, until its answer is dropped.
+/// One request in progress, until its response is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     activity: Arc<Activity>,
     number: u64,
 }
 
-/// Result of a look at a connection.
+/// Result of a check of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// It is used.
+pub(super) enum ActivityCheck {
+    /// The connection is in use.
     Used,
-    /// It has had no requests for long enough.
+    /// The connection has timed out without requests.
     Idle,
-    /// Its client takes nothing.
+    /// The client does not read its responses.
     Stuck,
 }
 
@@ -89,40 +89,43 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// A request has come.
+    /// Registers a new request.
     pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
         let mut state = self.state();
         state.begun += 1;
         let number = state.begun;
-        state.answers.insert(number, Taking { is_awaited: true, ..Taking::new(false) });
+        state.answers.insert(number, ResponseProgress { is_awaited: true, ..ResponseProgress::new(false) });
         UnderWay { activity: Arc::clone(self), number }
     }
 
-    /// No further requests are wanted on this connection.
+    /// Ends the connection after the requests in progress.
     pub(super) fn retire(&self) {
         self.retired.notify_one();
     }
 
-    /// Done once no further requests are wanted.
+    /// Completes once the connection is retired.
     pub(super) async fn retired(&self) {
         self.retired.notified().await;
     }
 
-    /// How the connection stands. One that is told to end may not pause for as long.
-    pub(super) fn look(&self, ends: bool) -> Look {
+    /// Checks the connection. A connection that is shutting down (`ends`) may not pause for as long as others.
+    pub(super) fn look(&self, ends: bool) -> ActivityCheck {
         let state = self.state();
         if state.answers.is_empty() {
-            let limit = if state.begun == 0 { FIRST_WITHIN } else { IDLE };
-            return if state.idle_since.elapsed() >= limit { Look::Idle } else { Look::Used };
+            let limit = if state.begun == 0 { FIRST_REQUEST_TIMEOUT } else { IDLE_TIMEOUT };
+            return if state.idle_since.elapsed() >= limit { ActivityCheck::Idle } else { ActivityCheck::Used };
         }
-        let is_stuck = |taking: &Taking, limit| !taking.waits_for_us() && taking.since.elapsed() >= limit;
-        let is_kept_unread = state.answers.values().any(|taking| taking.is_kept && is_stuck(taking, TAKEN_WITHIN));
-        let limit = |taking: &Taking| if taking.is_begun && !ends { PAUSED_WITHIN } else { BEGUN_WITHIN };
+        let is_stuck = |taking: &ResponseProgress, limit| !taking.waits_for_us() && taking.since.elapsed() >= limit;
+        let is_kept_unread =
+            state.answers.values().any(|taking| taking.is_kept && is_stuck(taking, BUFFERED_RESPONSE_TIMEOUT));
+        let limit = |taking: &ResponseProgress| {
+            if taking.is_begun && !ends { WRITE_PAUSE_TIMEOUT } else { FIRST_WRITE_TIMEOUT }
+        };
         let is_unread = state.answers.values().all(|taking| is_stuck(taking, limit(taking)));
-        if is_kept_unread || is_unread { Look::Stuck } else { Look::Used }
+        if is_kept_unread || is_unread { ActivityCheck::Stuck } else { ActivityCheck::Used }
     }
 
-    /// True where no request is under way.
+    /// Returns true if no request is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.state().answers.is_empty()
     }
@@ -132,29 +135,29 @@ impl Activity {
     }
 }
 
-impl Taking {
+impl ResponseProgress {
     fn new(is_kept: bool) -> Self {
         Self { since: Instant::now(), given: 0, is_awaited: false, is_begun: false, is_kept }
     }
 
-    /// Is it the apiserver's turn, or ours, and not the client's?
+    /// Returns true if the apiserver or the proxy delays the next part, and not the client.
     fn waits_for_us(&self) -> bool {
         self.is_awaited && self.given == 0
     }
 }
 
 impl UnderWay {
-    /// Its answer is ready for the client; with what follows kept in memory, or not.
+    /// Records that the response is ready for the client, and whether its body is kept in memory.
     pub(super) fn answered(&self, is_kept: bool) {
-        self.set(|taking| *taking = Taking::new(is_kept));
+        self.set(|taking| *taking = ResponseProgress::new(is_kept));
     }
 
-    /// The next part is asked for.
+    /// Records that the next part is requested.
     pub(super) fn awaited(&self) {
         self.set(|taking| taking.is_awaited = true);
     }
 
-    /// A part was given to the client's connection.
+    /// Records that a part was passed to the client's connection.
     pub(super) fn given(&self) {
         self.set(|taking| {
             if taking.waits_for_us() {
@@ -165,7 +168,7 @@ impl UnderWay {
         });
     }
 
-    /// A part was written, or given up.
+    /// Records that a part was written or dropped.
     pub(super) fn taken(&self) {
         self.set(|taking| {
             taking.since = Instant::now();
@@ -174,7 +177,7 @@ impl UnderWay {
         });
     }
 
-    fn set(&self, change: impl FnOnce(&mut Taking)) {
+    fn set(&self, change: impl FnOnce(&mut ResponseProgress)) {
         if let Some(taking) = self.activity.state().answers.get_mut(&self.number) {
             change(taking);
         }
@@ -200,18 +203,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_requests_is_idle() {
         let activity = Arc::new(Activity::default());
-        advance(FIRST_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Used);
+        advance(FIRST_REQUEST_TIMEOUT - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Idle, "it has never had one");
+        assert_eq!(activity.look(false), ActivityCheck::Idle, "it has never had one");
         let request = activity.begin();
-        advance(10 * IDLE).await;
-        assert_eq!(activity.look(false), Look::Used, "the apiserver may take long");
+        advance(10 * IDLE_TIMEOUT).await;
+        assert_eq!(activity.look(false), ActivityCheck::Used, "the apiserver may take long");
         drop(request);
-        advance(IDLE - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Used);
+        advance(IDLE_TIMEOUT - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Idle);
+        assert_eq!(activity.look(false), ActivityCheck::Idle);
     }
 
     #[tokio::test(start_paused = true)]
@@ -222,28 +225,28 @@ mod tests {
         unread.answered(false);
         watch.answered(false);
         watch.awaited();
-        advance(10 * BEGUN_WITHIN).await;
-        assert_eq!(activity.look(false), Look::Used);
+        advance(10 * FIRST_WRITE_TIMEOUT).await;
+        assert_eq!(activity.look(false), ActivityCheck::Used);
         drop(watch);
-        assert_eq!(activity.look(false), Look::Stuck, "nothing else is under way");
+        assert_eq!(activity.look(false), ActivityCheck::Stuck, "nothing else is under way");
         // Parts are asked for whether or not the client takes any.
         unread.awaited();
         unread.given();
         unread.awaited();
         unread.given();
-        advance(BEGUN_WITHIN).await;
-        assert_eq!(activity.look(false), Look::Stuck, "it was given two, and has taken none");
+        advance(FIRST_WRITE_TIMEOUT).await;
+        assert_eq!(activity.look(false), ActivityCheck::Stuck, "it was given two, and has taken none");
         // A reader that has begun may pause, but not for ever, nor once it was told to leave.
         unread.taken();
-        advance(PAUSED_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!((activity.look(false), activity.look(true)), (Look::Used, Look::Stuck));
+        advance(WRITE_PAUSE_TIMEOUT - Duration::from_millis(1)).await;
+        assert_eq!((activity.look(false), activity.look(true)), (ActivityCheck::Used, ActivityCheck::Stuck));
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Stuck);
+        assert_eq!(activity.look(false), ActivityCheck::Stuck);
         // It has taken all, and waits for the apiserver.
         unread.awaited();
         unread.taken();
-        advance(10 * PAUSED_WITHIN).await;
-        assert_eq!((activity.look(false), activity.look(true)), (Look::Used, Look::Used));
+        advance(10 * WRITE_PAUSE_TIMEOUT).await;
+        assert_eq!((activity.look(false), activity.look(true)), (ActivityCheck::Used, ActivityCheck::Used));
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,13 +260,13 @@ mod tests {
             kept.given();
         }
         for _ in 0..10 {
-            advance(TAKEN_WITHIN - Duration::from_millis(1)).await;
-            assert_eq!(activity.look(false), Look::Used);
+            advance(BUFFERED_RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
+            assert_eq!(activity.look(false), ActivityCheck::Used);
             kept.taken();
         }
-        advance(TAKEN_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Used);
+        advance(BUFFERED_RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), Look::Stuck, "the end was not asked for");
+        assert_eq!(activity.look(false), ActivityCheck::Stuck, "the end was not asked for");
     }
 }

@@ -1,4 +1,4 @@
-//! Body: the content of a message that passes, chunk by chunk, or that was made here.
+//! Bodies of messages: streamed chunk by chunk, or complete.
 
 use std::{
     fmt,
@@ -16,85 +16,85 @@ use hyper::body::Incoming;
 
 use super::{activity::UnderWay, joined::Joined};
 
-/// Something that is kept until a message has ended.
+/// A value that is kept until a message has ended.
 pub(super) type Guard = Box<dyn fmt::Debug + Send>;
 
-/// Part of ready content that is given to a client at a time.
+/// Size of the chunks in which a complete body is sent, in bytes.
 const PART: usize = 64 << 10;
 
-/// Content of a message.
+/// Body of a message.
 #[derive(Debug)]
 pub(super) struct Body {
     content: Content,
-    /// Request whose answer this is.
+    /// Request that this body answers.
     under_way: Option<Arc<UnderWay>>,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// As it comes from the apiserver: nothing is read before it is wanted.
+    /// Body from the apiserver, read on demand.
     Streamed { body: Joined, _lease: Option<Guard> },
-    /// The same of a client, and whether it has broken off.
+    /// Body from a client. `broke_off` is set if it ends prematurely.
     Uploaded { body: Incoming, broke_off: Arc<AtomicBool> },
-    /// Ready content: what is left of it.
+    /// Rest of a complete body.
     Whole(Bytes),
 }
 
-/// Part of an answer that was given to the client's connection, and is dropped once it is written.
-struct Given(Arc<UnderWay>);
+/// Part of a response that was passed to the client's connection. Dropped once it is written.
+struct PendingPart(Arc<UnderWay>);
 
-impl Given {
+impl PendingPart {
     fn new(under_way: &Arc<UnderWay>) -> Self {
         under_way.given();
         Self(Arc::clone(under_way))
     }
 }
 
-impl Drop for Given {
+impl Drop for PendingPart {
     fn drop(&mut self) {
         self.0.taken();
     }
 }
 
-/// Bytes with what is to be kept until the last of their parts was sent.
-struct Kept<G> {
+/// Bytes with a guard that is dropped after the last part of them was sent.
+struct GuardedBytes<G> {
     bytes: Bytes,
     _guard: G,
 }
 
-impl<G> AsRef<[u8]> for Kept<G> {
+impl<G> AsRef<[u8]> for GuardedBytes<G> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Body {
-    /// Content that was made here.
+    /// Creates a complete body.
     pub(super) fn of(bytes: impl Into<Bytes>) -> Self {
         Content::Whole(bytes.into()).into()
     }
 
-    /// The same; this is kept until nobody holds any of it, also not in a queue towards a client.
+    /// Creates a complete body. The guard is dropped once no part of the body exists, not even in a queue to a client.
     pub(super) fn keeping<G: Send + 'static>(bytes: Bytes, guard: G) -> Self {
-        Self::of(Bytes::from_owner(Kept { bytes, _guard: guard }))
+        Self::of(Bytes::from_owner(GuardedBytes { bytes, _guard: guard }))
     }
 
-    /// Content from the apiserver.
+    /// Creates a body that streams from the apiserver.
     pub(super) fn streamed(body: Incoming) -> Self {
         Content::Streamed { body: Joined::new(body), _lease: None }.into()
     }
 
-    /// Content from a client, without trailers. `broke_off` is set once it ends before its end.
+    /// Creates a body that streams from a client, without trailers. Sets `broke_off` if the body ends prematurely.
     pub(super) fn uploaded(body: Incoming, broke_off: Arc<AtomicBool>) -> Self {
         Content::Uploaded { body, broke_off }.into()
     }
 
-    /// The same from the apiserver, with its place on a connection to it.
+    /// Creates a body that streams from the apiserver, with the lease of its connection.
     pub(super) fn leased(body: Incoming, lease: Guard) -> Self {
         Content::Streamed { body: Joined::new(body), _lease: Some(lease) }.into()
     }
 
-    /// The same as the answer to this request.
+    /// Makes the body the response to this request.
     pub(super) fn answering(mut self, under_way: UnderWay) -> Self {
         under_way.answered(matches!(self.content, Content::Whole(_)));
         self.under_way = Some(Arc::new(under_way));
@@ -109,7 +109,7 @@ impl From<Content> for Body {
 }
 
 impl Default for Body {
-    /// No content.
+    /// Returns an empty body.
     fn default() -> Self {
         Self::of(Bytes::new())
     }
@@ -128,7 +128,7 @@ impl http_body::Body for Body {
             Content::Streamed { body, .. } => body.poll_frame(cx),
             Content::Uploaded { body, broke_off } => {
                 match Pin::new(body).poll_frame(cx) {
-                    // They are its end. The apiserver must not believe fields in them that are the proxy's to set.
+                    // Trailers end the body: the apiserver must not trust fields in them that only the proxy may set.
                     Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
                     polled => {
                         if let Poll::Ready(Some(Err(_))) = &polled {
@@ -142,7 +142,7 @@ impl http_body::Body for Body {
             Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),
         };
         let Some(under_way) = under_way else { return polled };
-        let given = |bytes| Bytes::from_owner(Kept { bytes, _guard: Given::new(under_way) });
+        let given = |bytes| Bytes::from_owner(GuardedBytes { bytes, _guard: PendingPart::new(under_way) });
         polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(given))))
     }
 

@@ -1,5 +1,5 @@
-//! Cluster: questions of the proxy itself to the apiserver, under its own account: who owns a token, who may initialize,
-//! how an object stands.
+//! Requests of the proxy itself to the apiserver, under its own account: token reviews, access reviews, and reads of
+//! objects.
 
 use std::{
     collections::HashMap,
@@ -24,48 +24,48 @@ use gatepost_base::throttle::Throttle;
 use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
-/// Age up to which an answer about an account is used again.
-const FRESH: Duration = Duration::from_secs(10);
-/// Answers about accounts that are kept.
-const MOST_KEPT: usize = 4096;
-/// Interval at which a client is checked for changed credentials.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Maximum age of a cached review.
+const MAX_REVIEW_AGE: Duration = Duration::from_secs(10);
+/// Maximum number of cached reviews of one kind.
+const MAX_CACHED_REVIEWS: usize = 4096;
+/// Interval at which the client is checked for changed credentials.
+const CREDENTIALS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Questions about users that are asked at the same time.
-const MOST_REVIEWS: usize = 32;
-/// Longest wait for a place among them.
-const REVIEWED_WITHIN: Duration = Duration::from_secs(5);
-/// Bytes of a token, or of an account, that the apiserver is asked about in the proxy's own name.
-const LARGEST: usize = 32 << 10;
-/// A token that is nobody's.
-const NOBODY: &str = "gatepost-read-proxy-asks-whether-it-may-ask";
+/// Maximum number of concurrent reviews.
+const MAX_CONCURRENT_REVIEWS: usize = 32;
+/// Timeout of the wait for a review's turn.
+const REVIEW_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of a token or an account in a review, in bytes.
+const MAX_REVIEW_SUBJECT_BYTES: usize = 32 << 10;
+/// A token that belongs to nobody.
+const INVALID_TOKEN: &str = "gatepost-read-proxy-asks-whether-it-may-ask";
 
-/// Reason why nothing is known about a user.
+/// Reason why a review has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
-    /// The apiserver did not say.
+pub(super) enum ReviewError {
+    /// The apiserver gave no answer.
     Failed,
-    /// Too many questions are under way.
+    /// Too many reviews are in progress.
     Busy,
-    /// The token, or the account, is larger than any honest one.
+    /// The token or the account is larger than any valid one.
     TooLarge,
 }
 
-/// Apiserver, as the proxy itself asks it.
+/// The apiserver, as the proxy's own account calls it.
 #[derive(Debug)]
 pub struct Cluster {
     connection: AsyncMutex<(ReloadingClient, Option<(KubeClient, Instant)>)>,
-    /// Owners by the digests of their tokens. A token that is nobody's is not kept: made-up tokens push no others out.
+    /// Owners by the digests of their tokens. Invalid tokens are not cached, so that they cannot evict valid ones.
     tokens: Recent<[u8; 32], Account>,
-    /// Answers by the digests of account and question.
+    /// Decisions by the digests of account and access check.
     rights: Recent<[u8; 32], bool>,
     reviews: Semaphore,
-    /// Requests that wait for a place among them.
+    /// Number of requests that wait for a review's turn.
     waiting: AtomicUsize,
     metrics: Arc<ReadProxyMetrics>,
 }
 
-/// One of the requests that wait.
+/// One of the waiting requests.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -82,32 +82,32 @@ impl Drop for Waiting<'_> {
 }
 
 impl Cluster {
-    /// Apiserver as that account asks it. Connects to nothing yet.
+    /// Creates the client of the apiserver. Connects to nothing yet.
     ///
     /// # Errors
-    /// Address or credentials that cannot be read.
+    /// [`KubeError`] if address or credentials cannot be read.
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let connection = AsyncMutex::new((ReloadingClient::new(access).await?, None));
-        let reviews = Semaphore::new(MOST_REVIEWS);
+        let reviews = Semaphore::new(MAX_CONCURRENT_REVIEWS);
         let (tokens, rights) = (Recent::default(), Recent::default());
         let (waiting, metrics) = (AtomicUsize::new(0), Arc::default());
         Ok(Self { connection, tokens, rights, reviews, waiting, metrics })
     }
 
-    /// Counters of the proxy.
+    /// Returns the counters of the proxy.
     pub(super) fn metrics(&self) -> &Arc<ReadProxyMetrics> {
         &self.metrics
     }
 
-    /// Questions that are being asked and the most of them, and the requests that wait.
+    /// Returns the number of reviews in progress, their maximum, and the number of waiting requests.
     pub(super) fn load(&self) -> ((usize, usize), usize) {
-        let asked = MOST_REVIEWS - self.reviews.available_permits();
-        ((asked, MOST_REVIEWS), self.waiting.load(Relaxed))
+        let asked = MAX_CONCURRENT_REVIEWS - self.reviews.available_permits();
+        ((asked, MAX_CONCURRENT_REVIEWS), self.waiting.load(Relaxed))
     }
 
-    /// True where the apiserver answers a question of ours.
+    /// Returns true if the apiserver answers a review.
     pub(super) async fn answers(&self) -> bool {
-        let asking = async { self.client().await?.review_token(NOBODY).await };
+        let asking = async { self.client().await?.review_token(INVALID_TOKEN).await };
         match asking.await {
             Ok(_) => true,
             Err(failure) => {
@@ -117,15 +117,15 @@ impl Cluster {
         }
     }
 
-    /// The client to ask with now.
+    /// Returns the client to use now.
     ///
     /// # Errors
-    /// While there was never one to be had.
+    /// [`KubeError`] if no client could be created yet.
     pub(super) async fn client(&self) -> Result<KubeClient, KubeError> {
         let mut held = self.connection.lock().await;
         let (connection, known) = &mut *held;
         if let Some((client, since)) = known
-            && since.elapsed() < LOOK_EVERY
+            && since.elapsed() < CREDENTIALS_CHECK_INTERVAL
         {
             return Ok(client.clone());
         }
@@ -134,7 +134,7 @@ impl Cluster {
         Ok(client)
     }
 
-    /// Notes and logs a failure.
+    /// Records and logs a failed request.
     pub(super) async fn failed(&self, failure: &KubeError) {
         self.metrics.own_failure();
         let mut held = self.connection.lock().await;
@@ -146,32 +146,32 @@ impl Cluster {
         }
     }
 
-    /// Place for a question about a user.
-    async fn turn(&self, question: ProxyQuestion) -> Result<SemaphorePermit<'_>, Unanswered> {
+    /// Waits for a review's turn.
+    async fn turn(&self, question: ProxyQuestion) -> Result<SemaphorePermit<'_>, ReviewError> {
         let _waiting = Waiting::among(&self.waiting);
-        match timeout(REVIEWED_WITHIN, self.reviews.acquire()).await {
+        match timeout(REVIEW_QUEUE_TIMEOUT, self.reviews.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => {
                 drop(self.metrics.begin((question, QuestionEnd::Busy)));
-                Err(Unanswered::Busy)
+                Err(ReviewError::Busy)
             }
         }
     }
 
-    /// Owner of a bearer token; `None` where it is nobody's.
+    /// Returns the owner of a bearer token; `None` if the token is invalid.
     ///
     /// # Errors
-    /// Why nobody can say.
-    pub(super) async fn owner(&self, token: &str) -> Result<Option<Account>, Unanswered> {
-        if token.len() > LARGEST {
-            return Err(Unanswered::TooLarge);
+    /// The reason why the owner is unknown.
+    pub(super) async fn owner(&self, token: &str) -> Result<Option<Account>, ReviewError> {
+        if token.len() > MAX_REVIEW_SUBJECT_BYTES {
+            return Err(ReviewError::TooLarge);
         }
         let key: [u8; 32] = Sha256::digest(token).into();
         if let Some(known) = self.tokens.get(&key) {
             return Ok(Some(known));
         }
         let _turn = self.turn(ProxyQuestion::Token).await?;
-        // Another request of the same user may have asked meanwhile.
+        // Another request of the same user may have sent the review meanwhile.
         if let Some(known) = self.tokens.get(&key) {
             return Ok(Some(known));
         }
@@ -189,18 +189,18 @@ impl Cluster {
             }
             Err(failure) => {
                 self.failed(&failure).await;
-                Err(Unanswered::Failed)
+                Err(ReviewError::Failed)
             }
         }
     }
 
-    /// True where this account may initialize that resource.
+    /// Returns true if this account may initialize this resource.
     ///
     /// # Errors
-    /// Why nobody can say.
-    pub(super) async fn may_initialize(&self, account: &Account, path: &ResourcePath) -> Result<bool, Unanswered> {
-        if account.size() > LARGEST {
-            return Err(Unanswered::TooLarge);
+    /// The reason why the decision is unknown.
+    pub(super) async fn may_initialize(&self, account: &Account, path: &ResourcePath) -> Result<bool, ReviewError> {
+        if account.size() > MAX_REVIEW_SUBJECT_BYTES {
+            return Err(ReviewError::TooLarge);
         }
         let target = ResourceAccess {
             group: path.group.as_str().into(),
@@ -230,13 +230,13 @@ impl Cluster {
             }
             Err(failure) => {
                 self.failed(&failure).await;
-                Err(Unanswered::Failed)
+                Err(ReviewError::Failed)
             }
         }
     }
 }
 
-/// End of a question with that answer.
+/// Returns the end of a review with this result.
 fn end_of<E>(answer: Result<bool, E>) -> QuestionEnd {
     match answer {
         Ok(true) => QuestionEnd::Yes,
@@ -245,7 +245,7 @@ fn end_of<E>(answer: Result<bool, E>) -> QuestionEnd {
     }
 }
 
-/// SHA-256 of all that makes a value another one. No two of them write the same: texts and lists say where they end.
+/// Returns the SHA-256 of a value. Different values never hash the same bytes, as texts and lists include their end.
 fn digest(value: &impl Hash) -> [u8; 32] {
     struct Written(Sha256);
     impl Hasher for Written {
@@ -262,7 +262,7 @@ fn digest(value: &impl Hash) -> [u8; 32] {
     written.0.finalize().into()
 }
 
-/// Answers that were given a short time ago.
+/// Cache of recent reviews.
 #[derive(Debug)]
 struct Recent<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
@@ -275,16 +275,16 @@ impl<K, V> Default for Recent<K, V> {
 impl<K: Eq + Hash, V: Clone> Recent<K, V> {
     fn get(&self, key: &K) -> Option<V> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, value)| value.clone())
+        kept.get(key).filter(|(since, _)| since.elapsed() < MAX_REVIEW_AGE).map(|(_, value)| value.clone())
     }
 
     fn put(&self, key: K, value: V) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
-            kept.retain(|_, (since, _)| since.elapsed() < FRESH);
+        if kept.len() >= MAX_CACHED_REVIEWS {
+            kept.retain(|_, (since, _)| since.elapsed() < MAX_REVIEW_AGE);
         }
-        // All of them are new: whoever has so many accounts asks more often.
-        if kept.len() >= MOST_KEPT {
+        // All entries are recent: with so many accounts, repeated reviews are acceptable.
+        if kept.len() >= MAX_CACHED_REVIEWS {
             kept.clear();
         }
         kept.insert(key, (Instant::now(), value));
@@ -312,13 +312,13 @@ mod tests {
     async fn answers_are_kept_for_a_short_time_and_are_few() {
         let recent = Recent::default();
         recent.put(0, true);
-        tokio::time::advance(FRESH - Duration::from_millis(1)).await;
+        tokio::time::advance(MAX_REVIEW_AGE - Duration::from_millis(1)).await;
         assert_eq!(recent.get(&0), Some(true));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(recent.get(&0), None);
-        for key in 0..2 * MOST_KEPT {
+        for key in 0..2 * MAX_CACHED_REVIEWS {
             recent.put(key, true);
-            assert!(recent.0.lock().unwrap().len() <= MOST_KEPT);
+            assert!(recent.0.lock().unwrap().len() <= MAX_CACHED_REVIEWS);
         }
     }
 }

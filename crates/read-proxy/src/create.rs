@@ -1,4 +1,4 @@
-//! CREATE of a resource that is opted in: by POST, PUT or server-side apply. The answer is held while the object is not
+//! CREATE of an opted-in resource: by POST, PUT or server-side apply. The response is held until the object is
 //! initialized.
 
 use std::time::Duration;
@@ -15,37 +15,41 @@ use super::{
     body::Body,
     fields,
     hold::{HeldObject, HoldEnd},
-    inspect::{Inspected, Room, asks_for_a_head, head, may_be_known},
+    inspect::{InspectedResponse, Room, asks_for_a_head, head, may_be_known},
     query::Query,
     refusal::ProxyRefusal,
     resources::ResourcePath,
-    serve::{Answered, Passing, Proxy, Sent},
+    serve::{Passing, Proxy, RequestResult, Sent},
 };
 use crate::metrics::{ProxyHoldEnd, ProxyOutcome, ProxyRefused};
 use gatepost_kube_support::{KubeError, WatchedChange};
 use gatepost_wire::object_head::{MARKS, ObjectHead};
 
-/// Form that always shows the object.
+/// Media type that always shows the object.
 const JSON: &str = "application/json";
-/// Time for the answer itself, out of the client's.
+/// Part of the hold's time that is reserved for the response itself.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Pause before an apiserver is asked again that has ended a watch.
+/// Pause between the end of a watch and the next read of the object.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest watch; the hold ends before.
+/// Maximum duration of a watch. The hold ends earlier.
 const LASTING: Duration = Duration::from_secs(300);
 
 impl Proxy {
-    /// Passes the request; where the object in its answer waits for initializers, so does the client.
-    pub(super) async fn create(&self, mut passing: Passing<'_>, path: &ResourcePath) -> Result<Answered, ProxyRefusal> {
+    /// Passes the request. If the object in the response waits for initializers, holds the response until they finish.
+    pub(super) async fn create(
+        &self,
+        mut passing: Passing<'_>,
+        path: &ResourcePath,
+    ) -> Result<RequestResult, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         let until = passing.sent.arrived + self.patience(query);
         let is_dry_run = query.is_dry_run();
-        // Before anything is stored: afterwards it is too late to say no.
+        // Take a place before anything is stored: a rejection afterwards would be too late.
         let no_room = || ProxyRefusal::too_many(ProxyRefused::Holds, "too many writes that wait for initializers");
         let _hold = self.holds.take().ok_or_else(no_room)?;
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
-        // The answer has to show the object. It is read once more in a form that does not.
+        // The response must show the object. If the requested form does not, the object is read again in that form.
         let headers = &passing.sent.headers;
         let in_another_form = !is_dry_run && !asks_for_a_head(headers, query) && may_be_known(headers);
         if in_another_form {
@@ -57,24 +61,24 @@ impl Proxy {
         if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
             return Ok((ProxyOutcome::Written, answer));
         }
-        let Inspected { mut answer, body, room } =
+        let InspectedResponse { mut answer, body, room } =
             self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(ProxyRefusal::once_stored)?;
-        // Not by the warning: an apiserver leaves warnings out where there are many.
+        // The warning is not reliable: an apiserver omits warnings if there are many.
         let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
         if head.label.is_none() {
             fields::remove_pending_warning(answer.headers_mut());
         }
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
-            return Ok((ProxyOutcome::Written, Inspected { answer, body, room }.into_response()));
+            return Ok((ProxyOutcome::Written, InspectedResponse { answer, body, room }.into_response()));
         }
-        // Many may wait, and for long.
+        // Release the memory: many requests may wait for a long time.
         drop((body, room));
         let mut held = HeldObject::new(head);
         if !is_held {
             return Ok((ProxyOutcome::Written, self.in_form(answer, path, &held, &sent).await?));
         }
-        // A creator that leaves drops this.
+        // `Abandoned` counts if the creator disconnects, which drops this future.
         let mut counted = self.metrics.begin(ProxyHoldEnd::Abandoned);
         let ended = timeout_at(until, self.follow(path, &mut held)).await;
         counted.end = match &ended {
@@ -90,11 +94,11 @@ impl Proxy {
             Ok(HoldEnd::Deleted) => Err(ProxyRefusal::deleted(path, &held).after_hold()),
             Ok(HoldEnd::Completed) => self.in_form(answer, path, &held, &sent).await,
         };
-        // An object that cannot be shown is counted as such.
+        // If the object cannot be shown, the outcome of the refusal counts.
         answer.map(|answer| (ProxyOutcome::Held, answer))
     }
 
-    /// The answer with the object as it is now, in the form that was asked for.
+    /// Returns the response with the current object, in the requested form.
     async fn in_form(
         &self,
         mut answer: Response<()>,
@@ -113,7 +117,7 @@ impl Proxy {
         Ok(answer.map(|()| Body::keeping(body, room)))
     }
 
-    /// Time that an answer may be held: ours, or the client's where that is shorter, less what the answer takes.
+    /// Returns the maximum time of a hold: the shorter of our timeout and the client's, less a margin for the response.
     fn patience(&self, query: Query<'_>) -> Duration {
         let theirs = query.first("timeout").and_then(|text| String::from_utf8(text).ok());
         let theirs = theirs.and_then(|text| humantime::parse_duration(&text).ok()).filter(|theirs| !theirs.is_zero());
@@ -121,13 +125,13 @@ impl Proxy {
         patience.saturating_sub(MARGIN).max(patience / 2)
     }
 
-    /// Watches the object until its initialization has ended.
+    /// Watches the object until its initialization ends.
     async fn follow(&self, path: &ResourcePath, held: &mut HeldObject) -> HoldEnd {
         let at = path.collection();
         loop {
             match self.watch(&at, held).await {
                 Ok(Some(ended)) => return ended,
-                // From here on the last revision may be forgotten.
+                // The watched revision may have expired, so read the object.
                 Ok(None) => {}
                 Err(failure) => self.cluster.failed(&failure).await,
             }
@@ -145,7 +149,7 @@ impl Proxy {
         }
     }
 
-    /// Watches the object; `None` where the apiserver has ended the watch.
+    /// Watches the object; `None` if the apiserver has ended the watch.
     async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<HoldEnd>, KubeError> {
         let client = self.cluster.client().await?;
         let mut watch = client.watch_object(at, held.name(), held.resource_version(), LASTING).await?;
@@ -164,7 +168,7 @@ impl Proxy {
         Ok(None)
     }
 
-    /// uid of the object of that name, which is empty where there is none; `None` where nobody can say.
+    /// Returns the uid of the object of this name, "" if it does not exist; `None` if the apiserver gives no answer.
     async fn uid_now(&self, at: &str, name: &str) -> Option<String> {
         let asking = async { self.cluster.client().await?.find_head(at, name, MARKS).await };
         match asking.await {
@@ -176,7 +180,7 @@ impl Proxy {
         }
     }
 
-    /// The object as it is now, in the form that its creator asked for.
+    /// Reads the object in the form that its creator requested.
     async fn finished(
         &self,
         path: &ResourcePath,
@@ -192,10 +196,10 @@ impl Proxy {
                 let room = room.map_err(ProxyRefusal::once_stored)?;
                 let headers: HeaderMap =
                     read.content_type.clone().map(|form| (CONTENT_TYPE, form)).into_iter().collect();
-                // Another object of that name is not the one that was created.
+                // Another object of that name is not the created one.
                 let uid = match head(&headers, &read.body) {
                     Some(head) => Some(head.uid),
-                    // An answer that shows no head is of the object that is there before it and behind it.
+                    // A response without a head is of the created object if that exists before and after the read.
                     None => self.uid_now(&at, held.name()).await,
                 };
                 match uid {

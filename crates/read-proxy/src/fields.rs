@@ -1,5 +1,5 @@
-//! Fields of HTTP messages: those that belong to one connection, those that a proxy adds, and the warning by which an
-//! apiserver says that an object was created and is not initialized.
+//! Fields of HTTP messages: hop-by-hop fields, fields that a proxy adds, and an apiserver's warning that a created
+//! object is not initialized.
 
 use std::net::IpAddr;
 
@@ -10,9 +10,9 @@ use http::{
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Prefix of the fields by which a user asks to be treated as another.
+/// Prefix of the impersonation fields.
 const IMPERSONATE: &str = "impersonate-";
-/// Fields that are for the next hop alone, besides those that `Connection` names.
+/// Hop-by-hop fields, besides those that `Connection` names.
 // source: RFC 9110, 7.6.1.
 const OF_CONNECTION: [HeaderName; 6] = [
     CONNECTION,
@@ -23,26 +23,26 @@ const OF_CONNECTION: [HeaderName; 6] = [
     UPGRADE,
 ];
 
-/// Removes the fields that are for one connection alone.
+/// Removes the hop-by-hop fields.
 pub(super) fn end_to_end(headers: &mut HeaderMap) {
     for name in named(headers).iter().chain(&OF_CONNECTION) {
         headers.remove(name);
     }
 }
 
-/// Fields that `Connection` names.
+/// Returns the fields that `Connection` names.
 fn named(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
 }
 
-/// True where `Connection` names a field that says who the user is: such a request would be another user's behind the
-/// proxy than before it.
+/// Returns true if `Connection` names a field that identifies the user: behind the proxy, the request would be another
+/// user's.
 pub(super) fn drops_the_user(headers: &HeaderMap) -> bool {
     named(headers).iter().any(|name| *name == AUTHORIZATION || name.as_str().starts_with(IMPERSONATE))
 }
 
-/// Protocol that a request wants to go on with on its connection, such as `websocket`.
+/// Returns the protocol to which a request upgrades, such as `websocket`.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let wanted = |value: &HeaderValue| {
         value.to_str().is_ok_and(|names| names.split(',').any(|name| name.trim().eq_ignore_ascii_case("upgrade")))
@@ -50,13 +50,13 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|_| headers.get_all(CONNECTION).iter().any(wanted)).cloned()
 }
 
-/// Makes a client's request one of ours: for the next hop, and with the client's address.
+/// Prepares a client's request for the next hop, and adds the client's address.
 pub(super) fn forward(headers: &mut HeaderMap, client: IpAddr) {
     end_to_end(headers);
     headers.remove(HOST);
-    // It was answered when the body was asked for.
+    // hyper answers it when the body is read.
     headers.remove(EXPECT);
-    // Trailers do not pass.
+    // Trailers are not passed.
     headers.remove(TRAILER);
     let client = client.to_canonical().to_string();
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
@@ -66,11 +66,11 @@ pub(super) fn forward(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// Code, agent and opening quote of every warning of an apiserver.
+/// Code, agent and opening quote of an apiserver's warning.
 // source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
 const BEGINNING: &str = "299 - \"";
 
-/// Removes the warning where it is not true. Others stay.
+/// Removes the warning about an uninitialized object. Other warnings stay.
 pub(super) fn remove_pending_warning(headers: &mut HeaderMap) {
     let others: Vec<_> =
         headers.get_all(WARNING).iter().filter(|value| pending_warning_id(value).is_none()).cloned().collect();

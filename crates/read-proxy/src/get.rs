@@ -1,11 +1,11 @@
-//! Reads of resources that are opted in: LIST and WATCH, and GET by name.
+//! Reads of opted-in resources: LIST, WATCH, and GET by name.
 //!
-//! LIST and WATCH get a label selector that hides what is not initialized. The apiserver does the rest of a watch by
-//! itself: completion is ADDED, and the deletion of a hidden object is silent.
+//! LIST and WATCH get a label selector that hides uninitialized objects. The apiserver does the rest of a watch: it
+//! sends ADDED on completion, and no event for the deletion of a hidden object.
 //!
-//! The object in the answer to a GET says whether it is initialized. Where the answer does not show that, the object's
-//! metadata does. The two may be of different times, as one may come from a cache; so the object that is then shown was
-//! read between two reads of metadata that find the same object initialized.
+//! The object in the response to a GET shows if it is initialized. If the response does not show this, the object's
+//! metadata is read. The two may be of different times, as one may come from a cache. The object is therefore read
+//! again, and shown only if the metadata before and after that read is of the same, initialized object.
 
 use gatepost_api::initialization::HiddenObject;
 use gatepost_kube_support::KubeError;
@@ -21,30 +21,34 @@ use super::{
     query::Query,
     refusal::ProxyRefusal,
     resources::ResourcePath,
-    serve::{Answered, Passing, Proxy, Sent},
+    serve::{Passing, Proxy, RequestResult, Sent},
 };
 use crate::metrics::ProxyOutcome;
 
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";
 
-/// A request without content, to be sent once more.
+/// A request without a body, to be sent again.
 struct Again {
     uri: Uri,
     headers: HeaderMap,
 }
 
 impl Proxy {
-    /// Passes the request, and looks at the object in the answer.
-    pub(super) async fn get(&self, mut passing: Passing<'_>, path: &ResourcePath) -> Result<Answered, ProxyRefusal> {
+    /// Passes the request, and inspects the object in the response.
+    pub(super) async fn get(
+        &self,
+        mut passing: Passing<'_>,
+        path: &ResourcePath,
+    ) -> Result<RequestResult, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         if query.includes_uninitialized() {
             passing.set_query(&query.without_include())?;
         }
-        // No apiserver reads content here, and the request may be sent twice.
+        // No apiserver reads a body here, and the request may be sent twice.
         *passing.request.body_mut() = Body::default();
-        // An answer that is looked at must not be compressed; it is one object.
+        // An inspected response must not be compressed, and the request has no body.
         for field in [ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE] {
             passing.request.headers_mut().remove(field);
         }
@@ -52,7 +56,7 @@ impl Proxy {
         let Passing { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
         let answer = self.send(sent.user, request).await?;
-        // A user who may not read the object learns nothing else of it.
+        // Such a response shows no object. A user without permission gets only the apiserver's rejection.
         if answer.status() != StatusCode::OK || is_head {
             return Ok((ProxyOutcome::Passed, answer));
         }
@@ -63,7 +67,7 @@ impl Proxy {
             Some(head) if shows_object => (head, true),
             shown => {
                 let head = self.head_of(path).await?;
-                // A scale has no labels, and the uid and version of its object.
+                // A scale has no labels, but the uid and the version of its object.
                 let is_current =
                     shown.is_some_and(|shown| shown.uid == head.uid && shown.resource_version == head.resource_version);
                 (head, is_current)
@@ -96,15 +100,15 @@ impl Proxy {
         Err(ProxyRefusal::hidden(how, object))
     }
 
-    /// The answer to the same request, read after `before` has been found initialized, and not from a cache. It is the
-    /// same object as long as that is still there afterwards.
+    /// Sends the request again, not to be answered from a cache, after `before` was found initialized. The response
+    /// shows the same object if `before` still exists afterwards.
     async fn get_again(
         &self,
         again: Again,
         sent: &Sent<'_>,
         path: &ResourcePath,
         before: &ObjectHead,
-    ) -> Result<Answered, ProxyRefusal> {
+    ) -> Result<RequestResult, ProxyRefusal> {
         let mut request = Request::new(Body::default());
         let query = again.uri.query().map(str::to_owned);
         *request.uri_mut() = again.uri;
@@ -122,13 +126,13 @@ impl Proxy {
         }
     }
 
-    /// Head of an object whose answer does not show it: it is asked for.
+    /// Reads the head of an object that its response does not show.
     async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, ProxyRefusal> {
         let name = path.name.as_deref().unwrap_or_default();
         let asking = async { self.cluster.client().await?.find_head(&path.collection(), name, MARKS).await };
         match asking.await {
             Ok(Some(head)) => Ok(head),
-            // It has gone since: then it is not shown either.
+            // The object was deleted meanwhile, so it is not shown.
             Ok(None) => Err(ProxyRefusal::not_found(path)),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
@@ -142,10 +146,10 @@ impl Proxy {
 }
 
 impl Proxy {
-    /// Rewrites the parameters. Says whether anything is left out.
+    /// Rewrites the query. Returns whether objects are left out.
     ///
     /// # Errors
-    /// A refusal where they cannot be rewritten, or nobody can say what the user may see.
+    /// A refusal if the query cannot be rewritten, or if it is unknown what the user may see.
     pub(super) async fn filter(
         &self,
         passing: &mut Passing<'_>,

@@ -1,10 +1,10 @@
-//! Hold: a CREATE whose object is stored and not initialized, from the apiserver's 201 to the answer.
+//! A held CREATE, whose object is stored but not initialized: from the apiserver's 201 to the response.
 
 use serde_json::Value;
 
 use gatepost_wire::object_head::ObjectHead;
 
-/// Object whose creator waits.
+/// Object whose creator waits for its initialization.
 #[derive(Clone, Debug)]
 pub(super) struct HeldObject {
     head: ObjectHead,
@@ -17,42 +17,42 @@ pub(super) struct HeldObject {
 pub(super) enum HoldEnd {
     /// The object is initialized.
     Completed,
-    /// Failure of an initializer, with its Status.
+    /// An initializer has failed, with this Status.
     Failed(Value),
-    /// Deletion, without a reason.
+    /// The object was deleted, without a reason.
     Deleted,
 }
 
 impl HeldObject {
-    /// Object as it was created.
+    /// Creates the state from the object's head as created.
     pub(super) fn new(head: ObjectHead) -> Self {
         let mut this = Self { head, waits_for: None, result: None };
         this.read_state();
         this
     }
 
-    /// Name.
+    /// Returns the name of the object.
     pub(super) fn name(&self) -> &str {
         &self.head.name
     }
 
-    /// uid.
+    /// Returns the uid of the object.
     pub(super) fn uid(&self) -> &str {
         &self.head.uid
     }
 
-    /// The last resource version that was seen.
+    /// Returns the last known resource version.
     pub(super) fn resource_version(&self) -> &str {
         &self.head.resource_version
     }
 
-    /// Initializer whose turn it is, as far as the object says.
+    /// Returns the initializer that is next, if the object names it.
     pub(super) fn waits_for(&self) -> Option<&str> {
         self.waits_for.as_deref()
     }
 
-    /// Takes in how the object stands now. A failure is reported when the object is deleted, or about to be: its creator
-    /// may create another one of that name at once.
+    /// Updates the state of the object, and returns the end of the hold if it is reached. A failure is returned only
+    /// once the object is gone or being deleted, as its creator may create another object of that name at once.
     pub(super) fn now(&mut self, head: ObjectHead) -> Option<HoldEnd> {
         if head.uid != self.head.uid {
             return Some(self.gone(None));
@@ -66,7 +66,7 @@ impl HeldObject {
         is_over.then(|| self.gone(None))
     }
 
-    /// Takes in that it is gone, with its last state where that is known.
+    /// Returns the end of the hold for a deleted object, from its last state if known.
     pub(super) fn gone(&mut self, last: Option<ObjectHead>) -> HoldEnd {
         if let Some(last) = last.filter(|last| last.uid == self.head.uid) {
             self.head = last;
@@ -75,7 +75,7 @@ impl HeldObject {
         self.result.clone().map_or(HoldEnd::Deleted, HoldEnd::Failed)
     }
 
-    /// A result once seen stays: it never changes.
+    /// Keeps a result that was read once: results never change.
     fn read_state(&mut self) {
         let state = self.head.annotation.as_deref().and_then(|state| serde_json::from_str::<Value>(state).ok());
         let Some(state) = state else { return };

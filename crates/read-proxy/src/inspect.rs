@@ -1,4 +1,4 @@
-//! Inspection: answers that are read to their end, and the object in them.
+//! Inspection: responses that are read completely, and the object in them.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use super::{body::Body, query::Query, refusal::ProxyRefusal, serve::Proxy};
 use crate::metrics::ProxyRefused;
 use gatepost_wire::object_head::{MARKS, ObjectHead};
 
-/// The largest object that is inspected: more than an apiserver stores.
+/// Maximum size of an inspected object, in bytes: more than an apiserver stores.
 // source: etcd --max-request-bytes (1.5 MiB), and the limit of a request's body of 3 MiB in kubernetes/apiserver
 // pkg/server/config.go.
-const LARGEST: usize = 8 << 20;
+const MAX_OBJECT_BYTES: usize = 8 << 20;
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// An answer that was read to its end.
-pub(super) struct Inspected {
+/// A response that was read completely.
+pub(super) struct InspectedResponse {
     pub(super) answer: Response<()>,
     pub(super) body: Bytes,
     pub(super) room: Option<Room>,
 }
 
-/// Share of the memory for inspected objects: of all of it, and of the connection's.
+/// Reserved memory for inspected objects, of the whole proxy and of one connection.
 pub(super) struct Room {
     all: OwnedSemaphorePermit,
     own: OwnedSemaphorePermit,
 }
 
 impl Room {
-    /// Room for so many KiB, of all of it and of the connection's.
+    /// Reserves this many KiB, of the whole proxy's memory and of the connection's.
     fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
         let why = "no memory left for objects that it must look at";
@@ -45,27 +45,27 @@ impl Room {
         Ok(Self { all, own })
     }
 
-    /// Room for content of that length.
+    /// Reserves memory for a body of this length, in bytes.
     pub(super) fn of(all: &Arc<Semaphore>, own: &Arc<Semaphore>, length: usize) -> Result<Self, ProxyRefusal> {
         Self::take(all, own, length.div_ceil(1024))
     }
 }
 
 impl Proxy {
-    /// Reads an answer to its end. Memory for it is taken chunk by chunk, and kept until the client has it.
+    /// Reads a response completely. Memory is reserved chunk by chunk, and released once the client has the body.
     pub(super) async fn inspect(
         &self,
         answer: Response<Body>,
         all: &Arc<Semaphore>,
         own: &Arc<Semaphore>,
-    ) -> Result<Inspected, ProxyRefusal> {
+    ) -> Result<InspectedResponse, ProxyRefusal> {
         let (parts, mut body) = answer.into_parts();
         let mut bytes = BytesMut::new();
         let mut room: Option<Room> = None;
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| ProxyRefusal::lost())?.into_data() else { continue };
-            if bytes.len() + chunk.len() > LARGEST {
-                return Err(ProxyRefusal::too_large(LARGEST));
+            if bytes.len() + chunk.len() > MAX_OBJECT_BYTES {
+                return Err(ProxyRefusal::too_large(MAX_OBJECT_BYTES));
             }
             bytes.extend_from_slice(&chunk);
             let held = room.as_ref().map_or(0, |room| room.all.num_permits());
@@ -78,19 +78,19 @@ impl Proxy {
                 None => room = Some(more),
             }
         }
-        Ok(Inspected { answer: Response::from_parts(parts, ()), body: bytes.freeze(), room })
+        Ok(InspectedResponse { answer: Response::from_parts(parts, ()), body: bytes.freeze(), room })
     }
 }
 
-impl Inspected {
-    /// The answer as it came.
+impl InspectedResponse {
+    /// Returns the response unchanged.
     pub(super) fn into_response(self) -> Response<Body> {
         let Self { answer, body, room } = self;
         answer.map(|()| Body::keeping(body, room))
     }
 }
 
-/// Head of the object in an answer; `None` where it cannot be found there.
+/// Returns the head of the object in a response; `None` if it cannot be found.
 pub(super) fn head(headers: &HeaderMap, body: &Bytes) -> Option<ObjectHead> {
     if headers.contains_key(CONTENT_ENCODING) {
         return None;
@@ -103,8 +103,8 @@ pub(super) fn head(headers: &HeaderMap, body: &Bytes) -> Option<ObjectHead> {
     }
 }
 
-/// True where every answer that these fields ask for shows an object's head: JSON does, also as a table with objects, and
-/// protobuf where it is no table. An apiserver takes the first field of that name, and JSON where there is none.
+/// Returns true if every response that these fields allow shows an object's head: JSON does, also as a table with
+/// objects, and protobuf except as a table. An apiserver uses the first `Accept` field, and JSON if there is none.
 pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
     let accept = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str());
     let Ok(accept) = accept else { return false };
@@ -121,7 +121,7 @@ pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
     accept.split(',').all(|range| shows(range.trim()))
 }
 
-/// May an apiserver know one of the forms that are asked for? Else it refuses the request before anything is stored.
+/// Returns true if an apiserver may know a requested form. Otherwise it rejects the request before it stores anything.
 // source: github.com/munnerz/goautoneg (blanks are trimmed, case counts), and k8s.io/apiserver
 // pkg/endpoints/handlers/negotiation, MediaTypesForSerializer.
 pub(super) fn may_be_known(headers: &HeaderMap) -> bool {

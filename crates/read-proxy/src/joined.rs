@@ -1,7 +1,7 @@
-//! Joined: the frames of an apiserver's answer, small ones put together.
+//! Joins small frames of an apiserver's response.
 //!
-//! Go writes a list in frames of 4 KiB. Each that passes alone costs a TLS record and a system call; those that have
-//! arrived already when one is asked for pass as one.
+//! Go writes a list in frames of 4 KiB. Each frame that is sent alone costs a TLS record and a system call, so the
+//! frames that have already arrived are joined.
 
 use std::{
     fmt,
@@ -13,17 +13,17 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-/// Size from which a frame passes as it is: the largest that a client takes unless it says otherwise (RFC 9113, 6.5.2).
-const FULL: usize = 16 << 10;
+/// Size from which on a frame is not joined, in bytes: a client's default maximum frame size (RFC 9113, 6.5.2).
+const FULL_FRAME_BYTES: usize = 16 << 10;
 
-/// Content whose frames are joined. Nothing waits for a frame that has not arrived.
+/// Body whose frames are joined. It never waits for a frame that has not arrived.
 pub(super) struct Joined<B: Body = Incoming> {
     body: B,
-    /// Item that was found behind the frames that were joined.
+    /// Item that was read after the joined frames.
     behind: Option<Item<B>>,
 }
 
-/// Item of a body; `None` is its end.
+/// Item of a body; `None` at its end.
 type Item<B> = Option<Result<Frame<Bytes>, <B as Body>::Error>>;
 
 impl<B: Body<Data = Bytes> + Unpin> Joined<B> {
@@ -45,17 +45,17 @@ impl<B: Body<Data = Bytes> + Unpin> Joined<B> {
         Poll::Ready(Some(Ok(Frame::data(self.join(first, cx)))))
     }
 
-    /// The frame with those behind it that have arrived.
+    /// Joins the frame with following ones that have already arrived.
     fn join(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
         let (mut joined, mut last) = (BytesMut::new(), first);
-        while joined.len() + last.len() < FULL && !self.body.is_end_stream() {
+        while joined.len() + last.len() < FULL_FRAME_BYTES && !self.body.is_end_stream() {
             let next = match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(frame))) => frame.into_data().map_err(|trailers| Some(Ok(trailers))),
                 Poll::Ready(end) => Err(end),
             };
             match next {
-                Ok(next) if next.len() >= FULL => {
+                Ok(next) if next.len() >= FULL_FRAME_BYTES => {
                     self.behind = Some(Some(Ok(Frame::data(next))));
                     break;
                 }
@@ -157,9 +157,9 @@ mod tests {
             (vec![data(3)], vec!["3", "end"]),
             (vec![data(3), data(4), None, None, data(5)], vec!["7", "-", "5", "end"]),
             (vec![data(4 << 10), data(4 << 10), data(4 << 10), data(4 << 10), data(1)], vec!["16384", "1", "end"]),
-            (vec![data(3), data(FULL), data(1)], vec!["3", "16384", "1", "end"]),
-            (vec![data(FULL - 1), data(FULL - 1), data(1)], vec!["32766", "1", "end"]),
-            (vec![data(FULL), data(FULL)], vec!["16384", "16384", "end"]),
+            (vec![data(3), data(FULL_FRAME_BYTES), data(1)], vec!["3", "16384", "1", "end"]),
+            (vec![data(FULL_FRAME_BYTES - 1), data(FULL_FRAME_BYTES - 1), data(1)], vec!["32766", "1", "end"]),
+            (vec![data(FULL_FRAME_BYTES), data(FULL_FRAME_BYTES)], vec!["16384", "16384", "end"]),
             (vec![data(3), data(4), trailers()], vec!["7", "trailers", "end"]),
             (vec![None, data(3), trailers()], vec!["-", "3", "trailers", "end"]),
         ] {

@@ -1,25 +1,25 @@
-//! A reverse proxy before an apiserver that knows nothing of initializers. It hides objects that are not
-//! initialized, and holds the answer to whoever creates one.
+//! Reverse proxy in front of an apiserver without initializers. It hides objects that are not initialized, and holds
+//! the response to their creation until they are.
 //!
-//! | noun | module |
+//! | item | module |
 //! | --- | --- |
-//! | the resources that are opted in, and [`ResourcePath`](resources::ResourcePath), which a path names | `resources` |
-//! | [`Plan`](plan::Plan), the part of the proxy that a request needs | `plan` |
-//! | the parameters of a request, and the selector that hides | `query` |
-//! | the user that the apiserver is told | `requester` |
-//! | fields of one connection, those that a proxy adds, and the warning about an unfinished object | `fields` |
-//! | [`Proxy`], the way of one request | `serve` |
+//! | opted-in resources, and [`ResourcePath`](resources::ResourcePath), the resource that a path names | `resources` |
+//! | [`ReadPlan`](plan::ReadPlan), how the proxy handles a request | `plan` |
+//! | query parameters of a request, and the label selector that hides objects | `query` |
+//! | the user that the proxy names to the apiserver | `requester` |
+//! | hop-by-hop fields, fields that a proxy adds, and the warning about an uninitialized object | `fields` |
+//! | [`Proxy`], the path of one request | `serve` |
 //! | LIST, WATCH and GET by name | `get` |
-//! | answers that are read whole, and the memory for them | `inspect` |
+//! | responses that are read completely, and the memory for them | `inspect` |
 //! | CREATE, and the object whose creator waits | `create`, `hold` |
-//! | requests that become another protocol | `upgrade` |
+//! | requests that upgrade to another protocol | `upgrade` |
 //! | the proxy's own requests to the apiserver | `cluster` |
-//! | limit on writes under way, and readiness | `write_places` |
-//! | answers in the apiserver's place | `refusal` |
-//! | content of messages | `body`, and `joined` for small frames of an answer |
-//! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
-//! | [`ReadProxyMetrics`](metrics::ReadProxyMetrics), what is counted | `metrics` |
-//! | clients' connections | `listen`; `peer` for who has one, `activity` for how long |
+//! | limit on concurrent writes, and readiness | `write_places` |
+//! | responses in place of the apiserver's | `refusal` |
+//! | bodies of messages | `body`, and `joined` for small frames of a response |
+//! | the apiserver, and connections to it | `upstream`, `pool`; `origin` reloads its address and certificates |
+//! | [`ReadProxyMetrics`](metrics::ReadProxyMetrics), the counters | `metrics` |
+//! | clients' connections | `listen`; `peer` for the client's identity, `activity` for timeouts |
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -1,4 +1,4 @@
-//! Listening: clients' connections, by TLS, from the handshake to the drain.
+//! TLS connections of clients, from the handshake to the drain.
 
 use std::{
     convert::Infallible,
@@ -26,33 +26,33 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
-    activity::{Activity, Look},
+    activity::{Activity, ActivityCheck},
     peer::{Peer, Place},
     serve::Proxy,
 };
 use gatepost_base::throttle::Throttle;
 use gatepost_tls::{ClientChain, ServerTls};
 
-/// A client that does not finish its TLS handshake by then is let go.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for the fields of a request over HTTP/1.1.
-const FIELDS_WITHIN: Duration = Duration::from_secs(120);
-/// Time for a client to take what is left for it, once it was told to leave.
-const CLOSING: Duration = Duration::from_secs(60);
-/// Interval of looks at whether a connection is used.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A silent client is asked whether it is still there after this, and given up after that.
+/// Timeout of a client's TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the header fields of an HTTP/1.1 request.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout of an idle connection after its graceful shutdown has begun.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of checks whether a connection is in use.
+const ACTIVITY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Silence after which a client is pinged, and the timeout of the ping.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// Requests on one HTTP/2 connection, as an apiserver takes them from its clients.
-const MOST_STREAMS: u32 = 250;
-/// Unread bytes of one request, and of one connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection, as in an apiserver.
+const MAX_CONCURRENT_STREAMS: u32 = 250;
+/// HTTP/2 windows of one request and of one connection, in bytes.
 const WINDOWS: (u32, u32) = (256 << 10, 4 << 20);
-/// Bytes of the fields of a request over HTTP/2: selectors and tokens may be long.
-const FIELDS: u32 = 256 << 10;
-/// Pause after the operating system has refused a connection, as when there are too many open files.
+/// Maximum size of a request's header fields over HTTP/2, in bytes: selectors and tokens may be long.
+const MAX_HEADER_LIST_BYTES: u32 = 256 << 10;
+/// Pause after a failed accept, for example if too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves connections until `stop` says so, and then those that are there for `drain` at most.
+/// Serves connections until `stop` is true, then drains open connections for at most `drain`.
 pub async fn serve(
     proxy: Arc<Proxy>,
     listener: TcpListener,
@@ -60,7 +60,7 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
-    let connections = proxy.settings.most_connections;
+    let connections = proxy.settings.max_connections;
     let room = Arc::new(Semaphore::new(connections));
     let (cutting, cut) = watch::channel(());
     let mut serving = JoinSet::new();
@@ -75,7 +75,7 @@ pub async fn serve(
             Some(_) = serving.join_next(), if !serving.is_empty() => {}
             (place, accepted) = accepting => match accepted {
                 Ok((stream, peer)) => {
-                    // It is never closed.
+                    // The semaphore is never closed.
                     let Ok(place) = place else { break };
                     let place = Place::new(place, cut.clone(), Arc::clone(&proxy.metrics));
                     let client = (stream, peer.ip());
@@ -97,7 +97,7 @@ pub async fn serve(
     drop(listener);
     let ending = async {
         while serving.join_next().await.is_some() {}
-        // Connections that are another protocol's now have their places still.
+        // Upgraded connections still have their places.
         let all = u32::try_from(connections).unwrap_or(u32::MAX);
         let _all = room.acquire_many(all).await;
     };
@@ -118,7 +118,7 @@ async fn connection(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(PING.0))?;
-    let stream = match timeout(HANDSHAKE, TlsAcceptor::from(tls.front()).accept(stream)).await {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls.front()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             proxy.metrics.handshake_failure();
@@ -144,10 +144,10 @@ async fn connection(
     if is_http2 {
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(MOST_STREAMS)
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .initial_stream_window_size(WINDOWS.0)
             .initial_connection_window_size(WINDOWS.1)
-            .max_header_list_size(FIELDS)
+            .max_header_list_size(MAX_HEADER_LIST_BYTES)
             .keep_alive_interval(PING.0)
             .keep_alive_timeout(PING.1)
             .auto_date_header(false)
@@ -156,7 +156,7 @@ async fn connection(
     } else {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(FIELDS_WITHIN)
+            .header_read_timeout(HEADER_READ_TIMEOUT)
             .auto_date_header(false)
             .serve_connection(io, service)
             .with_upgrades();
@@ -164,15 +164,15 @@ async fn connection(
     }
 }
 
-/// Serves a connection until it ends by itself, is not used any more, or is to stop. Requests under way have their answers
-/// then; a connection whose client takes nothing is cut.
+/// Serves a connection until it ends, is idle or retired, or `stop` is true. Requests in progress are then completed,
+/// but a connection is closed if its client reads nothing.
 async fn until_ended<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     shut_down: impl FnOnce(Pin<&mut C>),
     activity: &Activity,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let mut looks = interval(LOOK_EVERY);
+    let mut looks = interval(ACTIVITY_CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopping = pin!(stopped(stop));
     loop {
@@ -181,9 +181,9 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
             () = stopping.as_mut() => break,
             () = activity.retired() => break,
             _ = looks.tick() => match activity.look(false) {
-                Look::Used => {}
-                Look::Idle => break,
-                Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+                ActivityCheck::Used => {}
+                ActivityCheck::Idle => break,
+                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
             },
         }
     }
@@ -193,15 +193,15 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
             _ = looks.tick() => match activity.look(true) {
-                _ if activity.is_idle() && since.elapsed() >= CLOSING => return Ok(()),
-                Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
-                Look::Used | Look::Idle => {}
+                _ if activity.is_idle() && since.elapsed() >= CLOSE_TIMEOUT => return Ok(()),
+                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+                ActivityCheck::Used | ActivityCheck::Idle => {}
             },
         }
     }
 }
 
-/// Done once it is time to end; never where nobody can say so any more.
+/// Completes once `stop` is true; never if its sender is gone.
 async fn stopped(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
@@ -233,6 +233,6 @@ mod tests {
         let mut serving = pin!(until_ended(never, |_| {}, &activity, stopping));
         assert!(timeout(Duration::from_secs(3600), serving.as_mut()).await.is_err(), "it is under way");
         drop(request);
-        timeout(2 * LOOK_EVERY, serving).await.expect("it ends").unwrap();
+        timeout(2 * ACTIVITY_CHECK_INTERVAL, serving).await.expect("it ends").unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Counters of a read proxy. Nothing that a client chooses is a label.
+//! Counters of a read proxy. No label value is chosen by a client.
 
 use std::{
     array,
@@ -8,29 +8,29 @@ use std::{
 
 use gatepost_base::labels;
 
-/// End of one request to a read proxy.
+/// Outcome of one request to a read proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyOutcome {
-    /// It has passed as it is.
+    /// The request passed unchanged.
     Passed,
-    /// A LIST or WATCH, from which unfinished objects are left out.
+    /// A LIST or WATCH without uninitialized objects.
     Filtered,
-    /// An object that was looked at, and may be seen.
+    /// The object was inspected and shown.
     Shown,
-    /// An object that was looked at, and may not.
+    /// The object was inspected and hidden.
     Hidden,
-    /// A write whose answer was not held.
+    /// A write whose response was not held.
     Written,
-    /// A CREATE whose answer was held.
+    /// A CREATE whose response was held.
     Held,
-    /// The proxy has refused it, or could not pass it.
+    /// The proxy refused the request or could not pass it.
     Refused(ProxyRefused),
-    /// The client has left before there was an answer.
+    /// The client disconnected before the response.
     Abandoned,
 }
 
 impl ProxyOutcome {
-    /// Labels, by index.
+    /// Label values, by index.
     pub const LABELS: [&'static str; 8] =
         ["passed", "filtered", "shown", "hidden", "written", "held", "refused", "abandoned"];
 
@@ -49,79 +49,79 @@ impl ProxyOutcome {
 }
 
 labels! {
-    /// Reason why a read proxy answers in the apiserver's place. The bounded label of `gatepost_read_proxy_refused_total`.
+    /// Reason of a response in place of the apiserver's. The bounded label of `gatepost_read_proxy_refused_total`.
     pub enum ProxyRefused {
-        /// The certificate or the token is nobody's.
+        /// The certificate or the token is invalid.
         Unauthorized = "unauthorized",
-        /// A request of which nobody can say what an apiserver will make.
+        /// An apiserver may interpret the request differently.
         BadRequest = "bad_request",
-        /// A method that is none of the API's.
+        /// The method does not belong to the API.
         Method = "method",
-        /// No URL has room for the selector.
+        /// The URL is too long with the selector.
         TooLong = "too_long",
-        /// The token, or the user that is named, is too large to ask about.
+        /// The token or the named user is too large for a review.
         LargeUser = "large_user",
-        /// No place for a write.
+        /// Too many writes are in progress.
         Holds = "holds",
-        /// No memory for objects that are looked at.
+        /// No memory is left for inspected objects.
         Memory = "memory",
-        /// No turn to ask about a user.
+        /// Too many reviews are in progress.
         Questions = "questions",
-        /// A question of the proxy had no answer.
+        /// A request of the proxy itself got no answer.
         Unanswered = "unanswered",
         /// There is no connection to the apiserver.
         Unreachable = "unreachable",
-        /// The apiserver was lost before its answer.
+        /// The apiserver was lost before its response.
         Lost = "lost",
-        /// The object is larger than any.
+        /// The object is larger than the limit.
         LargeObject = "large_object",
-        /// The answer shows no object.
+        /// The response shows no object.
         UnknownObject = "unknown_object",
-        /// The object has gone while it was looked at, or another has taken its name.
+        /// The object was deleted or replaced during its inspection.
         Replaced = "replaced",
-        /// The object was stored, and cannot be shown to its creator.
+        /// The object was stored, but cannot be shown to its creator.
         Unread = "unread",
     }
 }
 
 labels! {
-    /// End of a hold: of an answer to CREATE.
+    /// End of a hold of a CREATE's response.
     pub enum ProxyHoldEnd {
         /// The object is initialized.
         Completed = "completed",
-        /// An initializer has refused it.
+        /// An initializer has failed.
         Failed = "failed",
-        /// It was deleted.
+        /// The object was deleted.
         Deleted = "deleted",
-        /// Time is up.
+        /// The hold timed out.
         TimedOut = "timed_out",
-        /// The creator has left.
+        /// The creator disconnected.
         Abandoned = "abandoned",
     }
 }
 
 labels! {
-    /// Question about a user.
+    /// Kind of a review about a user.
     pub enum ProxyQuestion {
-        /// Whose is this token?
+        /// Review of a token: who is its owner.
         Token = "token",
-        /// May this user initialize?
+        /// Review of access: whether the user may initialize.
         Access = "access",
     }
 }
 
 labels! {
-    /// End of a question about a user.
+    /// End of a review about a user.
     pub enum QuestionEnd {
-        /// It is somebody's; the user may.
+        /// The token is valid; or the user may initialize.
         Yes = "yes",
-        /// It is nobody's; the user may not.
+        /// The token is invalid; or the user may not initialize.
         No = "no",
-        /// No answer.
+        /// The apiserver gave no answer.
         Failed = "failed",
-        /// No turn to ask.
+        /// Too many reviews were in progress.
         Busy = "busy",
-        /// The request has ended before.
+        /// The request ended before the review.
         Abandoned = "abandoned",
     }
 }
@@ -135,13 +135,13 @@ pub struct ReadProxyMetrics {
     pub refused: [AtomicU64; ProxyRefused::LABELS.len()],
     /// Ends of holds, by [`ProxyHoldEnd`].
     pub hold_ends: [AtomicU64; ProxyHoldEnd::LABELS.len()],
-    /// Questions about users, by [`ProxyQuestion`] and [`QuestionEnd`].
+    /// Reviews about users, by [`ProxyQuestion`] and [`QuestionEnd`].
     pub questions: [[AtomicU64; QuestionEnd::LABELS.len()]; ProxyQuestion::LABELS.len()],
-    /// Questions, reads and watches of the proxy itself that failed.
+    /// Failed reviews, reads and watches of the proxy itself.
     pub own_failures: AtomicU64,
-    /// Clients' TLS handshakes that failed.
+    /// Failed TLS handshakes of clients.
     pub handshake_failures: AtomicU64,
-    /// Connections that are open now.
+    /// Open connections of clients.
     pub connections: AtomicUsize,
 }
 
@@ -163,35 +163,35 @@ impl Default for ReadProxyMetrics {
 }
 
 impl ReadProxyMetrics {
-    /// A question, read or watch of the proxy itself has failed.
+    /// Counts a failed review, read or watch of the proxy itself.
     pub fn own_failure(&self) {
         self.own_failures.fetch_add(1, Relaxed);
     }
 
-    /// A client's TLS handshake has failed.
+    /// Counts a failed TLS handshake of a client.
     pub fn handshake_failure(&self) {
         self.handshake_failures.fetch_add(1, Relaxed);
     }
 
-    /// A client's connection has begun.
+    /// Counts an opened connection of a client.
     pub fn connection_begins(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// A client's connection has ended.
+    /// Counts a closed connection of a client.
     pub fn connection_ends(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }
 
-    /// Something begins. Its end is counted when this is dropped: `unless_told`, unless it was set to another.
-    pub fn begin<E: ProxyEnd>(&self, unless_told: E) -> PendingEnd<'_, E> {
-        PendingEnd { metrics: self, end: unless_told }
+    /// Returns a guard that counts an end when it is dropped: `default_end`, unless another end was set.
+    pub fn begin<E: ProxyEnd>(&self, default_end: E) -> PendingEnd<'_, E> {
+        PendingEnd { metrics: self, end: default_end }
     }
 }
 
-/// End of something that is counted.
+/// An end that can be counted.
 pub trait ProxyEnd: Copy {
-    /// Counts it.
+    /// Counts the end.
     fn count(self, metrics: &ReadProxyMetrics);
 }
 
@@ -216,11 +216,11 @@ impl ProxyEnd for (ProxyQuestion, QuestionEnd) {
     }
 }
 
-/// Something whose end is counted when this is dropped.
+/// Guard that counts an end when it is dropped.
 #[derive(Debug)]
 pub struct PendingEnd<'a, E: ProxyEnd> {
     metrics: &'a ReadProxyMetrics,
-    /// Its end, as far as it is known.
+    /// The end to count.
     pub end: E,
 }
 
@@ -230,21 +230,21 @@ impl<E: ProxyEnd> Drop for PendingEnd<'_, E> {
     }
 }
 
-/// Resources that a read proxy has in use, and the most that it may.
+/// Resources that a read proxy has in use, and their limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyLoad {
-    /// Writes under way, and the most of them.
+    /// Writes in progress, and their limit.
     pub holds: (usize, usize),
-    /// Time since the oldest of them came.
+    /// Age of the oldest write in progress.
     pub oldest_hold: Option<Duration>,
-    /// Bytes for objects that are looked at: of GET.
+    /// Memory in use for objects inspected for GET, and its limit, in bytes.
     pub read: (usize, usize),
-    /// The same of CREATE.
+    /// Memory in use for objects inspected for CREATE, and its limit, in bytes.
     pub written: (usize, usize),
-    /// Questions about users that are being asked, and the most of them.
+    /// Reviews in progress, and their limit.
     pub questions: (usize, usize),
-    /// Requests that wait for their turn to ask.
+    /// Number of requests that wait for a review's turn.
     pub waiting: usize,
-    /// Most connections of clients.
-    pub most_connections: usize,
+    /// Maximum number of client connections.
+    pub max_connections: usize,
 }

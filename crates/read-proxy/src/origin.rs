@@ -1,4 +1,4 @@
-//! Origin: files that say where the apiserver is and how a proxy shows itself to it, read again and again.
+//! Files with the apiserver's address and the proxy's credentials, reloaded when they change.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use gatepost_base::files::{BlockingReads, ReadFailure};
 use gatepost_kube_support::{ApiEndpoint, KubeAccess, KubeError};
 use gatepost_tls::{TlsError, read_file};
 
-/// Interval of looks at the files.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Longest look at the files.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+/// Interval of the reads of the files.
+const READ_INTERVAL: Duration = Duration::from_secs(5);
+/// Timeout of a read of the files.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Files that say where the apiserver is, and how a proxy shows itself to it.
+/// Files with the apiserver's address and the proxy's credentials.
 #[derive(Clone, Debug)]
 pub struct RequestOrigin {
-    /// Address and authorities.
+    /// Source of address and authorities.
     pub access: KubeAccess,
-    /// Address, where it is not the one of `access`.
+    /// Address that replaces the one of `access`.
     pub url: Option<String>,
     /// Certificate and key of the front proxy.
     pub front_proxy: Option<(PathBuf, PathBuf)>,
@@ -38,16 +38,16 @@ struct Contents {
 /// Reason why the files cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OriginError {
-    /// Address and authorities.
+    /// Address or authorities are invalid.
     #[error(transparent)]
     Access(#[from] KubeError),
-    /// Certificate and key cannot be read.
+    /// The certificate or the key cannot be read.
     #[error(transparent)]
     Certificate(#[from] TlsError),
-    /// Unusable contents.
+    /// The contents are invalid.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// Files that could not be looked at.
+    /// The files could not be read in time.
     #[error(transparent)]
     Unread(#[from] ReadFailure),
 }
@@ -56,7 +56,7 @@ pub enum OriginError {
 type Upstreams = (Upstream, Option<Upstream>);
 
 impl RequestOrigin {
-    /// Reads the files. Blocks no longer than a while.
+    /// Reads the files, with a timeout.
     ///
     /// # Errors
     /// [`OriginError`].
@@ -75,13 +75,13 @@ impl RequestOrigin {
                 this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((read_file(&cert)?, read_file(&key)?)));
             Ok(Contents { endpoint, front_proxy: front_proxy.transpose()? })
         };
-        reads.run(LOOK_WITHIN, reading).await?
+        reads.run(READ_TIMEOUT, reading).await?
     }
 
-    /// Looks at the files until dropped, and has the proxy use what is new and sound in them.
+    /// Reloads the files until dropped, and passes valid changes to the proxy.
     pub async fn follow(self, proxy: Arc<Proxy>) {
         let reads = BlockingReads::default();
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut known, mut logged) = (None, None);
         loop {
@@ -93,7 +93,7 @@ impl RequestOrigin {
             };
             match new {
                 Ok((contents, (plain, front_proxy))) => {
-                    // Also after the first look: the files may be newer than what the proxy was made of.
+                    // Also after the first read: the files may be newer than the proxy's settings.
                     proxy.replace(plain, front_proxy);
                     if known.replace(contents).is_some() {
                         tracing::info!("using new settings for the apiserver");

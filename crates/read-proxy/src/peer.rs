@@ -1,7 +1,7 @@
-//! Peer: the client of one connection: its address, its identity, and for how long that is believed.
+//! Client of one connection: its address, its identity, and how long its certificate is trusted.
 //!
-//! Its place among the connections that are served at the same time is kept also while the connection is another
-//! protocol's.
+//! Its place among the connections served at the same time is kept also after the connection has upgraded to another
+//! protocol.
 
 use std::{
     net::IpAddr,
@@ -22,32 +22,32 @@ use super::{
 };
 use crate::metrics::ReadProxyMetrics;
 
-/// Age up to which a judgement on a certificate is used again.
-const JUDGED_FOR: Duration = Duration::from_secs(5);
+/// Maximum age of a verification of the certificate.
+const MAX_VERIFICATION_AGE: Duration = Duration::from_secs(5);
 
 /// Client of one connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
-    /// Owner of its certificate.
+    /// Owner of the client certificate.
     user: Result<Option<RemoteUser>, Unnameable>,
     certificate: Option<Certificate>,
     pub(super) activity: Arc<Activity>,
     pub(super) place: Arc<Place>,
 }
 
-/// Certificate of a connection, as it was judged the last time.
+/// Client certificate of a connection, and its last verification.
 #[derive(Debug)]
 struct Certificate {
     chain: ClientChain,
     tls: Arc<ServerTls>,
-    judged: Mutex<Judged>,
+    verification: Mutex<Verification>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Judged {
+struct Verification {
     at: Instant,
-    /// Files by which it was judged.
+    /// Version of the trusted files at the verification.
     files: u64,
     is_trusted: bool,
 }
@@ -56,18 +56,18 @@ impl Peer {
     pub(super) fn new(address: IpAddr, chain: Option<ClientChain>, tls: Arc<ServerTls>, place: Place) -> Self {
         let user = chain.as_ref().and_then(ClientChain::user).map_or(Ok(None), RemoteUser::of);
         let certificate = chain.map(|chain| {
-            // The handshake may have been by files that are not in force any more.
+            // The handshake may have used files that were replaced meanwhile.
             let is_trusted = tls.accepts(&chain);
-            let judged = Mutex::new(Judged { at: Instant::now(), files: tls.number(), is_trusted });
-            Certificate { chain, tls, judged }
+            let verification = Mutex::new(Verification { at: Instant::now(), files: tls.number(), is_trusted });
+            Certificate { chain, tls, verification }
         });
         Self { address, user, certificate, activity: Arc::default(), place: Arc::new(place) }
     }
 
-    /// Owner of the certificate, as long as it is one; `None` without a certificate.
+    /// Returns the owner of the certificate while it is trusted; `None` without a certificate.
     ///
     /// # Errors
-    /// A refusal where there is one, and it counts for nothing. The connection is to end, then.
+    /// A refusal if the certificate is no longer trusted (then the connection retires) or its owner cannot be named.
     pub(super) fn user(&self) -> Result<Option<&RemoteUser>, ProxyRefusal> {
         if self.certificate.as_ref().is_some_and(|certificate| !certificate.is_trusted()) {
             self.activity.retire();
@@ -79,34 +79,35 @@ impl Peer {
 }
 
 impl Certificate {
-    /// True while it would be accepted in a handshake.
+    /// Returns true while a handshake would accept the certificate.
     fn is_trusted(&self) -> bool {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verification = self.verification.lock().unwrap_or_else(PoisonError::into_inner);
         let files = self.tls.number();
-        if judged.is_trusted && (judged.files != files || judged.at.elapsed() >= JUDGED_FOR) {
-            *judged = Judged { at: Instant::now(), files, is_trusted: self.tls.accepts(&self.chain) };
+        if verification.is_trusted && (verification.files != files || verification.at.elapsed() >= MAX_VERIFICATION_AGE)
+        {
+            *verification = Verification { at: Instant::now(), files, is_trusted: self.tls.accepts(&self.chain) };
         }
-        judged.is_trusted
+        verification.is_trusted
     }
 }
 
-/// Place of a connection among those that are served at the same time.
+/// Place of a connection among those served at the same time.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
-    /// Its other end is dropped once time is up for whatever is left.
+    /// Its sender is dropped once the drain has timed out.
     cut: watch::Receiver<()>,
     metrics: Arc<ReadProxyMetrics>,
 }
 
 impl Place {
-    /// Place that ends with the other end of `cut`.
+    /// Creates a place that is valid until the sender of `cut` is dropped.
     pub(super) fn new(permit: OwnedSemaphorePermit, cut: watch::Receiver<()>, metrics: Arc<ReadProxyMetrics>) -> Self {
         metrics.connection_begins();
         Self { _permit: permit, cut, metrics }
     }
 
-    /// Done once time is up.
+    /// Completes once the sender of `cut` is dropped.
     pub(super) async fn cut(&self) {
         let mut cut = self.cut.clone();
         while cut.changed().await.is_ok() {}

@@ -1,42 +1,42 @@
-//! Plan: the part of the proxy that a request needs.
+//! Plan: how the proxy handles a request.
 
 use http::{HeaderMap, Method, header::CONTENT_TYPE};
 
 use super::resources::{ProxiedResources, ResourcePath, Undecodable};
 
-/// Content types of a server-side apply, without the encoding behind the plus.
+/// Prefix of the content types of a server-side apply, up to the plus before the encoding.
 const APPLY: &str = "application/apply-patch+";
-/// Subresources of the core group that are streams, or other people's protocols: none of them shows the object.
+/// Subresources of the core group that are streams or other protocols: none of them shows the object.
 const NOT_OBJECTS: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy", "token"];
 
-/// Part of the proxy that a request needs.
+/// How the proxy handles a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadPlan {
-    /// None: it passes untouched.
+    /// Passes the request unchanged.
     Pass,
-    /// LIST or WATCH: a label selector hides.
+    /// LIST or WATCH: adds a label selector that hides objects.
     Filter(ResourcePath),
-    /// GET by name: the object in the answer decides.
+    /// GET by name: inspects the object in the response.
     Get(ResourcePath),
-    /// A write that may create an object, whose answer is held.
+    /// A write that may create an object: holds its response.
     Create(ResourcePath),
-    /// None can be chosen: it is refused.
+    /// Refuses the request, as no plan is certain.
     Refuse(Unreadable),
 }
 
-/// Reason why a request cannot be read with certainty.
+/// Reason why a request cannot be interpreted with certainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// A path that others may read in another way.
+    /// Others may parse the path differently.
     #[error("the path has an empty part, or one that is not UTF-8")]
     Path,
-    /// A method that is none of the API's.
+    /// The method does not belong to the API.
     #[error("the method is not one of the Kubernetes API")]
     Method,
 }
 
 impl ReadPlan {
-    /// Plan for a request. Of a resource that is opted in, only what is known to show no unfinished object passes.
+    /// Returns the plan for a request. On an opted-in resource, passes only requests that show no uninitialized object.
     pub fn of(method: &Method, path: &str, headers: &HeaderMap, resources: &ProxiedResources) -> Self {
         let path = match ResourcePath::parse(path) {
             Ok(Some(path)) => path,
@@ -44,15 +44,15 @@ impl ReadPlan {
             Err(Undecodable) => return Self::Refuse(Unreadable::Path),
         };
         if !resources.has(&path) {
-            // Behind another resource's name a path is its own affair, as behind `services/web/proxy`.
+            // The path after another resource's name does not matter here, such as after `services/web/proxy`.
             let is_unclear = path.is_ambiguous && path.resource.is_empty() && resources.has_group(&path.group);
             return if is_unclear { Self::Refuse(Unreadable::Path) } else { Self::Pass };
         }
         if path.is_ambiguous {
             return Self::Refuse(Unreadable::Path);
         }
-        // source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go: the prefix is the verb, whatever the method.
-        // kube-apiserver's handler of custom resources goes by that alone.
+        // source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go: the prefix is the verb, whatever the
+        // method. kube-apiserver's handler of custom resources uses that verb alone.
         if path.watch {
             return Self::Filter(path);
         }
@@ -63,13 +63,13 @@ impl ReadPlan {
                 Some(subresource) if path.group.is_empty() && NOT_OBJECTS.contains(&subresource) => Self::Pass,
                 _ => Self::Get(path),
             },
-            // A name in the path counts for nothing: a custom resource is created all the same.
+            // A name in the path is ignored: a custom resource is created nevertheless.
             Method::POST if is_object => Self::Create(path),
             Method::PUT if is_object => Self::Create(path),
             Method::PATCH if is_object && is_apply(headers) => Self::Create(path),
-            // Answers to writes are not looked at; deletions, of all objects as well: a namespace must become empty.
+            // Responses to writes are not inspected. DELETE passes, even of all objects: a namespace must become empty.
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => Self::Pass,
-            // It asks what others may do, and gets no object.
+            // A CORS preflight gets no object.
             Method::OPTIONS => Self::Pass,
             _ => Self::Refuse(Unreadable::Method),
         }

@@ -1,8 +1,8 @@
-//! Pool: connections to an apiserver, shared by the requests that may share them.
+//! Pool of connections to an apiserver, for requests that may share them.
 //!
-//! Over HTTP/2 a connection carries [`MOST_STREAMS`] requests, and its window is as large as those of its streams
-//! together: a client that does not read its watch fills its own stream and holds up no other. Over HTTP/1.1 a connection
-//! carries one request at a time.
+//! Over HTTP/2, a connection carries [`MAX_STREAMS_PER_CONNECTION`] requests, and its window is as large as those of its streams
+//! together: a client that does not read its watch fills its own stream and blocks no other. Over HTTP/1.1, a
+//! connection carries one request at a time.
 
 use std::{
     io,
@@ -28,24 +28,24 @@ use tokio::sync::Semaphore;
 
 use super::{body::Body, upstream::Upstream};
 
-/// Requests on one HTTP/2 connection. An apiserver takes 100 of them, unless told otherwise.
+/// Maximum number of concurrent requests on one HTTP/2 connection. An apiserver accepts 100 by default.
 // source: kube-apiserver --http2-max-streams-per-connection, and its default in kubernetes/apiserver
 // pkg/server/secure_serving.go.
-const MOST_STREAMS: usize = 64;
-/// Unread bytes of one answer.
+const MAX_STREAMS_PER_CONNECTION: usize = 64;
+/// HTTP/2 window of one response, in bytes.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Unread bytes of one connection.
+/// HTTP/2 window of one connection, in bytes.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 64;
-/// Connections that are made at the same time; others wait, and may find room on one of these.
-const DIALS: usize = 8;
-/// HTTP/1.1 connections that are kept for later requests.
-const MOST_IDLE: usize = 256;
-/// A silent HTTP/2 connection is asked after this, and given up after that.
+/// Maximum number of concurrent dials; other requests wait, and may then use one of the new connections.
+const MAX_CONCURRENT_DIALS: usize = 8;
+/// Maximum number of idle HTTP/1.1 connections.
+const MAX_IDLE_CONNECTIONS: usize = 256;
+/// Silence after which an HTTP/2 connection is pinged, and the timeout of the ping.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(15));
-/// Times that a request is sent which a connection had not begun to send when it ended.
-const ATTEMPTS: usize = 3;
+/// Maximum number of attempts to send a request of which nothing was sent before its connection ended.
+const MAX_ATTEMPTS: usize = 3;
 
-/// Connections to an apiserver that authenticate alike.
+/// Connections to an apiserver with the same authentication.
 #[derive(Debug)]
 pub(super) struct Pool {
     upstream: Mutex<Arc<Upstream>>,
@@ -60,7 +60,7 @@ struct Connections(Mutex<Open>);
 struct Open {
     http2: Vec<Http2>,
     http1: Vec<http1::SendRequest<Body>>,
-    /// Counts the changes of the apiserver: connections to a former one are not used again.
+    /// Number of changes of the upstream: connections of an earlier epoch are not reused.
     epoch: usize,
 }
 
@@ -70,7 +70,7 @@ struct Http2 {
     streams: Arc<AtomicUsize>,
 }
 
-/// Place of one request on a connection, until the end of its answer.
+/// Place of one request on a connection, until the end of its response.
 #[derive(Debug)]
 struct Lease(Leased);
 
@@ -80,29 +80,33 @@ enum Leased {
     Http1 { sender: Option<http1::SendRequest<Body>>, pool: Arc<Connections>, epoch: usize },
 }
 
-/// Connection that a request is about to be sent on.
-enum Chosen {
+/// Connection for a request.
+enum SelectedConnection {
     Http2(Http2),
     Http1(http1::SendRequest<Body>, usize),
 }
 
-/// Reason why a request has no answer.
+/// Reason why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
-    /// No connection could be made.
+    /// No connection could be opened.
     #[error("cannot connect: {0}")]
     Connect(#[from] io::Error),
-    /// The connection was lost.
+    /// The connection was lost before the response.
     #[error("the connection was lost")]
     Lost(#[source] hyper::Error),
 }
 
 impl Pool {
     pub(super) fn new(upstream: Upstream) -> Self {
-        Self { upstream: Mutex::new(Arc::new(upstream)), connections: Arc::default(), dials: Semaphore::new(DIALS) }
+        Self {
+            upstream: Mutex::new(Arc::new(upstream)),
+            connections: Arc::default(),
+            dials: Semaphore::new(MAX_CONCURRENT_DIALS),
+        }
     }
 
-    /// New requests go there; those under way end where they began.
+    /// Sends new requests to this upstream. Requests in progress complete on their connections.
     pub(super) fn replace(&self, upstream: Upstream) {
         *locked(&self.upstream) = Arc::new(upstream);
         let mut open = locked(&self.connections.0);
@@ -113,24 +117,24 @@ impl Pool {
         Arc::clone(&locked(&self.upstream))
     }
 
-    /// Sends a request, and gives the head of its answer. A request of which nothing was sent is sent on another
-    /// connection; no other is sent twice.
+    /// Sends a request, and returns the head of its response. Retries on another connection if nothing of the request
+    /// was sent; sends no other request twice.
     ///
     /// # Errors
     /// [`SendError`].
     pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
         set_length(&mut request);
-        let mut attempts = ATTEMPTS;
+        let mut attempts = MAX_ATTEMPTS;
         loop {
             attempts -= 1;
             let (answer, lease) = match self.choose().await? {
-                Chosen::Http2(mut connection) => {
+                SelectedConnection::Http2(mut connection) => {
                     address_http2(&mut request, &self.upstream());
                     // The place was taken when the connection was chosen.
                     let lease = Lease(Leased::Http2(connection.streams));
                     (connection.sender.try_send_request(request).await, lease)
                 }
-                Chosen::Http1(mut sender, epoch) => {
+                SelectedConnection::Http1(mut sender, epoch) => {
                     address_http1(&mut request, &self.upstream());
                     let sent = sender.try_send_request(request).await;
                     let pool = Arc::clone(&self.connections);
@@ -147,12 +151,12 @@ impl Pool {
         }
     }
 
-    /// A connection with room, or a new one.
-    async fn choose(&self) -> io::Result<Chosen> {
+    /// Returns a connection with a free place, or dials a new one.
+    async fn choose(&self) -> io::Result<SelectedConnection> {
         if let Some(chosen) = self.connections.take() {
             return Ok(chosen);
         }
-        // It is never closed.
+        // The semaphore is never closed.
         let _dial = self.dials.acquire().await.map_err(io::Error::other)?;
         match self.connections.take() {
             Some(chosen) => Ok(chosen),
@@ -160,13 +164,13 @@ impl Pool {
         }
     }
 
-    async fn dial(&self) -> io::Result<Chosen> {
+    async fn dial(&self) -> io::Result<SelectedConnection> {
         let epoch = locked(&self.connections.0).epoch;
         let stream = self.upstream().connect(false).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
-            return Ok(Chosen::Http1(sender, epoch));
+            return Ok(SelectedConnection::Http1(sender, epoch));
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -185,28 +189,28 @@ impl Pool {
         if open.epoch == epoch {
             open.http2.push(connection.clone());
         }
-        Ok(Chosen::Http2(connection))
+        Ok(SelectedConnection::Http2(connection))
     }
 }
 
 impl Connections {
-    fn take(&self) -> Option<Chosen> {
+    fn take(&self) -> Option<SelectedConnection> {
         let mut open = locked(&self.0);
         let Open { http2, http1, epoch } = &mut *open;
         http2.retain(|connection| !connection.sender.is_closed());
         if let Some(free) = http2.iter().find(|connection| connection.has_room()) {
             free.streams.fetch_add(1, Relaxed);
-            return Some(Chosen::Http2(free.clone()));
+            return Some(SelectedConnection::Http2(free.clone()));
         }
         http1.retain(|sender| !sender.is_closed());
         let ready = http1.iter().rposition(http1::SendRequest::is_ready)?;
-        Some(Chosen::Http1(http1.swap_remove(ready), *epoch))
+        Some(SelectedConnection::Http1(http1.swap_remove(ready), *epoch))
     }
 }
 
 impl Http2 {
     fn has_room(&self) -> bool {
-        self.streams.load(Relaxed) < MOST_STREAMS
+        self.streams.load(Relaxed) < MAX_STREAMS_PER_CONNECTION
     }
 }
 
@@ -218,8 +222,8 @@ impl Drop for Lease {
             }
             Leased::Http1 { sender, pool, epoch } => {
                 let mut open = locked(&pool.0);
-                // One whose answer was not read to its end closes by itself.
-                if open.epoch == *epoch && open.http1.len() < MOST_IDLE {
+                // A connection whose response was not read to its end closes by itself.
+                if open.epoch == *epoch && open.http1.len() < MAX_IDLE_CONNECTIONS {
                     open.http1.extend(sender.take().filter(|sender| !sender.is_closed()));
                 }
             }
@@ -227,7 +231,7 @@ impl Drop for Lease {
     }
 }
 
-/// Path and query of a request.
+/// Returns path and query of a request.
 fn path_and_query<B>(request: &Request<B>) -> PathAndQuery {
     request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
 }
@@ -235,7 +239,7 @@ fn path_and_query<B>(request: &Request<B>) -> PathAndQuery {
 fn address_http2(request: &mut Request<Body>, upstream: &Upstream) {
     let path = path_and_query(request);
     let uri = Uri::builder().scheme("https").authority(upstream.authority()).path_and_query(path).build();
-    // The parts were those of a URL before.
+    // The parts come from a parsed URL, so that the result is valid.
     if let Ok(uri) = uri {
         *request.uri_mut() = uri;
     }
@@ -243,7 +247,7 @@ fn address_http2(request: &mut Request<Body>, upstream: &Upstream) {
     *request.version_mut() = Version::HTTP_2;
 }
 
-/// Writes the request's target as HTTP/1.1 has it.
+/// Sets the request's target and `Host` for HTTP/1.1.
 pub(super) fn address_http1(request: &mut Request<Body>, upstream: &Upstream) {
     *request.uri_mut() = Uri::from(path_and_query(request));
     if let Ok(host) = HeaderValue::try_from(upstream.authority()) {
@@ -252,12 +256,12 @@ pub(super) fn address_http1(request: &mut Request<Body>, upstream: &Upstream) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// Sets the length fields to what the body has. hyper believes a `Content-Length` that it is given: if the body is shorter,
-/// the apiserver takes the next request on the connection, of any user, for the rest of it.
+/// Sets the length fields according to the body. hyper trusts a given `Content-Length`: if the body were shorter, the
+/// apiserver would take the next request on the connection, of any user, for the rest of the body.
 pub(super) fn set_length(request: &mut Request<Body>) {
     request.headers_mut().remove(TRANSFER_ENCODING);
     request.headers_mut().remove(CONTENT_LENGTH);
-    // hyper writes the length of other bodies itself, and none where there is no content. Some servers want one of these
+    // hyper sets the length of other bodies, and none for an empty body. Some servers require a length for these
     // methods.
     if request.body().is_end_stream() && matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));

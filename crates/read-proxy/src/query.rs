@@ -1,24 +1,24 @@
-//! Query: the parameters of a request, as kube-apiserver reads them, and the label selector that hides.
+//! Query parameters of a request, parsed as by kube-apiserver, and the label selector that hides objects.
 
 use gatepost_api::initialization::PENDING_LABEL;
 
-/// Label selector of a LIST or WATCH.
+/// Parameter with the label selector of a LIST or WATCH.
 const LABEL_SELECTOR: &str = "labelSelector";
-/// The parameter of Kubernetes 1.7 to 1.13 that asks for objects that are not initialized as well.
+/// Parameter of Kubernetes 1.7 to 1.13 that includes uninitialized objects.
 // source: extension proposal, "includeUninitialized".
 const INCLUDE_UNINITIALIZED: &str = "includeUninitialized";
 
-/// The parameters by which an answer may be of the past.
+/// Parameters that allow a response from an earlier revision.
 const VERSIONS: [&str; 2] = ["resourceVersion", "resourceVersionMatch"];
 
-/// The most parameters of a request whose answer is looked at, or changed.
-const MOST_PARAMETERS: usize = 1_000;
+/// Maximum number of parameters of a request whose response is inspected or changed.
+const MAX_PARAMETERS: usize = 1_000;
 
 /// Parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a>(&'a str);
 
-/// One parameter: as it was sent, and decoded.
+/// One parameter, as sent and decoded.
 struct Parameter<'a> {
     sent: &'a str,
     key: Vec<u8>,
@@ -26,12 +26,12 @@ struct Parameter<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Parameters behind the question mark.
+    /// Creates the query from the text after the question mark.
     pub fn new(query: Option<&'a str>) -> Self {
         Self(query.unwrap_or_default())
     }
 
-    /// Parameters that Go's parser takes; it passes by the others.
+    /// Returns the parameters that Go's parser accepts. It skips the others.
     // source: Go, net/url.parseQuery.
     fn parameters(self) -> impl Iterator<Item = Parameter<'a>> {
         self.0.split('&').filter(|sent| !sent.is_empty() && !sent.contains(';')).filter_map(|sent| {
@@ -40,45 +40,45 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// True where an apiserver may leave out all of them, ours too.
-    // source: Go, net/url.parseQuery: more than 10,000 (GODEBUG urlmaxqueryparams) are an error, and then there are none.
+    /// Returns true if an apiserver may ignore all parameters, including ours.
+    // source: Go, net/url.parseQuery: more than 10,000 (GODEBUG urlmaxqueryparams) are an error, and none is returned.
     pub fn has_too_many(self) -> bool {
-        self.0.bytes().filter(|byte| *byte == b'&').count() >= MOST_PARAMETERS
+        self.0.bytes().filter(|byte| *byte == b'&').count() >= MAX_PARAMETERS
     }
 
-    /// First value of a parameter: an apiserver looks at no other.
+    /// Returns the first value of a parameter, the only one that an apiserver uses.
     pub fn first(self, key: &str) -> Option<Vec<u8>> {
         self.parameters().find(|parameter| parameter.key == key.as_bytes()).map(|parameter| parameter.value)
     }
 
-    /// Truth of a parameter: everything but `false` and `0` is true, also nothing behind the key.
+    /// Returns a parameter as a bool: everything but `false` and `0` is true, including an empty value.
     // source: k8s.io/apimachinery/pkg/runtime/conversion.go, Convert_Slice_string_To_bool.
     fn is_true(self, key: &str) -> bool {
         self.first(key).is_some_and(|value| value != b"0" && !value.eq_ignore_ascii_case(b"false"))
     }
 
-    /// True where objects that are not initialized are asked for as well.
+    /// Returns true if uninitialized objects are requested, too.
     pub fn includes_uninitialized(self) -> bool {
         self.is_true(INCLUDE_UNINITIALIZED)
     }
 
-    /// True where nothing is to be stored.
+    /// Returns true if nothing is to be stored.
     pub fn is_dry_run(self) -> bool {
         self.first("dryRun").is_some_and(|value| !value.is_empty())
     }
 
-    /// The same query without the parameter that only we know.
+    /// Returns the query without the parameter that only the proxy knows.
     pub fn without_include(self) -> String {
         self.without(&[INCLUDE_UNINITIALIZED])
     }
 
-    /// The same query for the present.
+    /// Returns the query for the latest revision.
     pub(super) fn without_version(self) -> String {
         self.without(&VERSIONS)
     }
 
-    /// The same query for objects that are initialized. The condition comes first, so that nothing in the client's
-    /// selector can swallow it; there is one selector, so that no other is looked at.
+    /// Returns the query for initialized objects only. Our condition comes first, so that nothing in the client's
+    /// selector can swallow it. The query has one selector, as an apiserver ignores any other.
     pub fn initialized_only(self) -> String {
         let mut query = self.without(&[INCLUDE_UNINITIALIZED, LABEL_SELECTOR]);
         if !query.is_empty() {
@@ -101,7 +101,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Bytes of a part of a URL; in a query `+` stands for a space. `None` where Go refuses it.
+/// Decodes a part of a URL; in a query, `+` is a space. `None` if Go rejects the part.
 pub(super) fn decoded(text: &[u8], in_query: bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
@@ -118,7 +118,7 @@ pub(super) fn decoded(text: &[u8], in_query: bool) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes bytes as a query, or a part of a path, may hold them.
+/// Appends bytes, encoded for a query or a part of a path.
 pub(super) fn encode(bytes: &[u8], query: &mut String) {
     for &byte in bytes {
         match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

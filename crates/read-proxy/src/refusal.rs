@@ -1,4 +1,4 @@
-//! Refusal: an answer of the proxy in the apiserver's place, as a Status.
+//! Refusals: responses of the proxy in place of the apiserver's, as a Status.
 
 use http::{
     HeaderValue, Response, StatusCode,
@@ -6,24 +6,24 @@ use http::{
 };
 use serde_json::Value;
 
-use super::{body::Body, cluster::Unanswered, hold::HeldObject, pool::SendError, resources::ResourcePath};
+use super::{body::Body, cluster::ReviewError, hold::HeldObject, pool::SendError, resources::ResourcePath};
 use crate::metrics::{ProxyOutcome, ProxyRefused};
 use gatepost_api::initialization::{HiddenAs, HiddenObject, hidden};
 use gatepost_api::{StatusCause, StatusInfo, StatusMetadata};
 use gatepost_base::throttle::Throttle;
 use gatepost_wire::outbound::json_status;
 
-/// Seconds after which trying again makes sense.
-const AGAIN: i32 = 1;
+/// Seconds after which a client may retry.
+const RETRY_AFTER_SECONDS: i32 = 1;
 
-/// Answer of the proxy in the apiserver's place.
+/// Response of the proxy in place of the apiserver's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyRefusal {
     code: StatusCode,
     status: Value,
-    /// Clients may send it again by themselves: nothing was done.
+    /// Whether clients may retry by themselves, as nothing was done.
     repeatable: bool,
-    /// Outcome that the request is counted as.
+    /// Outcome as which the request is counted.
     outcome: ProxyOutcome,
     /// Failure of the connection to the apiserver.
     cause: Option<Box<str>>,
@@ -35,17 +35,17 @@ impl ProxyRefusal {
         Self::with(outcome, code, json_status(info))
     }
 
-    /// An object that is not initialized, as its reader gets it.
+    /// Returns the response for an object that is not initialized.
     pub(super) fn hidden(how: HiddenAs, object: HiddenObject<'_>) -> Self {
         Self::of(ProxyOutcome::Hidden, &hidden(how, object))
     }
 
-    /// Outcome that the request is counted as.
+    /// Returns the outcome as which the request is counted.
     pub(super) fn outcome(&self) -> ProxyOutcome {
         self.outcome
     }
 
-    /// The same for a client whose content has ended before its end: that is why the apiserver has not answered.
+    /// Turns a lost apiserver into a bad request, for a client whose body ended prematurely: that is the cause.
     pub(super) fn broken_off(self) -> Self {
         match self.outcome {
             ProxyOutcome::Refused(ProxyRefused::Lost) if self.cause.is_some() => {
@@ -57,7 +57,7 @@ impl ProxyRefusal {
         }
     }
 
-    /// Logs a failure of the connection to the apiserver.
+    /// Logs a failed connection to the apiserver.
     pub(super) fn log(&self) {
         static LINES: Throttle = Throttle::new();
         if let Some(cause) = &self.cause
@@ -67,12 +67,12 @@ impl ProxyRefusal {
         }
     }
 
-    /// The same as the answer to a CREATE that was held.
+    /// Counts this refusal as the response to a held CREATE.
     pub(super) fn after_hold(self) -> Self {
         Self { outcome: ProxyOutcome::Held, ..self }
     }
 
-    /// A status as somebody else has written it, an initializer's result. Its code is the answer's, where it is an error's.
+    /// Returns an initializer's result unchanged. Its code becomes the HTTP status if it is an error code.
     pub(super) fn verbatim(status: Value) -> Self {
         let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
         let code = code.and_then(|code| StatusCode::from_u16(code).ok());
@@ -100,56 +100,56 @@ impl ProxyRefusal {
         Self::of(ProxyOutcome::Refused(counted), &info)
     }
 
-    /// Refusal of a client that cannot be named to the apiserver.
+    /// Refuses a client that cannot be authenticated, or not be named to the apiserver.
     pub(super) fn unauthorized(why: &str) -> Self {
         Self::failure(ProxyRefused::Unauthorized, 401, "Unauthorized", why.to_owned())
     }
 
-    /// Refusal of a request of which nobody can say what an apiserver will make of it.
+    /// Refuses a request that an apiserver may interpret differently.
     pub(super) fn bad_request(why: &str) -> Self {
         let message = format!("the read proxy does not pass this request: {why}");
         Self::failure(ProxyRefused::BadRequest, 400, "BadRequest", message)
     }
 
-    /// Refusal of a method.
+    /// Refuses a method.
     pub(super) fn bad_method(why: &str) -> Self {
         let message = format!("the read proxy does not pass this request: {why}");
         Self::failure(ProxyRefused::Method, 405, "MethodNotAllowed", message)
     }
 
-    /// Refusal of a target that is too long once the selector is added that hides.
+    /// Refuses a target that is too long with the added label selector.
     pub(super) fn too_long() -> Self {
         let message = "the URL is too long: the read proxy adds a label selector to it".to_owned();
         Self::failure(ProxyRefused::TooLong, 414, "BadRequest", message)
     }
 
-    /// Refusal of a tunnel: it is no request of an API.
+    /// Refuses a tunnel, which is not a request of an API.
     pub(super) fn no_tunnel() -> Self {
         let message = "the read proxy is no way to other servers".to_owned();
         Self::failure(ProxyRefused::Method, 405, "MethodNotAllowed", message)
     }
 
-    /// There is no apiserver to be had, and so no answer to a question of the proxy.
+    /// Refuses a request because a request of the proxy itself did not reach the apiserver.
     pub(super) fn unavailable() -> Self {
         let message = "the read proxy cannot reach the apiserver".to_owned();
         Self::failure(ProxyRefused::Unanswered, 503, "ServiceUnavailable", message)
     }
 
-    /// The same of the request itself.
+    /// Refuses a request that cannot be sent to the apiserver.
     fn unreachable() -> Self {
         Self { outcome: ProxyOutcome::Refused(ProxyRefused::Unreachable), ..Self::unavailable() }
     }
 
-    /// Refusal where nobody can say what the request may see; nothing was done.
-    pub(super) fn unanswered(why: Unanswered) -> Self {
+    /// Refuses a request for which it is unknown what it may see; nothing was done.
+    pub(super) fn unanswered(why: ReviewError) -> Self {
         match why {
-            Unanswered::Failed => {
+            ReviewError::Failed => {
                 let message = "the read proxy cannot ask the apiserver who sends this, or what it may see; try again";
                 let refusal = Self::failure(ProxyRefused::Unanswered, 503, "ServiceUnavailable", message.to_owned());
                 Self { repeatable: true, ..refusal }
             }
-            Unanswered::Busy => Self::too_many(ProxyRefused::Questions, "too many questions about users under way"),
-            Unanswered::TooLarge => {
+            ReviewError::Busy => Self::too_many(ProxyRefused::Questions, "too many questions about users under way"),
+            ReviewError::TooLarge => {
                 let message =
                     "the token, or the user whom the request names, is too large for the read proxy to ask about";
                 Self::failure(ProxyRefused::LargeUser, 431, "BadRequest", message.to_owned())
@@ -157,26 +157,26 @@ impl ProxyRefusal {
         }
     }
 
-    /// The apiserver was lost, and nobody knows what it has done.
+    /// Reports the loss of the apiserver after a request was sent: its effect is unknown.
     pub(super) fn lost() -> Self {
         let message = "the read proxy has lost the apiserver before its answer; it may have done what was asked";
         Self::failure(ProxyRefused::Lost, 502, "InternalError", message.to_owned())
     }
 
-    /// There are too many of such requests; nothing was done.
+    /// Refuses a request over a limit; nothing was done.
     pub(super) fn too_many(counted: ProxyRefused, what: &str) -> Self {
         let info = StatusInfo {
             code: 429,
             status: "Failure".into(),
             reason: "TooManyRequests".into(),
             message: format!("the read proxy has {what}; nothing was done, try again"),
-            retry_after_seconds: AGAIN,
+            retry_after_seconds: RETRY_AFTER_SECONDS,
             ..StatusInfo::default()
         };
         Self { repeatable: true, ..Self::of(ProxyOutcome::Refused(counted), &info) }
     }
 
-    /// The object that the path names is not there any more.
+    /// Reports that the object in the path no longer exists.
     pub(super) fn not_found(path: &ResourcePath) -> Self {
         let object = HiddenObject {
             group: &path.group,
@@ -188,26 +188,26 @@ impl ProxyRefusal {
         Self { outcome: ProxyOutcome::Refused(ProxyRefused::Replaced), ..Self::hidden(HiddenAs::NotFound, object) }
     }
 
-    /// The object was replaced while it was read; nothing was done.
+    /// Reports that the object was replaced while it was read; nothing was done.
     pub(super) fn replaced() -> Self {
         let message = "another object has taken the name of this one while the read proxy looked at it; try again";
         let refusal = Self::failure(ProxyRefused::Replaced, 503, "ServiceUnavailable", message.to_owned());
         Self { repeatable: true, ..refusal }
     }
 
-    /// The apiserver's answer shows no object, and so not whether it is initialized.
+    /// Reports that the apiserver's response shows no object, so that its initialization is unknown.
     pub(super) fn unknown_object() -> Self {
         let message = "the read proxy cannot find the object in the apiserver's answer; a write may have been done";
         Self::failure(ProxyRefused::UnknownObject, 500, "InternalError", message.to_owned())
     }
 
-    /// The apiserver's answer is larger than any object.
+    /// Reports that the apiserver's response is larger than any object.
     pub(super) fn too_large(limit: usize) -> Self {
         let message = format!("the read proxy looks at objects of up to {limit} bytes, and this one is larger");
         Self::failure(ProxyRefused::LargeObject, 500, "InternalError", message)
     }
 
-    /// The object is initialized, and cannot be shown.
+    /// Reports that the object is initialized but cannot be read.
     pub(super) fn unread(path: &ResourcePath, held: &HeldObject) -> Self {
         let name = held.name();
         let message =
@@ -215,7 +215,7 @@ impl ProxyRefusal {
         Self::failure(ProxyRefused::Unread, 500, "InternalError", message)
     }
 
-    /// The same of an object that is stored already: it must not be sent again.
+    /// Makes the refusal final: the object is already stored, so the request must not be repeated.
     pub(super) fn once_stored(self) -> Self {
         match self.repeatable {
             false => self,
@@ -226,14 +226,14 @@ impl ProxyRefusal {
         }
     }
 
-    /// The object was deleted before it was initialized, and said no reason.
+    /// Reports that the object was deleted before it was initialized, without a reason.
     pub(super) fn deleted(path: &ResourcePath, held: &HeldObject) -> Self {
         let name = held.name();
         let message = format!("{} {name:?} was deleted before it was initialized", path.resource);
         Self::failure(ProxyRefused::Unread, 500, "InternalError", message)
     }
 
-    /// The object is there, and its initializers have not finished in time.
+    /// Reports that the object exists, but its initializers have not finished in time.
     pub(super) fn timed_out(path: &ResourcePath, held: &HeldObject) -> Self {
         let (name, uid, version) = (held.name(), held.uid(), held.resource_version());
         let waits = match held.waits_for() {
@@ -258,7 +258,7 @@ impl ProxyRefusal {
             details_kind: path.resource.clone(),
             details_uid: uid.to_owned(),
             causes: vec![cause],
-            retry_after_seconds: AGAIN,
+            retry_after_seconds: RETRY_AFTER_SECONDS,
             metadata: Some(Box::new(StatusMetadata {
                 resource_version: version.to_owned(),
                 ..StatusMetadata::default()
@@ -268,13 +268,13 @@ impl ProxyRefusal {
         Self::of(ProxyOutcome::Held, &info)
     }
 
-    /// The answer.
+    /// Returns the HTTP response.
     pub(super) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::of(self.status.to_string()));
         *response.status_mut() = self.code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        // Not with a timeout: client-go would send the CREATE again, and find its own object in the way.
+        // Not after a timeout: client-go would repeat the CREATE, which conflicts with its own object.
         if self.repeatable {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -282,8 +282,8 @@ impl ProxyRefusal {
     }
 }
 
-impl From<Unanswered> for ProxyRefusal {
-    fn from(why: Unanswered) -> Self {
+impl From<ReviewError> for ProxyRefusal {
+    fn from(why: ReviewError) -> Self {
         Self::unanswered(why)
     }
 }

@@ -1,4 +1,4 @@
-//! Requester: who sends a request, as the apiserver is told and as it will see it.
+//! Sender of a request, as the proxy names it to the apiserver and as the apiserver will see it.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::query::decoded;
 use gatepost_cel::User;
 use gatepost_tls::CertificateUser;
 
-/// Prefix of the fields by which a front proxy tells an apiserver whose request it is. A client's own are removed.
+/// Prefix of the fields by which a front proxy names the user to an apiserver. A client's own are removed.
 // source: kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer, "original request username and group".
 const REMOTE: &str = "x-remote-";
 const REMOTE_USER: HeaderName = HeaderName::from_static("x-remote-user");
 const REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const REMOTE_GROUP: HeaderName = HeaderName::from_static("x-remote-group");
-/// Field with a certificate's digest: the extra key `authentication.kubernetes.io/credential-id`, written for a field.
+/// Field with a certificate's digest: the extra key `authentication.kubernetes.io/credential-id`, encoded for a field.
 // source: kubernetes/apiserver pkg/authentication/request/x509/x509.go, CommonNameUserConversion.
 const CREDENTIAL_ID: &str = "x-remote-extra-authentication.kubernetes.io%2fcredential-id";
 
-/// Fields of impersonation. They pass untouched: the apiserver decides whether they may be used.
+/// Impersonation fields. They pass unchanged: the apiserver decides if they are permitted.
 // source: k8s.io/api/authentication/v1, ImpersonateUserHeader and others.
 const IMPERSONATE_USER: &str = "impersonate-user";
 const IMPERSONATE_UID: &str = "impersonate-uid";
@@ -30,7 +30,7 @@ const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Account of a user: name, and what else an access check needs.
+/// Account of a user: the name, and the other data of an access check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Account {
     /// User name.
@@ -39,14 +39,14 @@ pub struct Account {
     pub user: User,
 }
 
-/// Fields that name the owner of a client certificate to the apiserver.
+/// Owner of a client certificate, with the fields that name it to the apiserver.
 #[derive(Clone, Debug)]
 pub struct RemoteUser {
     account: Account,
     fields: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// A certificate whose owner cannot be named in fields of HTTP.
+/// Error for a certificate whose owner cannot be named in an HTTP field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate has a name that a field of HTTP cannot hold")]
 pub struct Unnameable;
@@ -64,7 +64,7 @@ impl From<InvalidHeaderName> for Unnameable {
 }
 
 impl RemoteUser {
-    /// Owner of a certificate; `None` where it names nobody, as one without a common name.
+    /// Returns the owner of a certificate; `None` if it has no common name.
     ///
     /// # Errors
     /// [`Unnameable`].
@@ -85,13 +85,13 @@ impl RemoteUser {
         Ok(Some(Self { account: Account { name, user }.authenticated(), fields }))
     }
 
-    /// Its account.
+    /// Returns the account.
     pub fn account(&self) -> &Account {
         &self.account
     }
 }
 
-/// A value that arrives as it was sent: what surrounds it is taken away on the way, and another user may be named so.
+/// Returns a field value. Rejects outer whitespace: it is stripped in transit, and may distinguish two users.
 fn field(text: &str) -> Result<HeaderValue, Unnameable> {
     match text.is_empty() || text.trim() != text {
         true => Err(Unnameable),
@@ -99,8 +99,8 @@ fn field(text: &str) -> Result<HeaderValue, Unnameable> {
     }
 }
 
-/// Writes a request's fields as the apiserver may believe them: those of a front proxy are ours alone. A user with a
-/// certificate has no other credentials, as the apiserver would not look at them either.
+/// Sets the fields that identify the user to the apiserver. Removes the front proxy fields of the client. For a user
+/// with a certificate, also removes other credentials, which the apiserver would ignore.
 pub fn identify(headers: &mut HeaderMap, user: Option<&RemoteUser>) {
     // Some servers treat `_` as `-`.
     let is_remote = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with(REMOTE);
@@ -116,7 +116,7 @@ pub fn identify(headers: &mut HeaderMap, user: Option<&RemoteUser>) {
     }
 }
 
-/// Bearer token of a request.
+/// Returns the bearer token of a request.
 pub fn token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, token) = value.split_once(' ')?;
@@ -124,8 +124,8 @@ pub fn token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// The account that a request asks to be treated as; `None` where it does not. Whether it may, the apiserver decides: a
-/// request that may not is refused, whatever was made of it here.
+/// Returns the account that a request impersonates; `None` if it impersonates none. The apiserver checks the
+/// permission, and rejects the request without it.
 pub fn impersonated(headers: &HeaderMap) -> Option<Account> {
     let texts = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
@@ -144,7 +144,7 @@ pub fn impersonated(headers: &HeaderMap) -> Option<Account> {
 }
 
 impl Account {
-    /// Bytes of its texts.
+    /// Returns the total size of the texts, in bytes.
     pub fn size(&self) -> usize {
         let User { uid, groups, extra } = &self.user;
         let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
@@ -152,7 +152,7 @@ impl Account {
         self.name.len() + uid.len() + texts(groups) + extra
     }
 
-    /// The same with the groups that the apiserver adds.
+    /// Adds the groups that the apiserver adds.
     // source: kubernetes/apiserver pkg/authentication/group, pkg/endpoints/filters/impersonation.go.
     fn authenticated(mut self) -> Self {
         let mut add = |group: String| {

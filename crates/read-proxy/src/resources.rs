@@ -1,5 +1,5 @@
-//! Resources: the resources whose unfinished objects are hidden, and the resource that a path of the Kubernetes API
-//! names, as kube-apiserver reads it.
+//! Resources whose uninitialized objects are hidden, and the resource that a path of the Kubernetes API names, parsed
+//! as by kube-apiserver.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +7,26 @@ use gatepost_api::initialization::{Unfit, unfit};
 
 use super::query::{decoded, encode};
 
-/// Resources that are opted in, by group and name.
+/// Opted-in resources, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxiedResources(BTreeSet<(String, String)>);
 
-/// Reason why resources cannot be opted in.
+/// Reason why a resource cannot be opted in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourcesError {
-    /// A text that names no resource.
+    /// The text is not a resource.
     #[error("{0:?} is no resource; write its plural, with its group behind a dot: configmaps, widgets.example.com")]
     NotAResource(String),
-    /// A resource that may not be hidden.
+    /// The resource must not be hidden.
     #[error("{0} are not hidden: {1}")]
     Unfit(String, &'static str),
 }
 
 impl ProxiedResources {
-    /// Resources as kubectl writes them: `configmaps`, `widgets.example.com`.
+    /// Parses resources as kubectl writes them: `configmaps`, `widgets.example.com`.
     ///
     /// # Errors
-    /// The first that cannot be opted in.
+    /// The first resource that cannot be opted in.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ResourcesError> {
         names.into_iter().map(|name| Self::one(name.trim())).collect::<Result<_, _>>().map(Self)
     }
@@ -45,69 +45,69 @@ impl ProxiedResources {
         }
     }
 
-    /// True where unfinished objects of this resource are hidden.
+    /// Returns true if uninitialized objects of this resource are hidden.
     pub fn has(&self, path: &ResourcePath) -> bool {
-        // No copies: there are few of them, and every request asks.
+        // Compares without copies: there are few resources, and every request calls this.
         self.0.iter().any(|(group, resource)| *group == path.group && *resource == path.resource)
     }
 
-    /// True where a resource of this group is among them.
+    /// Returns true if a resource of this group is opted in.
     pub fn has_group(&self, group: &str) -> bool {
         self.0.iter().any(|(known, _)| known == group)
     }
 
-    /// Number of them.
+    /// Returns the number of resources.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True where there are none.
+    /// Returns true if no resource is opted in.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Prefix of a path that watches, instead of the parameter `watch`.
+/// Path prefix of a watch, in place of the parameter `watch`.
 const WATCH: &str = "watch";
-/// A verb before the resource that no apiserver serves any more.
+/// Verb before the resource that no apiserver serves any more.
 const PROXY: &str = "proxy";
-/// Subresources of namespaces, which follow a namespace's name as its resources do.
+/// Subresources of a namespace: after its name, these words are no resources.
 const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
 
-/// Resource that a path names.
+/// Resource that a path of the API names.
 // source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go, NewRequestInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     /// API group; empty for the core group.
     pub group: String,
-    /// Version.
+    /// API version.
     pub version: String,
-    /// Namespace of the object; `None` for all, and where the resource has none.
+    /// Namespace of the object; `None` for all namespaces, or if the resource has none.
     pub namespace: Option<String>,
-    /// Resource, in its plural.
+    /// Resource, in the plural.
     pub resource: String,
     /// Name of the object; `None` for all.
     pub name: Option<String>,
     /// Subresource.
     pub subresource: Option<String>,
-    /// The path begins with `/watch/` behind the version: a watch, whatever the method.
+    /// Whether `/watch/` follows the version: the request is a watch, whatever the method.
     pub watch: bool,
-    /// A part up to the subresource is empty, is not UTF-8, or is a verb that nobody serves: whoever reads the path in
-    /// another way may find another resource, name or subresource in it. Further parts are not looked at.
+    /// Whether a part up to the subresource is empty, not UTF-8, or an unserved verb. Another parser may then find
+    /// another resource, name or subresource in the path. Further parts are not checked.
     pub is_ambiguous: bool,
 }
 
-/// A path that cannot be decoded: an apiserver refuses it, too.
+/// Error for a path that cannot be decoded. An apiserver rejects it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
 impl ResourcePath {
-    /// Reads a path; `None` where it names no resource. The resource is empty where its part is.
+    /// Parses a path; `None` if it names no resource. The resource is "" if its part is empty.
     ///
     /// # Errors
     /// [`Undecodable`].
     pub fn parse(path: &str) -> Result<Option<Self>, Undecodable> {
-        // The whole path is decoded before it is split: `%2F` separates, too. A byte that is not UTF-8 swallows no
+        // Decodes the whole path before it is split, as `%2F` separates, too. A byte that is not UTF-8 replaces no
         // slash.
         let bytes = decoded(path.as_bytes(), false).ok_or(Undecodable)?;
         let path = String::from_utf8_lossy(&bytes);
@@ -150,7 +150,7 @@ impl ResourcePath {
         Some(Self { group, version, namespace, resource, name, subresource, watch, is_ambiguous })
     }
 
-    /// Path of all objects beside this one. Decoded parts are encoded again: nothing in them may begin a query.
+    /// Returns the path of the object's collection. Encodes decoded parts again, so that none of them begins a query.
     pub fn collection(&self) -> String {
         let mut path = String::new();
         let mut add = |part: &str| {

@@ -1,4 +1,4 @@
-//! Proxy: the way of one request, from a client's connection to the apiserver and back.
+//! The path of one request, from a client's connection to the apiserver and back.
 
 use std::{
     sync::{
@@ -34,33 +34,33 @@ use super::{
 use crate::metrics::{ProxyLoad, ProxyOutcome, ReadProxyMetrics};
 use gatepost_api::initialization::{HiddenAs, SEE_ALL};
 
-/// Memory for objects that are inspected, in KiB: those of GET, and those that were just created. Readers leave room for
-/// answers about what is stored already.
+/// Memory for inspected objects, in KiB: those of GET, and those just created. It is separate so that reads cannot
+/// block responses about stored objects.
 const INSPECTED_KIB: (usize, usize) = (192 << 10, 64 << 10);
-/// Pause after an apiserver that has answered nothing yet.
+/// Pause between reviews until the apiserver answers one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxySettings {
-    /// Resources whose unfinished objects are hidden.
+    /// Resources whose uninitialized objects are hidden.
     pub resources: ProxiedResources,
-    /// Users that see all objects, besides those that always do.
+    /// Users that see all objects, besides [`SEE_ALL`].
     pub see_all: Vec<String>,
-    /// Beginnings of the user agents that get 404 for a hidden object, and not 202.
+    /// Prefixes of the user agents that get 404 for a hidden object instead of 202.
     pub not_found_for: Vec<String>,
-    /// Longest hold of an answer.
+    /// Maximum duration of a hold.
     pub hold_timeout: Duration,
-    /// Writes that may wait for initializers, or for the apiserver's answer, at the same time.
-    pub most_holds: usize,
-    /// Connections of clients at the same time, also as another protocol; others wait to be accepted.
-    pub most_connections: usize,
+    /// Maximum number of concurrent writes that wait for initializers, or for the apiserver's response.
+    pub max_holds: usize,
+    /// Maximum number of client connections, including upgraded ones; others wait to be accepted.
+    pub max_connections: usize,
 }
 
-/// An answer, and what its request is counted as.
-pub(super) type Answered = (ProxyOutcome, Response<Body>);
+/// Outcome as which a request is counted, and its response.
+pub(super) type RequestResult = (ProxyOutcome, Response<Body>);
 
-/// Reverse proxy before an apiserver.
+/// Reverse proxy in front of an apiserver.
 #[derive(Debug)]
 pub struct Proxy {
     pub(super) settings: ProxySettings,
@@ -76,30 +76,30 @@ pub struct Proxy {
     pub(super) lifecycle: Lifecycle,
 }
 
-/// A request on its way: rewritten for the apiserver, and as it was sent.
+/// A request in progress: rewritten for the apiserver, and as its client sent it.
 #[derive(Debug)]
 pub(super) struct Passing<'a> {
     pub(super) request: Request<Body>,
     pub(super) sent: Sent<'a>,
 }
 
-/// A request as its client has sent it, without what was for its connection alone.
+/// A request as its client sent it, without hop-by-hop fields.
 #[derive(Clone, Debug)]
 pub(super) struct Sent<'a> {
     pub(super) headers: HeaderMap,
     pub(super) arrived: Instant,
-    /// Owner of the client's certificate.
+    /// Owner of the client certificate.
     pub(super) user: Option<&'a RemoteUser>,
-    /// Memory for inspected objects that its connection has left.
+    /// Unused share of the connection in the memory for inspected objects.
     pub(super) share: &'a Arc<Semaphore>,
-    /// The same for answers to writes.
+    /// Unused share of the connection in the memory for responses to writes.
     pub(super) share_of_writes: &'a Arc<Semaphore>,
 }
 
 impl Proxy {
-    /// Proxy to that apiserver, with and without the front proxy's certificate.
+    /// Creates a proxy to this apiserver, with and without the front proxy's certificate.
     pub fn new(settings: ProxySettings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
-        let holds = WritePlaces::new(settings.most_holds);
+        let holds = WritePlaces::new(settings.max_holds);
         let (plain, front_proxy) = (Pool::new(plain), front_proxy.map(Pool::new));
         let inspected = Arc::new(Semaphore::new(INSPECTED_KIB.0));
         let created = Arc::new(Semaphore::new(INSPECTED_KIB.1));
@@ -108,12 +108,12 @@ impl Proxy {
         Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected, created, metrics, lifecycle })
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn metrics(&self) -> &Arc<ReadProxyMetrics> {
         &self.metrics
     }
 
-    /// Resources in use now, and the most that may be.
+    /// Returns the resources in use, and their limits.
     pub fn load(&self) -> ProxyLoad {
         let bytes = |kib: usize, free: &Semaphore| ((kib - free.available_permits()) << 10, kib << 10);
         let (questions, waiting) = self.cluster.load();
@@ -124,17 +124,17 @@ impl Proxy {
             written: bytes(INSPECTED_KIB.1, &self.created),
             questions,
             waiting,
-            most_connections: self.settings.most_connections,
+            max_connections: self.settings.max_connections,
         }
     }
 
-    /// May clients be sent here?
+    /// Returns whether the proxy can serve clients.
     pub fn readiness(&self) -> ProxyReadiness {
         self.lifecycle.readiness()
     }
 
-    /// Asks the apiserver about a user who is nobody until it has answered. From then on address, credentials and
-    /// permission of the proxy's own account are known to be right, and clients may be sent here.
+    /// Sends reviews of an invalid token until the apiserver answers one. The answer shows that address, credentials
+    /// and permissions of the proxy's own account are valid, so that clients may be sent here.
     pub async fn await_apiserver(&self) {
         while !self.cluster.answers().await {
             sleep(PAUSE).await;
@@ -142,7 +142,7 @@ impl Proxy {
         self.lifecycle.answered();
     }
 
-    /// New connections go there from now on.
+    /// Uses these upstreams for new connections.
     pub fn replace(&self, plain: Upstream, front_proxy: Option<Upstream>) {
         self.plain.replace(plain);
         if let (Some(pool), Some(upstream)) = (&self.front_proxy, front_proxy) {
@@ -150,10 +150,10 @@ impl Proxy {
         }
     }
 
-    /// Answers a request, in whatever way.
+    /// Returns the response to a request.
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let under_way = peer.activity.begin();
-        // A client that leaves drops this.
+        // `Abandoned` counts if the client disconnects, which drops this future.
         let mut counted = self.metrics.begin(ProxyOutcome::Abandoned);
         let broke_off = Arc::new(AtomicBool::new(false));
         let (outcome, answer) = match self.pass(peer, request, &broke_off).await {
@@ -168,13 +168,13 @@ impl Proxy {
         answer.map(|body| body.answering(under_way))
     }
 
-    /// Passes a request as its plan says. `broke_off` is set where its content ends before its end.
+    /// Handles a request according to its plan. Sets `broke_off` if its body ends prematurely.
     async fn pass(
         &self,
         peer: &Peer,
         mut request: Request<Incoming>,
         broke_off: &Arc<AtomicBool>,
-    ) -> Result<Answered, ProxyRefusal> {
+    ) -> Result<RequestResult, ProxyRefusal> {
         let user = peer.user()?;
         if request.method() == Method::CONNECT {
             return Err(ProxyRefusal::no_tunnel());
@@ -186,7 +186,7 @@ impl Proxy {
         let upgrading = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
         fields::forward(&mut parts.headers, peer.address);
-        // Only what the apiserver gets may decide: the client may have had fields removed.
+        // Plan with the fields that the apiserver gets: the client's `Connection` may have removed others.
         let plan = ReadPlan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
         let is_ours = matches!(plan, ReadPlan::Filter(_) | ReadPlan::Get(_) | ReadPlan::Create(_));
         if is_ours && Query::new(parts.uri.query()).has_too_many() {
@@ -195,7 +195,7 @@ impl Proxy {
         let Activity { share, share_of_writes, .. } = &*peer.activity;
         let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
         requester::identify(&mut parts.headers, user);
-        // The remaining extensions are of the client's connection.
+        // The remaining extensions belong to the client's connection.
         parts.extensions.clear();
         let request = Request::from_parts(parts, Body::uploaded(body, Arc::clone(broke_off)));
         let mut passing = Passing { request, sent };
@@ -217,7 +217,7 @@ impl Proxy {
         Ok((outcome, answer))
     }
 
-    /// Sends a request to the apiserver, and gives its answer as the client may have it.
+    /// Sends a request to the apiserver, and returns the response for the client.
     pub(super) async fn send(
         &self,
         user: Option<&RemoteUser>,
@@ -225,7 +225,7 @@ impl Proxy {
     ) -> Result<Response<Body>, ProxyRefusal> {
         let mut answer = self.pool(user)?.send(request).await?;
         fields::end_to_end(answer.headers_mut());
-        // Nothing was created.
+        // Nothing was created, so the warning is false.
         if !answer.status().is_success() {
             fields::remove_pending_warning(answer.headers_mut());
         }
@@ -236,17 +236,17 @@ impl Proxy {
     fn pool(&self, user: Option<&RemoteUser>) -> Result<&Pool, ProxyRefusal> {
         match user {
             None => Ok(&self.plain),
-            // Without it no certificates are asked for.
+            // Without the front proxy's certificate, the listener requests no client certificates.
             Some(_) => self.front_proxy.as_ref().ok_or_else(ProxyRefusal::unavailable),
         }
     }
 
-    /// Account that the apiserver will see; `None` where the request has no credentials, whomever it names: nothing is
-    /// asked about it.
+    /// Returns the account that the apiserver will see; `None` if the request has no credentials, even if it
+    /// impersonates a user. No review is sent then.
     ///
     /// # Errors
-    /// A refusal where the token is nobody's, as an apiserver refuses it, and where nobody can say whose it is: the request
-    /// may be one of those that must see all.
+    /// A refusal if the token is invalid, as by an apiserver, or if its owner is unknown: the request may be one that
+    /// must see all objects.
     pub(super) async fn account(&self, sent: &Sent<'_>) -> Result<Option<Account>, ProxyRefusal> {
         let own = match (sent.user, requester::token(&sent.headers)) {
             (Some(user), _) => user.account().clone(),
@@ -259,12 +259,12 @@ impl Proxy {
         Ok(Some(requester::impersonated(&sent.headers).unwrap_or(own)))
     }
 
-    /// True for a user who sees all objects, whatever it asks for.
+    /// Returns true if the user sees all objects, whatever the request.
     pub(super) fn sees_all(&self, account: &Account) -> bool {
         SEE_ALL.contains(&&*account.name) || self.settings.see_all.contains(&account.name)
     }
 
-    /// Answer to whoever asks for a hidden object.
+    /// Returns how a hidden object is reported to this client.
     pub(super) fn hidden_as(&self, sent: &Sent<'_>, account: Option<&Account>) -> HiddenAs {
         let agent = sent.headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
         if self.settings.not_found_for.iter().any(|beginning| agent.starts_with(beginning.as_bytes())) {
@@ -275,14 +275,14 @@ impl Proxy {
 }
 
 impl Passing<'_> {
-    /// Asks for the same with these parameters.
+    /// Replaces the query of the request.
     ///
     /// # Errors
-    /// A refusal where no URL can hold them: the request must not pass with the former ones.
+    /// A refusal if the URL gets too long: the request must not pass with the former query.
     pub(super) fn set_query(&mut self, query: &str) -> Result<(), ProxyRefusal> {
         let uri = self.request.uri();
         let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
-        // Both parts are of a URL that was read, or written for one: only its length can be wrong.
+        // Both parts come from a parsed URL or were encoded for one, so that only the length can be invalid.
         let target = PathAndQuery::try_from(target).map_err(|_| ProxyRefusal::too_long())?;
         *self.request.uri_mut() = Uri::from(target);
         Ok(())

@@ -1,5 +1,5 @@
-//! Upgrade: a request that becomes another protocol (exec, attach, port-forward, a watch by WebSocket). Its bytes pass
-//! unread, over a connection of its own.
+//! Requests that upgrade to another protocol (exec, attach, port-forward, a watch over WebSocket). The bytes pass
+//! without inspection, over a separate connection.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
     upstream::Upstream,
 };
 
-/// Passes the request, and what follows in either direction.
+/// Passes the request, and then the bytes in both directions.
 pub(super) async fn pass(
     upstream: &Upstream,
     mut request: Request<Body>,
@@ -44,11 +44,11 @@ pub(super) async fn pass(
     let apiserver = hyper::upgrade::on(&mut answer);
     tokio::spawn(async move {
         let copying = async {
-            // A peer that is gone before has ended it.
+            // A peer that is already gone has ended the upgrade.
             let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
             let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
         };
-        // It takes the place of a client's connection to its end.
+        // Keeps the place of the client's connection until the end.
         tokio::select! {
             () = copying => {}
             () = place.cut() => {}

@@ -1,4 +1,4 @@
-//! Upstream: the apiserver that requests pass to, and how one connection to it is made.
+//! The apiserver to which requests pass, and connections to it.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -16,42 +16,42 @@ use gatepost_api::{Transport, hook::EndpointTls};
 use gatepost_kube_support::ApiEndpoint;
 use gatepost_tls::{ClientConfig, SystemRoots, TlsError};
 
-/// Longest time for a connection, from the name to the end of the handshake.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes that are read at once: rustls asks for 4 KiB, and a list has many of these. A connection of one request that
-/// becomes another protocol has as much as rustls asks for.
-const READ_AT_ONCE: (usize, usize) = (32 << 10, 4 << 10);
-/// A silent apiserver is asked whether it is still there after this.
+/// Timeout of a connection attempt, from the name lookup to the end of the TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Sizes of the read buffer, in bytes: for pooled and for upgraded connections. rustls reads 4 KiB at a time, which
+/// takes many reads for a list. An upgraded connection uses rustls's size.
+const READ_BUFFER_BYTES: (usize, usize) = (32 << 10, 4 << 10);
+/// Silence after which TCP keepalive probes an apiserver.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Apiserver that requests pass to, by one kind of connection.
+/// Apiserver to which requests pass, with one kind of credentials.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     host: String,
     port: u16,
     name: ServerName<'static>,
-    /// HTTP/2, or HTTP/1.1 where it cannot be had.
+    /// TLS configuration for HTTP/2, or HTTP/1.1 if the server does not offer it.
     any: Arc<ClientConfig>,
-    /// HTTP/1.1.
+    /// TLS configuration for HTTP/1.1.
     http1: Arc<ClientConfig>,
 }
 
-/// Reason why an apiserver cannot be a proxy's.
+/// Reason why an apiserver cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// Its address is none, or has no TLS.
+    /// The address is invalid, or without TLS.
     #[error("the apiserver's address {0:?} is not https://host[:port]")]
     Address(String),
-    /// Certificates are unusable.
+    /// The certificates are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
 impl Upstream {
-    /// Apiserver at an endpoint; with a client certificate, the PEM texts of chain and key.
+    /// Creates the upstream of an endpoint; the client certificate is given as the PEM texts of chain and key.
     ///
     /// # Errors
-    /// Faults of address or certificates.
+    /// [`UpstreamError`] if address or certificates are invalid.
     pub fn new(endpoint: &ApiEndpoint, certificate: Option<(&[u8], &[u8])>) -> Result<Self, UpstreamError> {
         let address = || UpstreamError::Address(endpoint.url.clone());
         let url: Uri = endpoint.url.parse().map_err(|_| address())?;
@@ -70,15 +70,16 @@ impl Upstream {
         Ok(Self { host, port: url.port_u16().unwrap_or(443), name, any, http1 })
     }
 
-    /// Authority of its URL.
+    /// Returns the authority of the URL.
     pub(super) fn authority(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// A new connection, with the handshake done; over HTTP/1.1 where that is wanted.
+    /// Opens a connection, including the TLS handshake; for HTTP/1.1 only, if `http1` is true.
     pub(super) async fn connect(&self, http1: bool) -> io::Result<TlsStream<BufReader<TcpStream>>> {
-        let (config, read_at_once) = if http1 { (&self.http1, READ_AT_ONCE.1) } else { (&self.any, READ_AT_ONCE.0) };
+        let (config, read_at_once) =
+            if http1 { (&self.http1, READ_BUFFER_BYTES.1) } else { (&self.any, READ_BUFFER_BYTES.0) };
         let config = Arc::clone(config);
         let connecting = async {
             let mut failed = None;
@@ -95,8 +96,8 @@ impl Upstream {
             }
             Err(failed.unwrap_or_else(|| io::Error::other("its name has no address")))
         };
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_WITHIN:?}"));
-        timeout(CONNECT_WITHIN, connecting).await.map_err(late)?
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_TIMEOUT:?}"));
+        timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)?
     }
 }
 

@@ -1,5 +1,4 @@
-//! Write places: how many writes of opted-in resources are under way at the same time, and since when; and whether
-//! clients may be sent to this proxy.
+//! Limit on concurrent writes of opted-in resources, the age of the oldest write, and the readiness of the proxy.
 
 use std::{
     collections::BTreeMap,
@@ -13,16 +12,16 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Places of writes that may wait for initializers.
+/// Places for writes that may wait for initializers.
 #[derive(Debug)]
 pub(super) struct WritePlaces {
     most: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenPlaces>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    /// Arrivals, in their order.
+struct TakenPlaces {
+    /// Start of each write, in order of arrival.
     since: BTreeMap<u64, Instant>,
     next: u64,
 }
@@ -39,7 +38,7 @@ impl WritePlaces {
         Arc::new(Self { most, taken: Mutex::default() })
     }
 
-    /// A place; `None` where all are taken.
+    /// Takes a place; `None` if all are taken.
     pub(super) fn take(self: &Arc<Self>) -> Option<WritePlace> {
         let mut taken = self.taken();
         if taken.since.len() >= self.most {
@@ -52,17 +51,17 @@ impl WritePlaces {
         Some(WritePlace { places: Arc::clone(self), number })
     }
 
-    /// Places that are taken, and all of them.
+    /// Returns the number of taken places, and the limit.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.taken().since.len(), self.most)
     }
 
-    /// For how long the oldest has been taken.
+    /// Returns the age of the oldest taken place.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.taken().since.values().next().map(Instant::elapsed)
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, TakenPlaces> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,14 +72,14 @@ impl Drop for WritePlace {
     }
 }
 
-/// May clients be sent here?
+/// Whether the proxy can serve clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyReadiness {
-    /// Yes. An apiserver that is away later does not change that: another proxy would not reach it either.
+    /// Ready. A later outage of the apiserver does not change this: another proxy would not reach it either.
     Ready,
-    /// Not yet: the apiserver has answered no question of ours.
+    /// Not yet ready: the apiserver has not answered a review.
     Unanswered,
-    /// Not any longer: the process is about to end.
+    /// No longer ready: the process is shutting down.
     Draining,
 }
 
@@ -94,7 +93,7 @@ impl fmt::Display for ProxyReadiness {
     }
 }
 
-/// The steps of a proxy's life.
+/// Startup and shutdown of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     answered: AtomicBool,
@@ -102,12 +101,12 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// The apiserver has answered a question.
+    /// Records that the apiserver has answered a review.
     pub(super) fn answered(&self) {
         self.answered.store(true, Relaxed);
     }
 
-    /// The proxy is to end.
+    /// Records that the proxy is shutting down.
     pub(super) fn drains(&self) {
         self.draining.store(true, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Readers of reports: at replicas' admin addresses, in etcd, and in a cluster's objects.
+//! Readers of reports: from the admin addresses of replicas, from etcd, and from the objects of a cluster.
 
 use std::{
     collections::HashSet,
@@ -29,12 +29,12 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    ReplicaReport, ReplicasSeen, Silent,
+    ReplicaReport, ReplicasSeen, ReportError,
     objects::{CONFIGURATIONS, error_chain},
     status,
 };
 
-/// Maximum length of a page: whatever sends more is not a sidecar.
+/// Maximum length of a page, in bytes.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// Address of a replica's admin pages: `host:port`, `http://host:port` or `https://host:port`.
@@ -46,7 +46,7 @@ pub struct AdminUrl {
 }
 
 impl AdminUrl {
-    /// The default address of this machine's sidecar.
+    /// Returns the default admin address of this machine's sidecar.
     pub fn local() -> Self {
         Self { tls: false, host: "127.0.0.1".to_owned(), port: 9441 }
     }
@@ -84,35 +84,35 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// Part of the page with the replica's report.
+/// Part of `/configz` with the replica's report.
 #[derive(Deserialize)]
 struct Page {
     replica: ReplicaReport,
 }
 
-/// The same, with the configuration in force.
+/// Part of `/configz` with the replica's report and the configuration in force.
 #[derive(Deserialize)]
 struct WholePage {
     replica: ReplicaReport,
-    /// As any version writes it.
+    /// Configuration in the format of any version.
     #[serde(default)]
     configuration: Value,
 }
 
 impl AdminUrl {
-    /// Report of the replica there, within that time. `ca` holds the authorities (PEM) that may have signed its
+    /// Reads the replica's report, with the timeout `within`. `ca` has the authorities (PEM) that may have signed its
     /// certificate; `None` means the system's.
     ///
     /// # Errors
-    /// Failure in words.
+    /// Message with the cause.
     pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<ReplicaReport, String> {
         Ok(self.page::<Page>(ca, within).await?.replica)
     }
 
-    /// That report, and the names of all initializers in force there, built-in ones included.
+    /// Reads the report, and the names of all initializers in force there, built-in ones included.
     ///
     /// # Errors
-    /// Failure in words.
+    /// Message with the cause.
     pub async fn report_and_initializers(
         &self,
         ca: Option<&Arc<[u8]>>,
@@ -159,14 +159,14 @@ impl AdminUrl {
             let body = Limited::new(answer.into_body(), MAX_PAGE_BYTES).collect().await;
             Ok(body.map_err(|error| error.to_string())?.to_bytes())
         };
-        // The connection is driven until the exchange has ended; the exchange reports a fault of it.
+        // Drive the connection until the exchange has ended. The exchange reports connection errors.
         let (page, _) = tokio::join!(exchange, connection);
         serde_json::from_slice(&page?)
             .map_err(|error| format!("its /configz cannot be understood: {error}; is it another version?"))
     }
 }
 
-/// Names of the initializers in a configuration, as `/configz` shows it.
+/// Returns the names of the initializers in a configuration from `/configz`.
 fn initializers(configuration: &Value) -> Vec<String> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let entries = list(configuration, "resourceInitializers");
@@ -174,7 +174,7 @@ fn initializers(configuration: &Value) -> Vec<String> {
     all.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Asks all of them at once. A replica counts once, also where an address is given twice or two lead to it.
+/// Reads the reports of all `places` concurrently. A replica counts once, even if two addresses lead to it.
 pub async fn ask_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
     let mut distinct: Vec<&AdminUrl> = Vec::new();
     places.iter().for_each(|place| {
@@ -187,17 +187,17 @@ pub async fn ask_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Durati
     for (place, answer) in futures_util::future::join_all(asked).await {
         match answer {
             Ok(report) => seen.reports.push(report),
-            Err(why) => seen.silent.push(Silent { place: place.to_string(), why }),
+            Err(why) => seen.silent.push(ReportError { place: place.to_string(), why }),
         }
     }
     let mut instances = HashSet::new();
-    // Replicas of an older version do not say which run of theirs this is.
+    // Replicas of an older version report no instance.
     seen.reports.retain(|report| report.instance.is_empty() || instances.insert(report.instance.clone()));
     seen.reports.sort_by(|a, b| a.replica.cmp(&b.replica));
     seen
 }
 
-/// Reads a file of authorities.
+/// Reads a file of certificate authorities.
 ///
 /// # Errors
 /// Message with the path and the cause.
@@ -205,7 +205,7 @@ pub fn authorities(file: &Path) -> Result<Arc<[u8]>, String> {
     std::fs::read(file).map(Into::into).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
-/// Every replica whose key is there: the live ones, and those that died less than [`TTL`](crate::TTL) ago.
+/// Reads the report of every replica with a key. A dead replica keeps its key for [`TTL`](crate::TTL).
 ///
 /// # Errors
 /// [`EtcdError`] of the read.
@@ -214,7 +214,7 @@ pub async fn read_etcd(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen
     for pair in client.get_prefix(prefix).await?.pairs {
         match serde_json::from_slice(&pair.value) {
             Ok(report) => seen.reports.push(report),
-            Err(error) => seen.silent.push(Silent {
+            Err(error) => seen.silent.push(ReportError {
                 place: String::from_utf8_lossy(&pair.key).into_owned(),
                 why: format!("its value is not a report of a replica: {error}"),
             }),
@@ -224,10 +224,10 @@ pub async fn read_etcd(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen
     Ok(seen)
 }
 
-/// Every replica with entries in configuration objects that it has renewed lately.
+/// Reads the report of every replica that has recently renewed its entries in configuration objects.
 ///
 /// # Errors
-/// Message with the cause and, without any object, what to do.
+/// Message with the cause and, if there is no object, the fix.
 pub async fn read_objects(client: &KubeClient, now: SystemTime) -> Result<ReplicasSeen, String> {
     let objects = client.list(CONFIGURATIONS).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {

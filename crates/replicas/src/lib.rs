@@ -1,10 +1,10 @@
-//! Reports of the sidecars: their schema, where they are published, their readers, and conclusions from them.
+//! Reports of replicas: their schema, their publishers and readers, and conclusions from them.
 //!
 //! ```text
-//! ReplicaReport ──> /configz                               asked by `status` and `drain` --admin
+//! ReplicaReport ──> /configz                               read by `status` and `drain` --admin
 //!         └───────> Publisher (etcd lease key) ──────────> read by `status` and `drain` --source etcd
 //!                   Publisher (objects' status) ─────────> read by `status` and `drain` --source kubernetes
-//! ReplicasSeen ──> wait: has every live replica that revision? may that endpoint be switched off?
+//! ReplicasSeen ──> wait: a revision is in force on every live replica, or a hook has drained
 //! ```
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ mod report;
 mod status;
 pub mod wait;
 
-/// Report of one hook: `/configz` and the status of objects have the same schema.
+/// Report of one hook. `/configz` and the status of objects use the same schema.
 pub use gatepost_api::schema::status::{HookState as HookStanding, HookStatus as HookReport};
 
 pub use self::{
@@ -25,5 +25,5 @@ pub use self::{
     report::{
         HeldReport, InitializerReport, MAX_TEXT_CHARS, ReadFailure, RejectedConfiguration, ReplicaReport, short, time,
     },
-    wait::{Progress, ReplicasSeen, Silent},
+    wait::{Progress, ReplicasSeen, ReportError},
 };

@@ -21,29 +21,29 @@ use crate::{
 /// API path of the configuration objects.
 pub(crate) const CONFIGURATIONS: &str = "/apis/gatepost.dev/v1alpha1/admissioncontrolconfigurations";
 
-/// Keeps an object that is deleted until its hooks have drained everywhere.
+/// Finalizer that keeps a deleted object until its hooks have drained on every replica.
 pub const FINALIZER: &str = "gatepost.dev/drain";
-/// Owner of the finalizer in `managedFields`: the same for all replicas, as one sets it and another takes it away.
-const DRAINER: &str = "gatepost-drain";
-/// A field manager's name is no longer than 128 bytes.
+/// Field manager of the finalizer. All replicas share it, because one adds the finalizer and another removes it.
+const FINALIZER_MANAGER: &str = "gatepost-drain";
+/// Maximum length of a replica's name in a field manager, in bytes. A field manager has at most 128 bytes.
 const MAX_MANAGER_LENGTH: usize = 100;
 /// Age at which the entry of a dead replica is removed.
 const ENTRY_REMOVAL_AGE: Duration = Duration::from_secs(600);
-/// Interval of publishing while something is under way.
+/// Publishing interval while a read, or the removal of a finalizer, is pending.
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of one turn, all writes together.
+/// Timeout of one turn, including all writes.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The status of configuration objects: an entry of ours in each.
+/// Publisher in the status of configuration objects. Each object has an entry of this replica.
 #[derive(Debug)]
 pub struct StatusObjects {
     connection: ReloadingClient,
     replica: String,
     finalizer: bool,
-    /// Objects by uid.
+    /// Known objects, by uid.
     known: HashMap<String, ObjectState>,
     liveness: Liveness,
-    /// Something is under way.
+    /// A read, or the removal of a finalizer, is pending.
     busy: bool,
 }
 
@@ -51,16 +51,16 @@ pub struct StatusObjects {
 #[derive(Debug)]
 struct ObjectState {
     name: String,
-    /// Its newest generation, and the revision of the store at which that was first seen: whoever has read the store as
-    /// of then has read this generation.
+    /// Newest generation, and the store's revision at which it was first observed. A replica that has read that
+    /// revision has read this generation.
     generation: (i64, u64),
-    /// The generation in force here.
+    /// Generation in force here.
     adopted: Option<i64>,
     written: Option<(Replica, Instant)>,
 }
 
 impl StatusObjects {
-    /// Nothing is published yet.
+    /// Creates a publisher that has not published yet.
     pub fn new(connection: ReloadingClient, replica: &str, finalizer: bool) -> Self {
         let (known, liveness) = (HashMap::new(), Liveness::default());
         Self { connection, replica: replica.to_owned(), finalizer, known, liveness, busy: false }
@@ -70,11 +70,11 @@ impl StatusObjects {
         if self.busy { BUSY_INTERVAL } else { HEARTBEAT }
     }
 
-    /// Publishes the report in every object, then sets finalizers, removes them and forgets dead replicas where that
-    /// has become possible.
+    /// Publishes the report in every object. Then adds or removes finalizers, and removes entries of dead replicas,
+    /// where possible.
     ///
     /// # Errors
-    /// First failure, and advice. The rest was done.
+    /// Message with the first failure and its fix. The other objects are updated nevertheless.
     pub async fn publish(&mut self, report: &ReplicaReport) -> Result<(), String> {
         let late = |_| Err(format!("the apiserver took longer than {}", humantime::format_duration(TURN_TIMEOUT)));
         timeout(TURN_TIMEOUT, self.turn(report)).await.unwrap_or_else(late)
@@ -87,13 +87,13 @@ impl StatusObjects {
         self.liveness.observe(&objects);
         let mut report = report.clone();
         report.contested = self.is_contested(&objects, &report.instance);
-        let heads: Vec<_> = objects.iter().filter_map(ObjectHead::of).collect();
-        self.known.retain(|uid, _| heads.iter().any(|head| head.uid == uid));
+        let metas: Vec<_> = objects.iter().filter_map(ObjectMeta::of).collect();
+        self.known.retain(|uid, _| metas.iter().any(|meta| meta.uid == uid));
         self.busy = false;
-        let shares = ReportShares::new(&report, heads.iter().map(|head| (head.name, head.deleted)));
+        let shares = ReportShares::new(&report, metas.iter().map(|meta| (meta.name, meta.deleted)));
         let mut failure = None;
-        for (object, head) in objects.iter().filter_map(|object| Some((object, ObjectHead::of(object)?))) {
-            if let Err(why) = self.tend(&client, object, &head, &shares, &report).await {
+        for (object, meta) in objects.iter().filter_map(|object| Some((object, ObjectMeta::of(object)?))) {
+            if let Err(why) = self.update_object(&client, object, &meta, &shares, &report).await {
                 failure.get_or_insert(why);
             }
         }
@@ -105,70 +105,70 @@ impl StatusObjects {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn tend(
+    async fn update_object(
         &mut self,
         client: &KubeClient,
         object: &Value,
-        head: &ObjectHead<'_>,
+        meta: &ObjectMeta<'_>,
         shares: &ReportShares<'_>,
         report: &ReplicaReport,
     ) -> Result<(), String> {
-        let finalized = match self.finalizer && !head.deleted && status::hooks(object) > 0 && !head.is_held() {
-            true => hold(client, head).await,
+        let finalized = match self.finalizer && !meta.deleted && status::hooks(object) > 0 && !meta.has_finalizer() {
+            true => add_finalizer(client, meta).await,
             false => Ok(()),
         };
-        let own = self.entry(head, shares, report);
-        let wrote = self.write(client, object, head, &own).await.map_err(|error| self.failed(&error))?;
+        let own = self.entry(meta, shares, report);
+        let wrote = self.write(client, object, meta, &own).await.map_err(|error| self.failed(&error))?;
         let status = ReplicaStatus::of(self.liveness.live(), object, &own);
-        if !head.deleted {
-            // The first replica that sees it writes it.
-            if let Some(condition) = status.accepted(object, head.generation, &report.published) {
+        if !meta.deleted {
+            // The first replica to observe the condition writes it.
+            if let Some(condition) = status.accepted(object, meta.generation, &report.published) {
                 let conditions = json!({ "conditions": [condition] });
-                let judged = apply(client, "gatepost", head.name, &conditions).await;
+                let judged = apply(client, "gatepost", meta.name, &conditions).await;
                 judged.map_err(|error| self.failed(&error))?;
             }
-        } else if head.is_held() {
-            // Our own write has moved the object on: its revision is known at the next turn.
+        } else if meta.has_finalizer() {
+            // Our own write has changed the object. Its new revision is known at the next turn.
             self.busy = true;
             if !wrote && status.has_drained() {
-                release(client, head).await.map_err(|error| unfinalized(&error))?;
-                tracing::info!(object = head.name, "its hooks have drained on every replica: removed the finalizer");
+                remove_finalizer(client, meta).await.map_err(|error| finalizer_error(&error))?;
+                tracing::info!(object = meta.name, "its hooks have drained on every replica: removed the finalizer");
             }
         }
-        self.forget_the_dead(client, object, head).await.map_err(|error| self.failed(&error))?;
-        finalized.map_err(|error| unfinalized(&error))
+        self.remove_dead_entries(client, object, meta).await.map_err(|error| self.failed(&error))?;
+        finalized.map_err(|error| finalizer_error(&error))
     }
 
-    /// Entry for this object.
-    fn entry(&mut self, head: &ObjectHead<'_>, shares: &ReportShares<'_>, report: &ReplicaReport) -> Replica {
-        let revision = head.revision.parse().unwrap_or(u64::MAX);
+    /// Updates the state of the object, and returns this replica's entry for it.
+    fn entry(&mut self, meta: &ObjectMeta<'_>, shares: &ReportShares<'_>, report: &ReplicaReport) -> Replica {
+        let revision = meta.revision.parse().unwrap_or(u64::MAX);
         let fresh = || ObjectState {
-            name: head.name.to_owned(),
-            generation: (head.generation, revision),
+            name: meta.name.to_owned(),
+            generation: (meta.generation, revision),
             adopted: None,
             written: None,
         };
-        let known = self.known.entry(head.uid.to_owned()).or_insert_with(fresh);
-        if known.generation.0 != head.generation {
-            known.generation = (head.generation, revision);
+        let known = self.known.entry(meta.uid.to_owned()).or_insert_with(fresh);
+        if known.generation.0 != meta.generation {
+            known.generation = (meta.generation, revision);
         }
         let read = report.observed.is_some_and(|observed| observed >= known.generation.1);
-        if read && shares.is_in_force(head.name) {
-            known.adopted = Some(head.generation);
+        if read && shares.is_in_force(meta.name) {
+            known.adopted = Some(meta.generation);
         }
         self.busy |= !read;
-        shares.entry(ObjectFacts { name: head.name, generation: known.adopted, left: head.deleted && read })
+        shares.entry(ObjectFacts { name: meta.name, generation: known.adopted, left: meta.deleted && read })
     }
 
-    /// Writes it, where it says something new or is due; true where it did.
+    /// Writes the entry if it has changed or is due for renewal. Returns true if it was written.
     async fn write(
         &mut self,
         client: &KubeClient,
         object: &Value,
-        head: &ObjectHead<'_>,
+        meta: &ObjectMeta<'_>,
         own: &Replica,
     ) -> Result<bool, KubeError> {
-        let Some(known) = self.known.get_mut(head.uid) else { return Ok(false) };
+        let Some(known) = self.known.get_mut(meta.uid) else { return Ok(false) };
         let there =
             status::entries(object).flatten().any(|entry| entry.name == own.name && entry.instance == own.instance);
         let due = |at: &Instant| at.elapsed() + BUSY_INTERVAL >= HEARTBEAT;
@@ -176,29 +176,29 @@ impl StatusObjects {
             return Ok(false);
         }
         let replicas = json!({ "replicas": [own] });
-        apply(client, &manager(&self.replica), head.name, &replicas).await?;
+        apply(client, &manager(&self.replica), meta.name, &replicas).await?;
         known.written = Some((own.clone(), Instant::now()));
         Ok(true)
     }
 
-    async fn forget_the_dead(
+    async fn remove_dead_entries(
         &self,
         client: &KubeClient,
         object: &Value,
-        head: &ObjectHead<'_>,
+        meta: &ObjectMeta<'_>,
     ) -> Result<(), KubeError> {
         for entry in status::entries(object).flatten() {
-            if self.liveness.is_forgotten(&entry.name) {
-                apply(client, &manager(&entry.name), head.name, &json!({})).await?;
+            if self.liveness.is_long_dead(&entry.name) {
+                apply(client, &manager(&entry.name), meta.name, &json!({})).await?;
             }
         }
         Ok(())
     }
 
-    /// Takes our entries away.
+    /// Removes this replica's entries.
     ///
     /// # Errors
-    /// Message with the cause; we seem alive for a while then.
+    /// Message with the cause. The replica then seems alive until its entries expire.
     pub async fn leave(&mut self) -> Result<(), String> {
         let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         for known in self.known.values().filter(|known| known.written.is_some()) {
@@ -209,10 +209,10 @@ impl StatusObjects {
         Ok(())
     }
 
-    /// Our own entries may be overwritten by a namesake, never by a dead replica.
+    /// Returns true if another replica of the same name has overwritten our entries. A dead replica overwrites none.
     fn is_contested(&self, objects: &[Value], instance: &str) -> bool {
         let ours = objects.iter().filter(|object| {
-            let known = ObjectHead::of(object).and_then(|head| self.known.get(head.uid));
+            let known = ObjectMeta::of(object).and_then(|meta| self.known.get(meta.uid));
             known.is_some_and(|known| known.written.is_some())
         });
         let mut entries = ours.flat_map(|object| status::entries(object).flatten());
@@ -225,20 +225,20 @@ impl StatusObjects {
     }
 }
 
-/// Does one say what the other says, but for when?
+/// Returns true if the entries differ at most in renewal time, age and observed revision.
 fn differs_only_in_time(one: &Replica, other: &Replica) -> bool {
     let timeless = |entry: &Replica| Replica { renewed: None, age_seconds: None, observed: None, ..entry.clone() };
     timeless(one) == timeless(other)
 }
 
-fn unfinalized(error: &KubeError) -> String {
+fn finalizer_error(error: &KubeError) -> String {
     format!(
         "the finalizer {FINALIZER}: {}; or serve with --no-drain-finalizer, and objects go as soon as they are deleted",
         error_chain(error)
     )
 }
 
-/// Failure, and advice. An unknown resource is no wrong address here.
+/// Returns the failure and its fix. Here, a 404 means that our kinds are not installed.
 pub(crate) fn error_chain(error: &KubeError) -> String {
     match error {
         KubeError::Refused { code: 404, .. } => {
@@ -248,9 +248,9 @@ pub(crate) fn error_chain(error: &KubeError) -> String {
     }
 }
 
-/// Part of an object's metadata that is of use here.
+/// Part of an object's metadata.
 #[derive(Clone, Debug)]
-pub(crate) struct ObjectHead<'a> {
+pub(crate) struct ObjectMeta<'a> {
     pub(crate) name: &'a str,
     pub(crate) uid: &'a str,
     pub(crate) generation: i64,
@@ -259,7 +259,7 @@ pub(crate) struct ObjectHead<'a> {
     finalizers: Vec<&'a str>,
 }
 
-impl<'a> ObjectHead<'a> {
+impl<'a> ObjectMeta<'a> {
     pub(crate) fn of(object: &'a Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
@@ -274,16 +274,16 @@ impl<'a> ObjectHead<'a> {
         })
     }
 
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn has_finalizer(&self) -> bool {
         self.finalizers.contains(&FINALIZER)
     }
 
     fn finalizer_path(&self) -> String {
-        format!("{}/{}?fieldManager={DRAINER}", CONFIGURATIONS, self.name)
+        format!("{}/{}?fieldManager={FINALIZER_MANAGER}", CONFIGURATIONS, self.name)
     }
 }
 
-/// Field manager of an entry. Names may be longer than an apiserver takes.
+/// Returns the field manager of a replica's entry. A digest replaces a long name, as apiservers limit the length.
 pub(crate) fn manager(replica: &str) -> String {
     match replica.len() <= MAX_MANAGER_LENGTH {
         true => format!("gatepost-{replica}"),
@@ -295,44 +295,44 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes that our share of the object's status, as this field manager.
+/// Applies that part of the object's status as this field manager.
 pub(crate) async fn apply(client: &KubeClient, manager: &str, name: &str, status: &Value) -> Result<(), KubeError> {
     let path = format!("{}/{name}/status", CONFIGURATIONS);
     let object = json!({
         "apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
         "metadata": { "name": name }, "status": status,
     });
-    passed_over(client.apply_as(manager, &path, &object).await, &[404, 409])
+    ignore_codes(client.apply_as(manager, &path, &object).await, &[404, 409])
 }
 
-/// Sets the finalizer, if the object is still as it was read.
-pub(crate) async fn hold(client: &KubeClient, head: &ObjectHead<'_>) -> Result<(), KubeError> {
-    let finalizers: Vec<_> = head.finalizers.iter().copied().chain([FINALIZER]).collect();
-    let patch = json!({ "metadata": { "resourceVersion": head.revision, "finalizers": finalizers } });
-    passed_over(client.patch(&head.finalizer_path(), "application/merge-patch+json", &patch).await, &[404, 409])
+/// Adds the finalizer if the object is unchanged since it was read.
+pub(crate) async fn add_finalizer(client: &KubeClient, meta: &ObjectMeta<'_>) -> Result<(), KubeError> {
+    let finalizers: Vec<_> = meta.finalizers.iter().copied().chain([FINALIZER]).collect();
+    let patch = json!({ "metadata": { "resourceVersion": meta.revision, "finalizers": finalizers } });
+    ignore_codes(client.patch(&meta.finalizer_path(), "application/merge-patch+json", &patch).await, &[404, 409])
 }
 
-/// Takes the finalizer away, if the object is still as it was read.
-pub(crate) async fn release(client: &KubeClient, head: &ObjectHead<'_>) -> Result<(), KubeError> {
-    let finalizers: Vec<_> = head.finalizers.iter().copied().filter(|one| *one != FINALIZER).collect();
+/// Removes the finalizer if the object is unchanged since it was read.
+pub(crate) async fn remove_finalizer(client: &KubeClient, meta: &ObjectMeta<'_>) -> Result<(), KubeError> {
+    let finalizers: Vec<_> = meta.finalizers.iter().copied().filter(|one| *one != FINALIZER).collect();
     let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": head.revision },
+        { "op": "test", "path": "/metadata/resourceVersion", "value": meta.revision },
         { "op": "replace", "path": "/metadata/finalizers", "value": finalizers },
     ]);
-    // 422: a test has failed.
-    passed_over(client.patch(&head.finalizer_path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
+    // 422: a test of the patch has failed.
+    ignore_codes(client.patch(&meta.finalizer_path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
 }
 
-/// Result without the codes that mean that the object is gone, or was changed meanwhile: the next turn sees the new
+/// Ignores errors with these codes, which mean that the object is gone or has changed. The next turn reads the new
 /// state.
-fn passed_over(outcome: Result<(), KubeError>, codes: &[u16]) -> Result<(), KubeError> {
+fn ignore_codes(outcome: Result<(), KubeError>, codes: &[u16]) -> Result<(), KubeError> {
     match outcome {
         Err(KubeError::Unwritten { code, .. }) if codes.contains(&code) => Ok(()),
         other => other,
     }
 }
 
-/// Renewals of the replicas' entries, as this replica observes them.
+/// Renewals of the replicas' entries, as observed by this replica.
 #[derive(Debug)]
 struct Liveness {
     opened: Instant,
@@ -346,7 +346,7 @@ impl Default for Liveness {
 }
 
 impl Liveness {
-    /// Records the entries in the objects.
+    /// Records the renewals of the entries in the objects.
     fn observe(&mut self, objects: &[Value]) {
         let mut newest = BTreeMap::<String, String>::new();
         for entry in objects.iter().flat_map(|object| status::entries(object).flatten()) {
@@ -356,13 +356,13 @@ impl Liveness {
         self.renewals.observe(self.opened.elapsed(), newest);
     }
 
-    /// Names of the live replicas.
+    /// Returns the names of the live replicas.
     fn live(&self) -> impl Iterator<Item = &str> {
         self.renewals.names().filter(|name| self.since_renewal(name) <= REPLICA_TIMEOUT)
     }
 
-    /// Has the replica been dead for so long that its entries are removed?
-    fn is_forgotten(&self, name: &str) -> bool {
+    /// Returns true if the replica has been dead for so long that its entries are removed.
+    fn is_long_dead(&self, name: &str) -> bool {
         self.since_renewal(name) > ENTRY_REMOVAL_AGE
     }
 
@@ -398,8 +398,8 @@ mod tests {
         assert_eq!(live(&heard), ["b"], "a has said nothing new");
 
         tokio::time::advance(ENTRY_REMOVAL_AGE - REPLICA_TIMEOUT - Duration::from_secs(1)).await;
-        assert!(!heard.is_forgotten("a"));
+        assert!(!heard.is_long_dead("a"));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(heard.is_forgotten("a") && !heard.is_forgotten("b") && !heard.is_forgotten("nobody"));
+        assert!(heard.is_long_dead("a") && !heard.is_long_dead("b") && !heard.is_long_dead("nobody"));
     }
 }

@@ -10,10 +10,10 @@ use gatepost_etcd_client::{EtcdClient, EtcdError};
 
 use crate::{ReplicaReport, StatusObjects};
 
-/// Time without a renewal after which the key of a replica is gone. A replica that cannot reach etcd, where its
-/// configuration comes from, rejects every request long before that.
+/// Time without a renewal after which etcd deletes a replica's key. A replica that cannot reach etcd, the source of its
+/// configuration, rejects every request long before that.
 pub const TTL: Duration = Duration::from_secs(15);
-/// Longest interval between two reports.
+/// Maximum interval between two reports.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Maximum number of hooks in one report: etcd accepts values of 1.5 MiB.
 const MAX_HOOKS: usize = 1500;
@@ -23,16 +23,16 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Publisher of a replica's reports.
 #[derive(Debug)]
 pub enum Publisher {
-    /// Nowhere but at its admin address.
+    /// Publishes nothing: reports are only at the admin address.
     Nowhere,
-    /// As a key of etcd, under a lease.
+    /// Publishes in a key of etcd, under a lease.
     Etcd(LeaseKey),
-    /// In the status of configuration objects.
+    /// Publishes in the status of configuration objects.
     Kubernetes(Box<StatusObjects>),
 }
 
 impl Publisher {
-    /// Place for people to read; `None` where there is none.
+    /// Returns the place of the reports, for display; `None` if nothing is published.
     pub fn place(&self) -> Option<String> {
         match self {
             Self::Nowhere => None,
@@ -41,7 +41,7 @@ impl Publisher {
         }
     }
 
-    /// Longest interval between two reports: the age and the store's revision change all the time.
+    /// Returns the maximum interval between two reports. Age and store revision alone cause no earlier report.
     pub fn heartbeat(&self) -> Duration {
         match self {
             Self::Nowhere | Self::Etcd(_) => HEARTBEAT,
@@ -49,7 +49,7 @@ impl Publisher {
         }
     }
 
-    /// Delay of a retry after a failure.
+    /// Returns the delay of a retry after a failure.
     pub fn retry_delay(&self) -> Duration {
         match self {
             Self::Nowhere | Self::Etcd(_) => Duration::from_secs(1),
@@ -57,11 +57,11 @@ impl Publisher {
         }
     }
 
-    /// Maximum number of hooks in a report.
+    /// Returns the maximum number of hooks in a report.
     pub fn max_hooks(&self) -> usize {
         match self {
             Self::Nowhere | Self::Etcd(_) => MAX_HOOKS,
-            // An object has room for what becomes of its own hooks.
+            // Each object has room for the reports of its own hooks.
             Self::Kubernetes(_) => usize::MAX,
         }
     }
@@ -69,7 +69,7 @@ impl Publisher {
     /// Publishes a report.
     ///
     /// # Errors
-    /// Message with the cause and what to do; the report may not be readable there.
+    /// Message with the cause and its fix. The report may not be readable there.
     pub async fn publish(&mut self, report: &ReplicaReport) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),
@@ -78,7 +78,7 @@ impl Publisher {
         }
     }
 
-    /// Renews the sign of life, where there is nothing new to report.
+    /// Renews the lease of the key if there is nothing new to report.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -89,7 +89,7 @@ impl Publisher {
         }
     }
 
-    /// The replica ends.
+    /// Removes the published report when the replica stops.
     ///
     /// # Errors
     /// Message with the cause; the replica seems alive until its entry expires.
@@ -102,20 +102,20 @@ impl Publisher {
     }
 }
 
-/// A key of etcd that is there while its replica lives.
+/// Key of etcd that exists while its replica is alive.
 #[derive(Debug)]
 pub struct LeaseKey {
     client: EtcdClient,
     key: String,
     lease: Option<i64>,
-    /// We have put the key at least once.
+    /// This replica has put the key at least once.
     was_put: bool,
-    /// Somebody else puts it as well.
+    /// Another replica puts the key, too.
     contested: bool,
 }
 
 impl LeaseKey {
-    /// The key `<prefix><replica>`; nothing is put yet.
+    /// Creates the key `<prefix><replica>` without putting it.
     pub fn new(client: &EtcdClient, prefix: &str, replica: &Replica) -> Self {
         let key = format!("{prefix}{}", replica.name());
         Self { client: client.within(CALL_TIMEOUT), key, lease: None, was_put: false, contested: false }
@@ -135,7 +135,7 @@ impl LeaseKey {
         }
     }
 
-    /// Our own report may be overwritten by a namesake, never by a dead replica.
+    /// Returns true if another replica of the same name has overwritten our report. A dead replica overwrites none.
     async fn is_contested(&self, own: &ReplicaReport) -> Result<bool, EtcdError> {
         let found = self.client.get_prefix(&self.key).await?;
         let found = found.pairs.iter().find(|pair| pair.key == self.key.as_bytes());
@@ -145,7 +145,7 @@ impl LeaseKey {
         Ok(self.was_put && found.instance != own.instance)
     }
 
-    /// Puts it first and lives on then: a replica that cannot report must not seem to be in its last reported state.
+    /// Puts the value before the lease is renewed: a replica that cannot report must not keep its last report alive.
     async fn put(&mut self, value: Vec<u8>) -> Result<(), EtcdError> {
         if let Some(lease) = self.lease {
             match self.client.put(&self.key, value.clone(), Some(lease)).await {
@@ -179,10 +179,10 @@ fn error_chain(error: &EtcdError) -> String {
     format!("{error}; {}", error.fix())
 }
 
-/// Maximum number of causes that are logged until publishing succeeds again.
+/// Maximum number of distinct causes that are logged until publishing succeeds again.
 const MAX_LOGGED_CAUSES: usize = 16;
 
-/// This sidecar's name, and the progress of its reports.
+/// Name of this sidecar, and the progress of its reports.
 #[derive(Debug)]
 pub struct Replica {
     name: String,
@@ -193,39 +193,39 @@ pub struct Replica {
 /// Progress of publishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishStatus {
-    /// Place of the reports; `None` where they are at the admin address alone.
+    /// Place of the reports; `None` if they are only at the admin address.
     pub place: Option<String>,
     /// Time of the last success.
     pub published: Option<SystemTime>,
-    /// Failure at present.
+    /// Failure of the last attempt.
     pub failure: Option<String>,
-    /// Every cause of a failure since it last succeeded: each is news once, also where several take turns.
+    /// Distinct causes of failures since the last success. Each is logged once, even if several alternate.
     causes: Vec<String>,
 }
 
 impl Replica {
-    /// One of this name, that publishes nothing yet.
+    /// Creates a replica of this name that has not published yet.
     pub fn new(name: impl Into<String>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
         Self { name: name.into(), instance, publish_status: Mutex::default() }
     }
 
-    /// The name of this machine, by which a replica goes where nothing else is said.
+    /// Returns the name of this machine, which is the default name of a replica.
     pub fn host() -> String {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Identity of this run among all with the same name.
+    /// Returns the identity of this run among all runs with the same name.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// Progress of publishing.
+    /// Returns the progress of publishing.
     pub fn publish_status(&self) -> PublishStatus {
         self.lock().clone()
     }
@@ -235,7 +235,7 @@ impl Replica {
         self.lock().place = Some(place.to_owned());
     }
 
-    /// Records the result of publishing; true where that is news.
+    /// Records the result of publishing. Returns true if the result should be logged.
     pub fn record(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
         let mut status = self.lock();
         if outcome.is_ok() {

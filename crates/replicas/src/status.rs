@@ -1,52 +1,52 @@
-//! A report as a status of configuration objects: each object has a share of it. In both directions, and what follows for
-//! an object from the shares of all live replicas.
+//! Reports in the status of configuration objects, where each object has a share of a replica's report. Writes and
+//! reads the shares, and computes the condition of an object from the shares of all live replicas.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
-use gatepost_api::schema::status::{Condition, ConditionStatus, HeldDocument, Replica, Stays};
+use gatepost_api::schema::status::{Condition, ConditionStatus, HeldDocument, Replica, StateInForce};
 use serde_json::Value;
 
-use crate::{HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, Silent};
+use crate::{HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, ReportError};
 
-/// A replica whose entries were all renewed longer ago counts as dead.
+/// Time without a renewal of any of its entries after which a replica counts as dead.
 pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Name of a configuration object in problems.
+/// Returns the name of a configuration object in problems.
 pub(crate) fn configuration_file(name: &str) -> String {
     format!("admissioncontrolconfigurations/{name}")
 }
 
-/// Facts that all entries of one report share.
+/// A report, with the data that all of its entries need.
 #[derive(Debug)]
 pub(crate) struct ReportShares<'a> {
     report: &'a ReplicaReport,
-    /// The objects that stay; all of them, where all are being deleted.
+    /// Names of the objects that are not being deleted, or of all objects if all are being deleted.
     names: BTreeSet<&'a str>,
-    /// The object that holds what belongs to none.
+    /// First of these objects. Its entry includes everything that belongs to no object.
     first: Option<&'a str>,
-    /// The documents that are held back.
+    /// Documents that are held back, by name.
     held: HashMap<&'a str, &'a HeldReport>,
 }
 
-/// Beginning of the entry for an object without a fault, while nothing of the newest configuration is in force.
+/// Prefix of the problem of an object that is not in force because of a fault of another one.
 const BLOCKED: &str = "not in force, because of another: ";
 
-/// Facts of the object that an entry is for.
+/// Facts about the object of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectFacts<'a> {
-    /// Its name.
+    /// Name of the object.
     pub(crate) name: &'a str,
-    /// The generation of it that is in force, where known.
+    /// Generation of the object that is in force, if known.
     pub(crate) generation: Option<i64>,
-    /// It is being deleted, and that was read.
+    /// The object is being deleted, and this replica has read the deletion.
     pub(crate) left: bool,
 }
 
 impl<'a> ReportShares<'a> {
-    /// Of this report, for these objects: the name of each, and whether it is being deleted.
+    /// Divides a report among these objects. Each item is an object's name, and whether it is being deleted.
     pub(crate) fn new(report: &'a ReplicaReport, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
         let all = objects.clone().map(|(name, _)| name);
         let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
@@ -57,7 +57,7 @@ impl<'a> ReportShares<'a> {
         Self { report, names, first, held }
     }
 
-    /// Is the newest state of the object that was read in force there?
+    /// Returns true if the newest state of the object that was read is in force.
     pub(crate) fn is_in_force(&self, name: &str) -> bool {
         let held = |rejected: &RejectedConfiguration| {
             rejected.is_whole() || rejected.held_left_out > 0 || self.held.contains_key(&*configuration_file(name))
@@ -65,11 +65,11 @@ impl<'a> ReportShares<'a> {
         self.report.generation > 0 && !self.report.rejected.as_ref().is_some_and(held)
     }
 
-    /// The entry for this object.
+    /// Returns the entry for this object.
     pub(crate) fn entry(&self, about: ObjectFacts<'_>) -> Replica {
         let (report, first) = (self.report, self.first == Some(about.name));
         let own: Vec<_> = report.hooks.iter().filter(|hook| hook.configuration == about.name).collect();
-        // Hooks of an object that is being deleted are listed before it goes, so that none is ever missing.
+        // The first object lists hooks of objects that are being deleted, so that no hook is ever missing.
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
         let others: Vec<_> = others.filter_map(|hook| share(hook, &hook.configuration)).collect();
         let rejected = report.rejected.as_ref();
@@ -80,7 +80,7 @@ impl<'a> ReportShares<'a> {
         let others_held = self.held.values().filter(|held| first && !is_ours(&held.document));
         let mut others_held: Vec<_> = others_held.map(|held| held_document(held)).collect();
         others_held.sort_by(|a, b| a.document.cmp(&b.document));
-        // One whose namesake hides it may ask what the other does not.
+        // A replica that is hidden by another of the same name may call hooks that the other does not.
         let unclear = report.hooks_left_out > 0 || report.stale || report.contested;
         let used = own.iter().any(|hook| hook.state != HookStanding::Gone);
         Replica {
@@ -114,8 +114,8 @@ impl<'a> ReportShares<'a> {
         }
     }
 
-    /// Problems because of which this object is not in force in its newest state; in the first object also the problems
-    /// of no object, where nothing is in force.
+    /// Returns the problems because of which this object's newest state is not in force. If nothing is in force, the
+    /// first object also has the problems of no object.
     fn problems(&self, rejected: &RejectedConfiguration, name: &str) -> Option<Vec<String>> {
         if !rejected.is_whole() {
             return self.held.get(&*configuration_file(name)).map(|held| vec![held.why.clone()]);
@@ -132,8 +132,8 @@ impl<'a> ReportShares<'a> {
     }
 }
 
-fn stays(held: &HeldReport) -> Stays {
-    if held.keeps { Stays::LastGood } else { Stays::Nothing }
+fn stays(held: &HeldReport) -> StateInForce {
+    if held.keeps { StateInForce::LastGood } else { StateInForce::Nothing }
 }
 
 fn held_document(held: &HeldReport) -> HeldDocument {
@@ -141,18 +141,18 @@ fn held_document(held: &HeldReport) -> HeldDocument {
     HeldDocument { document, stays: stays(held), since, why }
 }
 
-/// Is an object that says this blocked by another?
+/// Returns true if this is the problem of an object without a fault of its own.
 pub(crate) fn is_blocked(problem: &str) -> bool {
     problem.starts_with(BLOCKED)
 }
 
-/// The hook as the status of an object has it, which names another configuration only.
+/// Returns the hook with this configuration, which is "" in the object's own list; `None` if its state is unknown.
 fn share(hook: &HookReport, configuration: &str) -> Option<HookReport> {
     let configuration = configuration.to_owned();
     (hook.state != HookStanding::Unknown).then(|| HookReport { configuration, ..hook.clone() })
 }
 
-/// Entries of an object's status, as far as they can be parsed.
+/// Returns the entries of an object's status, each with an error if it cannot be parsed.
 pub(crate) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, String>> {
     let entries = object.pointer("/status/replicas").and_then(Value::as_array);
     entries.into_iter().flatten().map(|entry| {
@@ -169,18 +169,18 @@ pub(crate) fn hooks(object: &Value) -> usize {
     object.get("externalAdmissionHooks").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The live replicas with entries in these objects at this time.
+/// Returns the live replicas with entries in these objects.
 ///
-/// A replica renews its entries one after the other. Its own state is taken from the oldest of those that are not too
-/// old, so that it is reported only once it stands in every object; the hooks of all are put together. An object with
-/// hooks that has no entry of the replica holds hooks left out.
+/// A replica renews its entries one after the other. Its state is read from the oldest live entry, so that a state is
+/// reported only once every object has it. The hooks of all entries are merged. Hooks of an object without an entry of
+/// the replica count as left out.
 pub(crate) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
     let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
     for object in objects {
         for entry in entries(object) {
             match entry {
                 Ok(entry) => replicas.entry(entry.name.clone()).or_default().push((object, entry)),
-                Err(why) => silent.push(Silent { place: configuration_file(name(object)), why }),
+                Err(why) => silent.push(ReportError { place: configuration_file(name(object)), why }),
             }
         }
     }
@@ -188,7 +188,7 @@ pub(crate) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
     ReplicasSeen { reports, silent }
 }
 
-/// The whole of a replica's shares; `None` where it is dead.
+/// Merges the shares of a replica; returns `None` if it is dead.
 fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> Option<ReplicaReport> {
     let live = entries.iter().map(|(_, entry)| entry).filter(|entry| is_live(entry, now));
     let live: Vec<_> = live.collect();
@@ -211,13 +211,13 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     let held = entries.iter().filter(|(_, entry)| is_live(entry, now)).flat_map(|(object, entry)| {
         let own = entry.held.map(|stays| HeldReport {
             document: configuration_file(name(object)),
-            keeps: stays == Stays::LastGood,
+            keeps: stays == StateInForce::LastGood,
             since: entry.held_since.clone().unwrap_or_default(),
             why: entry.rejected.iter().flatten().next().cloned().unwrap_or_default(),
         });
         let others = entry.others_held.iter().flatten().map(|held| HeldReport {
             document: held.document.clone(),
-            keeps: held.stays == Stays::LastGood,
+            keeps: held.stays == StateInForce::LastGood,
             since: held.since.clone(),
             why: held.why.clone(),
         });
@@ -256,7 +256,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         read_failure: None,
         hooks: hook_reports,
         hooks_left_out: missing.map(hooks).sum(),
-        // Each replica's admin page has them.
+        // Initializers are only in the admin page of each replica.
         initializers: Vec::new(),
         initializers_left_out: 0,
         published: oldest.renewed.clone().unwrap_or_default(),
@@ -265,7 +265,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
 
 fn is_live(entry: &Replica, now: SystemTime) -> bool {
     let renewed = entry.renewed.as_deref().and_then(|renewed| humantime::parse_rfc3339(renewed).ok());
-    // A clock that is ahead is not dead.
+    // The clock of a replica may be ahead.
     renewed.is_some_and(|renewed| now.duration_since(renewed).unwrap_or_default() <= REPLICA_TIMEOUT)
 }
 
@@ -274,12 +274,12 @@ fn hook_report(hook: &HookReport, object: &str) -> HookReport {
     HookReport { configuration: configuration.to_owned(), ..hook.clone() }
 }
 
-/// Entries of the live replicas about one object, by name; `None` where a replica has none.
+/// Entries of the live replicas for one object, by replica; `None` if a replica has no entry.
 #[derive(Debug)]
 pub(crate) struct ReplicaStatus(BTreeMap<String, Option<Replica>>);
 
 impl ReplicaStatus {
-    /// Entries of these replicas in the object, with our own present one.
+    /// Returns the entries of these replicas in the object, with our own current entry.
     pub(crate) fn of<'a>(live: impl Iterator<Item = &'a str>, object: &Value, own: &Replica) -> Self {
         let mut all: BTreeMap<_, _> = live.map(|name| (name.to_owned(), None)).collect();
         for entry in entries(object).flatten() {
@@ -291,15 +291,15 @@ impl ReplicaStatus {
         Self(all)
     }
 
-    /// Does every live replica report that it no longer uses a hook of the object?
+    /// Returns true if every live replica reports that it no longer uses a hook of the object.
     pub(crate) fn has_drained(&self) -> bool {
         self.0.values().all(|entry| entry.as_ref().is_some_and(|entry| entry.drained == Some(true)))
     }
 
-    /// The condition `Accepted` of an object of that generation, where every live replica has it in force or one has
-    /// rejected it, and that is not what stands there. All see the same.
+    /// Returns the condition `Accepted` of an object, if it is known for that generation and differs from the one in
+    /// the object. All replicas compute the same condition.
     pub(crate) fn accepted(&self, object: &Value, generation: i64, now: &str) -> Option<Condition> {
-        let (status, reason, message) = self.judged(generation)?;
+        let (status, reason, message) = self.acceptance(generation)?;
         let conditions = object.pointer("/status/conditions").cloned().unwrap_or_default();
         let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
         let last = conditions.into_iter().find(|condition| condition.condition_type == "Accepted");
@@ -315,14 +315,14 @@ impl ReplicaStatus {
         (last.as_ref() != Some(&condition)).then_some(condition)
     }
 
-    /// Condition of the object, where it is clear.
-    fn judged(&self, generation: i64) -> Option<(ConditionStatus, &'static str, String)> {
+    /// Returns the condition: false if a replica has rejected the object, true if every replica has it in force.
+    fn acceptance(&self, generation: i64) -> Option<(ConditionStatus, &'static str, String)> {
         for (name, entry) in &self.0 {
             let Some(entry) = entry else { continue };
             let Some(problem) = entry.rejected.as_ref().and_then(|problems| problems.first()) else { continue };
             let (reason, means) = match entry.held {
-                Some(Stays::LastGood) => ("HeldBack", "its last good state stays in force: "),
-                Some(Stays::Nothing) => ("LeftOut", "nothing of it is in force: "),
+                Some(StateInForce::LastGood) => ("HeldBack", "its last good state stays in force: "),
+                Some(StateInForce::Nothing) => ("LeftOut", "nothing of it is in force: "),
                 None if is_blocked(problem) => ("Blocked", ""),
                 None => ("Rejected", ""),
             };

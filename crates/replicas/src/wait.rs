@@ -1,4 +1,4 @@
-//! Conclusions from the reports of all replicas: has every replica that revision, and has a hook drained?
+//! Conclusions from the reports of all replicas: whether a revision is in force, and whether a hook has drained.
 
 use gatepost_api::Revision;
 
@@ -7,40 +7,40 @@ use crate::{HookReport, HookStanding, ReplicaReport};
 /// State of the replicas at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplicasSeen {
-    /// The live ones, by name.
+    /// Reports of the live replicas, by name.
     pub reports: Vec<ReplicaReport>,
-    /// Places that were asked and did not answer. A replica that is asked by address is expected to be alive.
-    pub silent: Vec<Silent>,
+    /// Places that could not be read. A replica that is read by address is expected to be alive.
+    pub silent: Vec<ReportError>,
 }
 
-/// A place where no replica answered.
+/// Failure to read a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Silent {
+pub struct ReportError {
     /// Place that was read.
     pub place: String,
-    /// Failure to read it.
+    /// Cause of the failure.
     pub why: String,
 }
 
-/// Progress towards the state that is waited for.
+/// Progress towards the awaited state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is so; the sentence for whoever waits.
+    /// The state is reached, as this sentence describes.
     Done(String),
-    /// Not yet: what is missing, one sentence each.
+    /// The state is not reached yet. Each sentence describes something missing.
     Waiting(Vec<String>),
-    /// Waiting longer does not help, and why.
+    /// The state will not be reached, for this reason.
     Failed(String),
 }
 
-/// Are at least `expect` replicas alive, and do all of them have the revision `wanted` in force?
+/// Checks that at least `expect` replicas are alive, and that all of them have the revision `wanted` in force.
 pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
-    let mut missing = absent(seen, expect);
+    let mut missing = missing_replicas(seen, expect);
     for report in &seen.reports {
-        match stance(report, wanted) {
-            Stance::Holds => {}
-            Stance::Lacks(why) => missing.push(why),
-            Stance::Never(why) => return Progress::Failed(why),
+        match revision_state(report, wanted) {
+            RevisionState::InForce => {}
+            RevisionState::Pending(why) => missing.push(why),
+            RevisionState::Impossible(why) => return Progress::Failed(why),
         }
     }
     if missing.is_empty() {
@@ -51,17 +51,17 @@ pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) 
     Progress::Waiting(missing)
 }
 
-enum Stance {
-    Holds,
-    Lacks(String),
-    Never(String),
+enum RevisionState {
+    InForce,
+    Pending(String),
+    Impossible(String),
 }
 
-fn stance(report: &ReplicaReport, wanted: &Revision) -> Stance {
+fn revision_state(report: &ReplicaReport, wanted: &Revision) -> RevisionState {
     let (name, at) = (&report.replica, &report.revision);
     let in_force = report.in_force(wanted);
     if in_force.as_ref().is_some_and(|own| own.holds(wanted)) {
-        return Stance::Holds;
+        return RevisionState::InForce;
     }
     let seen = |wanted: &u64| report.observed.is_some_and(|observed| observed >= *wanted);
     let read = matches!(wanted, Revision::Store(wanted) if seen(wanted));
@@ -70,14 +70,14 @@ fn stance(report: &ReplicaReport, wanted: &Revision) -> Stance {
         if read || revision.is_some_and(|revision| revision.holds(wanted)) {
             let problems = rejected.problems.join("; ");
             let count = rejected.count;
-            return Stance::Never(format!("{name} has rejected it, for {count} problem(s): {problems}"));
+            return RevisionState::Impossible(format!("{name} has rejected it, for {count} problem(s): {problems}"));
         }
     } else if read {
-        // Nothing of ours was changed by that revision of the store, or it was changed back.
-        return Stance::Holds;
+        // That revision of the store changed nothing of ours, or the change was reverted.
+        return RevisionState::InForce;
     }
     if report.generation > 0 && matches!((wanted, &in_force), (Revision::Store(_), Some(Revision::Digest(_)))) {
-        return Stance::Never(format!(
+        return RevisionState::Impossible(format!(
             "{name} reads files, whose states have no numbers: wait for a digest, such as {at}"
         ));
     }
@@ -86,15 +86,15 @@ fn stance(report: &ReplicaReport, wanted: &Revision) -> Stance {
         None => String::new(),
     };
     match report.generation {
-        0 => Stance::Lacks(format!("{name} has no configuration yet{why}")),
-        _ => Stance::Lacks(format!("{name} is at revision {at}{why}")),
+        0 => RevisionState::Pending(format!("{name} has no configuration yet{why}")),
+        _ => RevisionState::Pending(format!("{name} is at revision {at}{why}")),
     }
 }
 
-/// May the endpoint of `hook` (a name, an id, or an endpoint), or the processes of the initializer of that name, be
-/// switched off, as far as all live replicas, at least `expect` of them, are concerned?
+/// Checks that at least `expect` replicas are alive, and that none of them uses `hook` any more: a hook's name, id or
+/// endpoint, or an initializer's name. Its endpoint or its processes may then be switched off.
 pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
-    let mut missing = absent(seen, expect);
+    let mut missing = missing_replicas(seen, expect);
     let (mut known, mut is_initializer) = (Vec::new(), false);
     for report in &seen.reports {
         let name = &report.replica;
@@ -119,7 +119,7 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
                     .push(format!("still configured as an initializer as {name} sees it ({state:?}): remove it first")),
             }
         }
-        for one in report.hooks.iter().filter(|one| is(one, hook)) {
+        for one in report.hooks.iter().filter(|one| matches(one, hook)) {
             known.push(one);
             match one.state {
                 HookStanding::Gone => {}
@@ -146,14 +146,14 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
              initializers admin pages alone know (--admin), and etcd"
         ));
     }
-    match shared(seen, hook, &known) {
+    match shared_endpoint(seen, hook, &known) {
         Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: leave the endpoint on")),
         None => Progress::Done(format!("{hook} is gone on {count}: its endpoint may be switched off")),
     }
 }
 
-/// Is this the hook that somebody calls `wanted`?
-fn is(hook: &HookReport, wanted: &str) -> bool {
+/// Returns true if `wanted` is the name, the id or an endpoint of the hook.
+fn matches(hook: &HookReport, wanted: &str) -> bool {
     hook.name == wanted || hook.id == wanted || leads_to(hook, wanted)
 }
 
@@ -161,10 +161,10 @@ fn leads_to(hook: &HookReport, endpoint: &str) -> bool {
     hook.endpoint == endpoint || hook.moves_to.as_deref() == Some(endpoint)
 }
 
-/// Another hook that is asked at an endpoint of the one that is gone.
-fn shared(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Option<String> {
+/// Describes another hook that is called at an endpoint of the hook that is gone.
+fn shared_endpoint(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Option<String> {
     for report in &seen.reports {
-        let others = report.hooks.iter().filter(|other| other.state != HookStanding::Gone && !is(other, hook));
+        let others = report.hooks.iter().filter(|other| other.state != HookStanding::Gone && !matches(other, hook));
         for other in others {
             if let Some(gone) = gone.iter().find(|gone| leads_to(other, &gone.endpoint)) {
                 let (endpoint, name, replica) = (&gone.endpoint, &other.name, &report.replica);
@@ -175,8 +175,8 @@ fn shared(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Option<Strin
     None
 }
 
-/// Replicas that should be there and are not.
-fn absent(seen: &ReplicasSeen, expect: usize) -> Vec<String> {
+/// Describes replicas that are missing, unreadable, or share a name.
+fn missing_replicas(seen: &ReplicasSeen, expect: usize) -> Vec<String> {
     let mut absent: Vec<_> =
         seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();
     let twins = seen.reports.iter().filter(|report| report.contested);

@@ -1,4 +1,4 @@
-//! Authorities: the certificates that are trusted, each with what it may vouch for.
+//! Trusted certificates, and the search for a chain from a peer's certificate to one of them.
 
 use std::{collections::BTreeSet, ops::Deref};
 
@@ -12,25 +12,25 @@ use crate::{
     x509::{Facts, Purpose, Signed, Unfit},
 };
 
-/// A certificate that is trusted.
+/// A trusted certificate.
 #[derive(Debug)]
 pub(super) struct Authority {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) facts: Facts,
-    /// Trust anchor of webpki.
+    /// The certificate as a trust anchor of webpki.
     pub(super) anchor: TrustAnchor<'static>,
 }
 
-/// The certificates that are trusted, in their order; at least one.
+/// The trusted certificates, in the order of their source; at least one.
 #[derive(Debug)]
 pub(super) struct Authorities(Vec<Authority>);
 
 impl Authorities {
-    /// Authorities of a `caBundle`, as an apiserver reads it: unparsable sections are passed over, and one must be
-    /// left.
+    /// Reads the authorities of a `caBundle` as an apiserver does: skips unparsable sections, and requires one
+    /// authority.
     ///
     /// # Errors
-    /// Fault of a bundle without any.
+    /// Fault of a bundle without an authority.
     pub(super) fn of_bundle(pem: &[u8], what: &'static str) -> Result<Self, TlsError> {
         let found: Vec<_> = bundle::sections(pem).iter().filter_map(Authority::of).collect();
         match found.is_empty() {
@@ -39,7 +39,7 @@ impl Authorities {
         }
     }
 
-    /// Authorities of a file of ours, in which nothing may be broken.
+    /// Reads the authorities of one of our own files, each of which must be valid.
     ///
     /// # Errors
     /// `NotPem`, `Empty`, `BadAuthority`.
@@ -49,7 +49,7 @@ impl Authorities {
         numbered.map(|(one, number)| Authority::of(one).ok_or_else(|| unusable(what, number))).collect()
     }
 
-    /// Authorities of the system.
+    /// Reads the authorities of the system.
     ///
     /// # Errors
     /// `NoSystemRoots`.
@@ -64,14 +64,14 @@ impl Authorities {
         Ok(Self(authorities))
     }
 
-    /// Is this very certificate among them?
-    pub(super) fn hold(&self, certificate: &CertificateDer<'_>) -> bool {
+    /// Returns true if this certificate is one of the trusted ones.
+    pub(super) fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
         self.0.iter().any(|authority| *authority.certificate == **certificate)
     }
 
-    /// Names of the authorities for the handshake: a client that has several certificates chooses by them.
+    /// Returns the names for the handshake, by which a client with several certificates chooses one.
     pub(super) fn names(&self) -> Vec<DistinguishedName> {
-        // One that is trusted by itself is recognised by its issuer.
+        // A client finds a trusted certificate that is not an authority by its issuer.
         let issuer = |facts: &Facts| (!facts.is_authority()).then(|| facts.issuer.clone());
         let both = |one: &Authority| [Some(one.facts.subject.clone()), issuer(&one.facts)];
         let names: BTreeSet<Vec<u8>> = self.0.iter().flat_map(both).flatten().collect();
@@ -94,7 +94,7 @@ impl FromIterator<Authority> for Authorities {
 }
 
 impl Authority {
-    /// `None` where the certificate cannot be read.
+    /// Creates an authority; `None` if the certificate cannot be read.
     fn of(certificate: &CertificateDer<'static>) -> Option<Self> {
         let facts = Facts::of(certificate)?;
         let mut store = RootCertStore::empty();
@@ -107,8 +107,9 @@ fn unusable(what: &'static str, number: usize) -> TlsError {
     TlsError::BadAuthority { what, number, cause: "it is not an X.509 certificate".to_owned() }
 }
 
-/// Most signatures checked for one peer: no bundle has so many authorities of one name, and they take 5 ms at most.
-const MOST_SIGNATURES: usize = 16;
+/// Maximum number of signatures checked for one peer. They take at most 5 ms, and no bundle has so many authorities
+/// with one name.
+const MAX_SIGNATURES: usize = 16;
 
 /// A certificate of a chain.
 #[derive(Clone, Copy)]
@@ -117,10 +118,10 @@ pub(super) struct Link<'a> {
     pub(super) facts: &'a Facts,
 }
 
-/// Certificates that a chain may be made of.
+/// Certificates from which a chain may be built.
 pub(super) struct Search<'a> {
     pub(super) roots: Vec<Link<'a>>,
-    /// Certificates that the peer has sent beside its own.
+    /// Certificates that the peer has sent besides its own.
     pub(super) shown: Vec<Link<'a>>,
     pub(super) algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
     pub(super) purpose: Purpose,
@@ -129,19 +130,21 @@ pub(super) struct Search<'a> {
 
 /// State of a search.
 struct Progress {
+    /// Number of signatures that may still be checked.
     signatures: usize,
-    /// Reason why the first certificate with an issuer's name may not sign.
+    /// Reason why the first rejected candidate may not sign.
     unfit: Option<Unfit>,
 }
 
 impl Search<'_> {
-    /// Is there a chain from a peer's certificate to one that is trusted? If not: why the first candidate was none.
+    /// Searches a chain from a peer's certificate to a trusted one. Fails with the reason why the first candidate was
+    /// rejected, if there was a candidate.
     pub(super) fn from(&self, peer: Link<'_>) -> Result<(), Option<Unfit>> {
-        let mut progress = Progress { signatures: MOST_SIGNATURES, unfit: None };
+        let mut progress = Progress { signatures: MAX_SIGNATURES, unfit: None };
         if self.reaches_root(&[peer], &mut progress) { Ok(()) } else { Err(progress.unfit) }
     }
 
-    /// Does what begins like this end at a root?
+    /// Returns true if a chain that begins with `path` ends at a root.
     fn reaches_root(&self, path: &[Link<'_>], progress: &mut Progress) -> bool {
         let Some(last) = path.last() else { return false };
         let candidates = self.roots.iter().map(|link| (link, true)).chain(self.shown.iter().map(|link| (link, false)));
@@ -150,7 +153,7 @@ impl Search<'_> {
             if facts.subject != last.facts.issuer || path.iter().any(|link| link.facts.is_of_same_entity(facts)) {
                 continue;
             }
-            if let Err(unfit) = self.may_follow(facts, path.len() - 1, root) {
+            if let Err(unfit) = self.check_issuer(facts, path.len() - 1, root) {
                 progress.unfit.get_or_insert(unfit);
                 continue;
             }
@@ -165,10 +168,10 @@ impl Search<'_> {
         false
     }
 
-    fn may_follow(&self, facts: &Facts, below: usize, root: bool) -> Result<(), Unfit> {
-        facts.may_sign(self.now, root)?;
-        facts.may_be_above(below)?;
-        facts.serves(self.purpose)?;
+    fn check_issuer(&self, facts: &Facts, below: usize, root: bool) -> Result<(), Unfit> {
+        facts.check_signer(self.now, root)?;
+        facts.check_path_length(below)?;
+        facts.check_purpose(self.purpose)?;
         if facts.constrained { Err(Unfit::Constrained) } else { Ok(()) }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     x509::{self, CertificateUser},
 };
 
-/// The system's certificate authorities: read when first needed, and then once for all endpoints of a configuration.
+/// The system's certificate authorities, read when first needed and shared by all endpoints of a configuration.
 #[derive(Debug, Default)]
 pub struct SystemRoots(OnceCell<Result<Arc<Authorities>, TlsError>>);
 
@@ -32,19 +32,19 @@ impl SystemRoots {
     }
 }
 
-/// Judges servers' certificates as an apiserver does that has this `caBundle`.
+/// Returns a verifier that accepts the servers' certificates that an apiserver with this `caBundle` accepts.
 ///
 /// # Errors
-/// Fault of a bundle in which nothing can be trusted.
+/// Fault of a bundle without an authority.
 pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let authorities = Authorities::of_bundle(ca_pem, "certificate authority")?;
     Ok(Arc::new(Servers::of(Arc::new(authorities))))
 }
 
-/// The client side of TLS to a hook: aws-lc-rs, TLS 1.3 (1.2 accepted), and by ALPN what the transport can be carried in.
+/// Returns the client configuration for a hook: aws-lc-rs, TLS 1.3 (1.2 accepted), and the transport's ALPN protocols.
 ///
 /// # Errors
-/// [`TlsError`] for unusable material; the key is checked against its certificate.
+/// [`TlsError`] for unusable material, such as a key that does not belong to its certificate.
 pub fn client_config(
     tls: &EndpointTls,
     transport: Transport,
@@ -70,7 +70,7 @@ pub fn client_config(
         }
         None => builder.with_no_client_auth(),
     };
-    // A resumed session shows no certificate: it would outlive one that has ended. Go's client resumes none either.
+    // A resumed session sends no certificate, and so could outlive it. Go's client does not resume sessions either.
     config.resumption = Resumption::disabled();
     config.alpn_protocols = match transport {
         Transport::Grpc => vec![ALPN_H2.to_vec()],
@@ -79,37 +79,37 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The same without HTTP/2, for what is to become another protocol: that is spoken over HTTP/1.1 alone.
+/// Returns the configuration without HTTP/2, for connections to be upgraded to another protocol from HTTP/1.1.
 pub fn without_http2(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Arc::new(config)
 }
 
-/// Certificates that a client has shown in its handshake: its own first.
+/// Certificates that a client has sent in its handshake, its own first.
 #[derive(Clone, Debug)]
 pub struct ClientChain(Vec<CertificateDer<'static>>);
 
 impl ClientChain {
-    /// Chain of a connection; `None` where it has shown none.
+    /// Returns the chain of a connection; `None` if the client has sent no certificate.
     pub fn of(connection: &rustls::ServerConnection) -> Option<Self> {
         let chain = connection.peer_certificates()?;
         let owned = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();
         (!chain.is_empty()).then(|| Self(chain.iter().map(owned).collect()))
     }
 
-    /// Owner, as Kubernetes reads it.
+    /// Returns the user in the client's own certificate, as Kubernetes reads it.
     pub fn user(&self) -> Option<CertificateUser> {
         x509::user(self.0.first()?)
     }
 
-    /// Its own certificate and the others.
+    /// Returns the client's own certificate and the others.
     pub(super) fn parts(&self) -> Option<(&CertificateDer<'static>, &[CertificateDer<'static>])> {
         self.0.split_first()
     }
 }
 
-/// The client side of TLS over this socket, in which HTTP is spoken. The handshake comes with the first byte.
+/// Returns a TLS client for HTTP over this socket. The handshake takes place with the first read or write.
 ///
 /// # Errors
 /// As [`client_config`].

@@ -1,4 +1,4 @@
-//! Expiry: ends of certificates, and warnings before them.
+//! Ends of certificates, and warnings before them.
 
 use std::{
     collections::BTreeMap,
@@ -10,39 +10,39 @@ use super::x509;
 use gatepost_api::Hook;
 use gatepost_api::bundle;
 
-/// A certificate that ends within this is spoken of.
-pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+/// Remaining validity of a certificate from which on it is reported.
+pub const EXPIRY_WARNING_THRESHOLD: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Interval between warnings about one certificate.
 const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// End of a certificate's validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Which: `server`, `client-ca`, or `hook:` and the hook's name.
+    /// Name of the certificate: `server`, `client-ca`, or `hook:` and the hook's name.
     pub certificate: String,
-    /// The end of the first one, where there are several: a chain breaks with its first link, and a bundle of
-    /// authorities that holds an ended one is due for cleaning.
+    /// Earliest end if there are several certificates: a chain ends with its first link, and an expired authority
+    /// should be removed from its bundle.
     pub end: SystemTime,
 }
 
 impl Expiry {
-    /// Time left at `now`, in seconds; negative once it has ended.
+    /// Returns the time left at `now` in seconds; negative after the end.
     pub fn left(&self, now: SystemTime) -> f64 {
         self.end.duration_since(now).map_or_else(|over| -over.duration().as_secs_f64(), |left| left.as_secs_f64())
     }
 }
 
-/// Reason why a certificate is not valid at present.
+/// Reason why a certificate is not valid at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateFault {
-    /// It is valid from then on.
+    /// The certificate is valid from this time on.
     NotYetValid(SystemTime),
-    /// It was valid until then.
+    /// The certificate was valid until this time.
     Expired(SystemTime),
 }
 
 impl CertificateFault {
-    /// Fault at `now` of a certificate that is valid from the first time to the second.
+    /// Returns the fault at `now` of a certificate that is valid from `begin` to `end`.
     pub(super) fn at(now: SystemTime, (begin, end): (SystemTime, SystemTime)) -> Option<Self> {
         match now {
             _ if now < begin => Some(Self::NotYetValid(begin)),
@@ -63,7 +63,7 @@ impl fmt::Display for CertificateFault {
     }
 }
 
-/// First end among the certificates of a hook's configuration: our own for it, or its authorities.
+/// Returns the earliest end of the certificates in a hook's configuration: our client certificate and its authorities.
 pub fn of_hook(hook: &Hook) -> Option<Expiry> {
     let tls = hook.endpoint.tls.as_ref()?;
     let texts = [tls.ca_pem.as_deref(), tls.client_pem.as_ref().map(|(chain, _)| &**chain)];
@@ -71,37 +71,37 @@ pub fn of_hook(hook: &Hook) -> Option<Expiry> {
     Some(Expiry { certificate: format!("hook:{}", hook.name), end })
 }
 
-/// Ends of the authorities in a hook's configuration; none where the system's are trusted.
+/// Returns the ends of the authorities in a hook's configuration; empty if the system's authorities are trusted.
 pub fn of_authorities(hook: &Hook) -> Vec<SystemTime> {
     let ca_pem = hook.endpoint.tls.as_ref().and_then(|tls| tls.ca_pem.as_deref());
     ca_pem.map(x509::ends).unwrap_or_default()
 }
 
-/// End of our own certificate for a hook.
+/// Returns the end of our client certificate for a hook.
 pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
     let (chain, _) = hook.endpoint.tls.as_ref()?.client_pem.as_ref()?;
     x509::first_end(chain)
 }
 
-/// Validity of the first certificate in a PEM text: begin and end; `None` where there is none that can be read.
+/// Returns begin and end of the validity of the first certificate in a PEM text; `None` if it cannot be read.
 pub fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
     x509::validity(pem_text)
 }
 
-/// DNS names of the first certificate in a PEM text.
+/// Returns the DNS names of the first certificate in a PEM text.
 pub fn dns_names(pem_text: &[u8]) -> Vec<String> {
     bundle::sections(pem_text).first().map(|first| x509::dns_names(first)).unwrap_or_default()
 }
 
-/// Remembers which certificates were spoken of today.
+/// Remembers when each certificate was reported last.
 #[derive(Debug, Default)]
 pub struct Reminder(BTreeMap<String, SystemTime>);
 
 impl Reminder {
-    /// Certificates that end soon, or have ended, and were not logged in the last day.
+    /// Returns the certificates that end soon or have ended, and were not reported in the last day.
     pub fn due<'a>(&mut self, expiries: &'a [Expiry], now: SystemTime) -> Vec<&'a Expiry> {
-        let soon = |expiry: &Expiry| expiry.left(now) < SOON.as_secs_f64();
-        // One that was replaced is spoken of at once when it comes near its end again.
+        let soon = |expiry: &Expiry| expiry.left(now) < EXPIRY_WARNING_THRESHOLD.as_secs_f64();
+        // Forgets replaced certificates, so that the next warning about their successors is not delayed.
         self.0.retain(|name, _| expiries.iter().any(|expiry| expiry.certificate == *name && soon(expiry)));
         let mut due = Vec::new();
         for expiry in expiries.iter().filter(|expiry| soon(expiry)) {

@@ -1,19 +1,19 @@
-//! Failure: cause, fault and remedy of a caller's failed handshake.
+//! Failed handshakes of callers: the side at fault, the reason, and advice.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, OtherError};
 
-/// Side at fault for a caller's failed handshake, as far as it can be known.
+/// Side at fault for a caller's failed handshake, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFault {
-    /// The caller has shown no certificate, where one is asked for.
+    /// The caller has sent no certificate, although one is required.
     NoCertificate,
-    /// The caller's certificate is not let in.
+    /// The caller's certificate is not accepted.
     Certificate,
     /// The caller does not accept our certificate.
     OurCertificate,
-    /// Anything else: no common version or protocol, garbage, a connection that broke.
+    /// Anything else: no common version or protocol, garbage, a broken connection.
     Other,
 }
 
@@ -22,7 +22,7 @@ pub enum HandshakeFault {
 pub struct HandshakeFailure {
     /// Side at fault.
     pub fault: HandshakeFault,
-    /// Reason in the words of TLS.
+    /// Message of the TLS error.
     pub reason: String,
     /// Advice for the operator.
     pub fix: &'static str,
@@ -34,15 +34,15 @@ impl HandshakeFault {
 }
 
 impl HandshakeFailure {
-    /// Failure for a handshake's error.
+    /// Creates the failure for the error of a handshake.
     pub fn of(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-        let (fault, fix) = inner.map_or((HandshakeFault::Other, "see the reason: the connection broke"), judged);
+        let (fault, fix) = inner.map_or((HandshakeFault::Other, "see the reason: the connection broke"), fault_and_fix);
         Self { fault, reason: reason(error), fix }
     }
 }
 
-fn judged(error: &Error) -> (HandshakeFault, &'static str) {
+fn fault_and_fix(error: &Error) -> (HandshakeFault, &'static str) {
     use CertificateError as Wrong;
     match error {
         Error::NoCertificatesPresented => (
@@ -85,7 +85,7 @@ fn judged(error: &Error) -> (HandshakeFault, &'static str) {
     }
 }
 
-/// Reason of a failed handshake. Faults that we have found in a certificate have texts of our own.
+/// Returns the reason of a failed handshake. Faults that this crate finds in a certificate have texts of their own.
 pub fn reason(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
@@ -96,8 +96,8 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// The words of an error of TLS, without the time at which a certificate was looked at: the same cause is the same text
-/// a second later, and logged once.
+/// Returns the message of a TLS error without the time of the verification, so that the same cause always has the same
+/// text and is logged once.
 pub fn normalize_error(error: &str) -> &str {
     error.split_once(": verification time").map_or(error, |(cause, _)| cause)
 }

@@ -1,4 +1,4 @@
-//! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
+//! TLS with rustls: configurations and certificate verification from PEM text, with precise errors.
 
 mod authorities;
 pub mod client;
@@ -19,87 +19,87 @@ pub use rustls::{ClientConfig, ServerConfig};
 pub use serving::{FileCheck, Oldest, ServerFiles, ServerTls, read_file, server_config};
 pub use x509::CertificateUser;
 
-/// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.
+/// Returns the name in the client certificate of a connection; `None` if there is no certificate.
 pub fn client_name(connection: &rustls::ServerConnection) -> Option<String> {
     x509::name(connection.peer_certificates()?.first()?)
 }
 
-/// Owner of the client certificate that was accepted, as Kubernetes reads it; `None` where there was none.
+/// Returns the user in the client certificate of a connection, as Kubernetes reads it; `None` if there is none.
 pub fn client_user(connection: &rustls::ServerConnection) -> Option<CertificateUser> {
     x509::user(connection.peer_certificates()?.first()?)
 }
 
-/// HTTP/2, as ALPN names it. gRPC is spoken over nothing else.
+/// ALPN name of HTTP/2, the only protocol of gRPC.
 const ALPN_H2: &[u8] = b"h2";
-/// HTTP/1.1, as ALPN names it: what most webhooks speak.
+/// ALPN name of HTTP/1.1, which most webhooks speak.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Named at every use: a process-wide provider would be one more thing to install, and to forget in a test.
+/// Returns the crypto provider for one configuration. A process-wide provider would have to be installed in each test.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Fault of TLS material, with its place.
+/// Error in TLS material, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {path}: {cause}")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: String,
     },
     /// A PEM file is damaged.
     #[error("the {what} is not PEM: {cause}")]
     NotPem {
-        /// Which of the PEM files.
+        /// Description of the PEM file.
         what: &'static str,
-        /// The parser's words.
+        /// Error of the parser.
         cause: String,
     },
-    /// A PEM file holds nothing of the expected sort.
+    /// A PEM file has no section of the expected kind.
     #[error("the {what} has no \"-----BEGIN {label}-----\" section")]
     Empty {
-        /// Which of the PEM files.
+        /// Description of the PEM file.
         what: &'static str,
-        /// The PEM label looked for.
+        /// Expected PEM label.
         label: &'static str,
     },
     /// A certificate cannot be used as an authority.
     #[error("certificate {number} of the {what} cannot be trusted as an authority: {cause}")]
     BadAuthority {
-        /// Which of the PEM files.
+        /// Description of the PEM file.
         what: &'static str,
-        /// Which certificate of it, from 1.
+        /// Number of the certificate in the file, from 1.
         number: usize,
-        /// rustls' words.
+        /// Reason.
         cause: String,
     },
     /// Certificate and key cannot be used together.
     #[error("the {what} and its private key do not belong together, or cannot be used: {cause}")]
     BadPair {
-        /// Which certificate.
+        /// Description of the certificate.
         what: &'static str,
-        /// rustls' words.
+        /// Error of rustls.
         cause: String,
     },
-    /// A new certificate that is not valid at present would replace one that is.
+    /// A new certificate that is not valid now would replace one that is valid.
     #[error("the new server certificate {0}")]
     OutOfDate(CertificateFault),
-    /// The name to look for in the server's certificate is none.
+    /// The name to verify in the server's certificate is not a valid name.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     BadServerName(String),
-    /// The system has no certificate authorities.
+    /// The system's certificate authorities cannot be read, or there are none.
     #[error("the system's certificate authorities cannot be read: {0}")]
     NoSystemRoots(String),
-    /// rustls refuses for a reason of its own.
+    /// Any other error of rustls.
     #[error("{0}")]
     Refused(String),
 }
 
 impl TlsError {
-    /// Advice for the operator.
+    /// Returns advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "check the path, and that the file may be read",

@@ -1,4 +1,4 @@
-//! PEM text to certificates and keys.
+//! Parses certificates and keys in PEM text.
 
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer,
@@ -7,7 +7,7 @@ use rustls_pki_types::{
 
 use super::TlsError;
 
-/// The certificates in a PEM text, at least one.
+/// Returns the certificates in a PEM text, at least one.
 ///
 /// # Errors
 /// `NotPem`, `Empty`.
@@ -20,7 +20,7 @@ pub(super) fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<Certifi
     Ok(found)
 }
 
-/// The first private key in a PEM text. Errors never repeat a byte of it.
+/// Returns the first private key in a PEM text. Errors never quote it.
 ///
 /// # Errors
 /// `NotPem`, `Empty`.

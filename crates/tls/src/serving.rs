@@ -1,9 +1,9 @@
-//! Serving: the server side of TLS that is in force, and its replacement when the files change.
+//! The server side of TLS: the configuration in use, and its replacement when the files change.
 //!
-//! The files are compared by what they hold: a mounted Secret is swapped by moving a symlink, which no watch on the
-//! files themselves reports. They are not written at one moment, so a certificate may be read with the key of another;
-//! such a pair is rejected as any broken one is, the good one stays, and the next look finds both. A certificate that is
-//! not valid at present is rejected for as long as the one in force is.
+//! The files are compared by content, because a mounted Secret is replaced by moving a symlink, which a watch on the
+//! files does not report. They are not written at one moment, so a certificate may be read with the key of another.
+//! Such a pair is rejected like any invalid one, the former pair stays in use, and the next check reads both new files.
+//! A certificate that is not valid now is rejected as long as the one in use is valid.
 
 use std::{
     fmt,
@@ -32,89 +32,88 @@ const ALPN_HTTP1: &[u8] = b"http/1.1";
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
-    now: ArcSwap<InForce>,
-    /// Fault because of which the newest files are not in force.
+    active: ArcSwap<ActiveTls>,
+    /// Error because of which the newest files are not in use.
     rejected: Mutex<Option<TlsError>>,
 }
 
-/// Result of one reading of the files.
+/// Configurations from one read of the files.
 #[derive(Debug)]
-struct InForce {
+struct ActiveTls {
     material: Material,
-    /// Counts the readings that were put in force.
+    /// Number of the configurations: 1 at first, then incremented by every replacement.
     number: u64,
-    /// Begin and end of the server certificate's validity, where they can be read.
+    /// Begin and end of the server certificate's validity, if readable.
     validity: Option<(SystemTime, SystemTime)>,
-    /// Verifier of clients' certificates, where they are asked for.
+    /// Verifier of clients' certificates, if they are requested.
     clients: Option<Arc<dyn ClientCertVerifier>>,
     front: Arc<ServerConfig>,
     admin: Arc<ServerConfig>,
 }
 
-/// Result of a look at the files.
+/// Result of checking the files.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileCheck {
-    /// They hold what is in force.
+    /// The contents are those in use.
     Same,
-    /// They hold something new, which is in force for new connections from now on.
+    /// The contents are new, and in use for new connections from now on.
     Replaced,
-    /// They cannot be used; what was in force stays.
+    /// The contents are unusable. The former ones stay in use.
     Rejected {
         /// Fault of the files.
         error: TlsError,
-        /// False when the last look came to the same.
+        /// False if the last check had the same result.
         news: bool,
     },
 }
 
 impl ServerTls {
-    /// Reads the files and puts them in force.
+    /// Reads the files and creates the configurations.
     ///
     /// # Errors
     /// [`TlsError`] for unusable files.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let now = ArcSwap::from_pointee(InForce::new(files.read()?, 1, &files)?);
-        Ok(Self { files, now, rejected: Mutex::new(None) })
+        let active = ArcSwap::from_pointee(ActiveTls::new(files.read()?, 1, &files)?);
+        Ok(Self { files, active, rejected: Mutex::new(None) })
     }
 
-    /// Configuration for callers' new connections: HTTP/2 and HTTP/1.1 by ALPN.
+    /// Returns the configuration for new connections of callers: HTTP/2 and HTTP/1.1 by ALPN.
     pub fn front(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.now.load().front)
+        Arc::clone(&self.active.load().front)
     }
 
-    /// Configuration for operators' new connections: the same pair, HTTP/1.1, no client certificate.
+    /// Returns the configuration for new connections of operators: the same key pair, HTTP/1.1, no client certificate.
     pub fn admin(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.now.load().admin)
+        Arc::clone(&self.active.load().admin)
     }
 
-    /// True where a client that shows these certificates now is let in.
+    /// Returns true if a client with these certificates is accepted now.
     pub fn accepts(&self, chain: &ClientChain) -> bool {
-        let now = self.now.load();
-        let Some((clients, (own, others))) = now.clients.as_ref().zip(chain.parts()) else { return false };
+        let active = self.active.load();
+        let Some((clients, (own, others))) = active.clients.as_ref().zip(chain.parts()) else { return false };
         clients.verify_client_cert(own, others, UnixTime::now()).is_ok()
     }
 
-    /// Number of the files in force: another one with every replacement.
+    /// Returns the number of the configurations in use, which every replacement changes.
     pub fn number(&self) -> u64 {
-        self.now.load().number
+        self.active.load().number
     }
 
-    /// Fault of the server certificate in force at that time: no client that verifies it gets in.
+    /// Returns the fault at time `at` of the server certificate in use, which clients that verify it reject.
     pub fn certificate_fault(&self, at: SystemTime) -> Option<CertificateFault> {
-        self.now.load().certificate_fault(at)
+        self.active.load().certificate_fault(at)
     }
 
-    /// Reads the files once more and, where they hold something new that is sound at that time, puts that in force.
-    /// Blocks.
+    /// Reads the files again and uses them for new connections if they are new and usable at time `at`. Blocks.
     pub fn look(&self, at: SystemTime) -> FileCheck {
         let made = self.files.read().and_then(|material| {
-            let now = self.now.load();
-            if material == now.material {
+            let active = self.active.load();
+            if material == active.material {
                 return Ok(None);
             }
-            let next = InForce::new(material, now.number + 1, &self.files)?;
+            let next = ActiveTls::new(material, active.number + 1, &self.files)?;
             match next.certificate_fault(at) {
-                Some(fault) if now.certificate_fault(at).is_none() => Err(TlsError::OutOfDate(fault)),
+                Some(fault) if active.certificate_fault(at).is_none() => Err(TlsError::OutOfDate(fault)),
                 _ => Ok(Some(next)),
             }
         });
@@ -123,7 +122,7 @@ impl ServerTls {
             Ok(made) => {
                 *rejected = None;
                 made.map_or(FileCheck::Same, |made| {
-                    self.now.store(Arc::new(made));
+                    self.active.store(Arc::new(made));
                     FileCheck::Replaced
                 })
             }
@@ -134,9 +133,9 @@ impl ServerTls {
         }
     }
 
-    /// Ends of the certificates in force.
+    /// Returns the ends of the certificates in use.
     pub fn expiries(&self) -> Vec<Expiry> {
-        let material = &self.now.load().material;
+        let material = &self.active.load().material;
         let texts = [("server", Some(&material.chain)), ("client-ca", material.client_ca.as_ref())];
         let expiry = |(name, text): (&str, Option<&Vec<u8>>)| {
             Some(Expiry { certificate: name.to_owned(), end: x509::first_end(text?)? })
@@ -145,7 +144,7 @@ impl ServerTls {
     }
 }
 
-impl InForce {
+impl ActiveTls {
     fn new(material: Material, number: u64, files: &ServerFiles) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca } = &material;
         let optional = files.certificate_optional;
@@ -163,29 +162,29 @@ impl InForce {
     }
 }
 
-/// The oldest version of TLS that is spoken.
+/// Minimum version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Oldest {
     /// TLS 1.2.
     Tls12,
-    /// TLS 1.3, the newest.
+    /// TLS 1.3, the newest version.
     #[default]
     Tls13,
 }
 
-/// The clients that are let in.
+/// Requirements on clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
-    /// Authorities that must have signed their certificates.
+    /// Authorities that must have signed the client's certificate, PEM.
     pub(super) ca_pem: &'a [u8],
-    /// Names, one of which they must have; none is any.
+    /// Names of which the client's certificate must have one; any name if empty.
     pub(super) names: &'a [String],
-    /// Clients without a certificate are let in as well.
+    /// True if clients without a certificate are accepted, too.
     pub(super) optional: bool,
 }
 
-/// The server side of TLS of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
-/// whose certificate one of these authorities has signed get in.
+/// Returns the server configuration of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem`,
+/// only clients whose certificate one of these authorities has signed are accepted.
 ///
 /// # Errors
 /// [`TlsError`] for unusable material.
@@ -198,7 +197,7 @@ pub fn server_config(
     config(chain_pem, key_pem, clients, Oldest::Tls12, &[ALPN_H2])
 }
 
-/// The server side of TLS, speaking these protocols by ALPN. The key is checked against its certificate.
+/// Returns a server configuration with these ALPN protocols. Checks the key against its certificate.
 ///
 /// # Errors
 /// [`TlsError`] for unusable material.
@@ -228,7 +227,7 @@ pub(super) fn config(
         .with_single_cert(chain, key)
         .map_err(|error| TlsError::BadPair { what: "server certificate", cause: error.to_string() })?;
     if clients.is_some() {
-        // A resumed session shows no certificate, and so would outlive one.
+        // A resumed session sends no certificate, and so could outlive the certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -236,23 +235,23 @@ pub(super) fn config(
     Ok(Arc::new(config))
 }
 
-/// No certificate, key or bundle of authorities is this large.
-const LIMIT: u64 = 16 << 20;
+/// Maximum size of a file in bytes. No certificate, key or bundle of authorities is this large.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Files of the front's key pair and its clients' authority, and the demands on clients.
+/// Files of the front's key pair and of its clients' authorities, and the requirements on clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// The certificate and those between it and its authority, PEM.
+    /// Server certificate and its intermediates, PEM.
     pub cert: PathBuf,
-    /// Its private key, PEM.
+    /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// The authorities that sign clients' certificates, PEM; without it clients show none.
+    /// Authorities that sign clients' certificates, PEM; if `None`, clients are asked for no certificate.
     pub client_ca: Option<PathBuf>,
-    /// Names, one of which a client's certificate must have; none is any.
+    /// Names of which a client's certificate must have one; any name if empty.
     pub client_names: Vec<String>,
-    /// Clients without a certificate are let in as well.
+    /// True if clients without a certificate are accepted, too.
     pub certificate_optional: bool,
-    /// The oldest version of TLS that is spoken.
+    /// Minimum version of TLS.
     pub oldest: Oldest,
 }
 
@@ -265,14 +264,14 @@ pub(super) struct Material {
 }
 
 impl fmt::Debug for Material {
-    /// Not a byte of the key.
+    /// Prints none of the contents, which include the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Material").finish_non_exhaustive()
     }
 }
 
 impl ServerFiles {
-    /// Reads all of them.
+    /// Reads all files.
     ///
     /// # Errors
     /// `Unreadable`.
@@ -285,11 +284,11 @@ impl ServerFiles {
     }
 }
 
-/// Contents of the file at `path`.
+/// Reads the file at `path`.
 ///
 /// # Errors
 /// `Unreadable`.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, LIMIT)
+    files::read(path, MAX_FILE_BYTES)
         .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }

@@ -1,4 +1,4 @@
-//! Verification of peers: servers that we dial and clients that call us, as Go judges their certificates.
+//! Verifies the certificates of peers, the servers that we dial and the clients that call us, as Go does.
 
 use std::{fmt, ptr, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     x509::{self, Facts, Purpose, Unfit, dns_names},
 };
 
-/// Which peers are believed.
+/// Authorities, purpose and algorithms by which the certificates of peers are verified.
 #[derive(Debug)]
 pub(super) struct Trust {
     pub(super) authorities: Arc<Authorities>,
@@ -30,7 +30,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Is a peer believed that shows this certificate, and these beside it?
+    /// Verifies a peer with this certificate, which has sent the certificates `shown` with it.
     pub(super) fn judge(
         &self,
         certificate: &CertificateDer<'_>,
@@ -39,10 +39,10 @@ impl Trust {
     ) -> Result<(), Error> {
         let own = |unfit| Distrust::own(unfit, now);
         let facts = Facts::of(certificate).ok_or_else(Distrust::unreadable)?;
-        let peer = EndEntityCert::try_from(certificate).map_err(refused)?;
-        facts.in_force(now).map_err(own)?;
-        facts.serves(self.purpose).map_err(own)?;
-        if self.authorities.hold(certificate) {
+        let peer = EndEntityCert::try_from(certificate).map_err(rustls_error)?;
+        facts.check_validity(now).map_err(own)?;
+        facts.check_purpose(self.purpose).map_err(own)?;
+        if self.authorities.contains(certificate) {
             return Ok(());
         }
         match facts.is_authority() {
@@ -59,9 +59,9 @@ impl Trust {
         now: UnixTime,
     ) -> Result<(), Error> {
         let fit: Vec<&Authority> =
-            self.authorities.iter().filter(|authority| authority.facts.may_sign(now, true).is_ok()).collect();
+            self.authorities.iter().filter(|authority| authority.facts.check_signer(now, true).is_ok()).collect();
         let anchors: Vec<TrustAnchor<'_>> = fit.iter().map(|authority| borrowed(&authority.anchor)).collect();
-        // Of what is in an anchor webpki looks at name constraints only, and of what is between at no keyUsage.
+        // webpki checks only name constraints of anchors, and no keyUsage of intermediates.
         let is_allowed = |path: &VerifiedPath<'_>| {
             let root = anchors.iter().position(|anchor| ptr::addr_eq(anchor, path.anchor()));
             let root = root.map(|at| &fit[at].facts).ok_or(webpki::Error::UnknownIssuer)?;
@@ -69,10 +69,10 @@ impl Trust {
             for certificate in path.intermediate_certificates() {
                 between += 1;
                 let facts = Facts::of(&certificate.der()).ok_or(webpki::Error::BadDer)?;
-                facts.may_sign(now, false).map_err(|_| webpki::Error::EndEntityUsedAsCa)?;
+                facts.check_signer(now, false).map_err(|_| webpki::Error::EndEntityUsedAsCa)?;
             }
-            root.may_be_above(between).map_err(|_| webpki::Error::PathLenConstraintViolated)?;
-            root.serves(self.purpose).map_err(|_| Usage(self.purpose).missing())?;
+            root.check_path_length(between).map_err(|_| webpki::Error::PathLenConstraintViolated)?;
+            root.check_purpose(self.purpose).map_err(|_| Usage(self.purpose).missing())?;
             if root.is_of_same_entity(facts) { Err(webpki::Error::UnknownIssuer) } else { Ok(()) }
         };
         let usage = Usage(self.purpose);
@@ -80,7 +80,7 @@ impl Trust {
             peer.verify_for_usage(self.algorithms.all, &anchors, shown, now, usage, None, Some(&is_allowed)).map(drop);
         found.map_err(|error| match error {
             webpki::Error::UnknownIssuer => self.unknown_issuer(facts, shown, None, now),
-            error => refused(error),
+            error => rustls_error(error),
         })
     }
 
@@ -96,28 +96,29 @@ impl Trust {
         search.from(peer).map_err(|unfit| self.unknown_issuer(peer.facts, shown, unfit, now))
     }
 
-    /// Error for a peer without a trusted issuer, with the reason where an authority has the issuer's name and may not
-    /// sign.
+    /// Returns the error for a peer without a trusted issuer. Its reason is the fault of an authority that has the
+    /// issuer's name and may not sign, if there is one.
     fn unknown_issuer(&self, peer: &Facts, shown: &[CertificateDer<'_>], unfit: Option<Unfit>, now: UnixTime) -> Error {
         let mut issuers: Vec<Vec<u8>> = shown.iter().filter_map(|der| Some(Facts::of(der)?.issuer)).collect();
         issuers.insert(0, peer.issuer.clone());
         let named = |authority: &&Authority| issuers.contains(&authority.facts.subject);
-        let why = |authority: &Authority| authority.facts.may_sign(now, true).err();
+        let why = |authority: &Authority| authority.facts.check_signer(now, true).err();
         let unfit = self.authorities.iter().filter(named).find_map(why).or(unfit);
-        unfit.map_or_else(|| refused(webpki::Error::UnknownIssuer), Distrust::issuer)
+        unfit.map_or_else(|| rustls_error(webpki::Error::UnknownIssuer), Distrust::issuer)
     }
 }
 
-/// Is a certificate that is believed one for this name?
-pub(super) fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
-    let peer = EndEntityCert::try_from(certificate).map_err(refused)?;
+/// Checks that a trusted certificate is for this name.
+pub(super) fn check_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
+    let peer = EndEntityCert::try_from(certificate).map_err(rustls_error)?;
     match peer.verify_is_valid_for_subject_name(name) {
         Err(webpki::Error::CertNotValidForName(_)) if is_under_wildcard(certificate, name) => Ok(()),
-        result => result.map_err(refused),
+        result => result.map_err(rustls_error),
     }
 }
 
-/// webpki wants two labels behind a wildcard; Go takes `*.svc` for `hook.svc`.
+/// Returns true if a wildcard of the certificate covers a name of two labels. Go accepts `*.svc` for `hook.svc`, but
+/// webpki requires two labels after a wildcard.
 fn is_under_wildcard(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     let ServerName::DnsName(name) = name else { return false };
     let name = name.as_ref();
@@ -126,7 +127,7 @@ fn is_under_wildcard(certificate: &CertificateDer<'_>, name: &ServerName<'_>) ->
     !rest.contains('.') && dns_names(certificate).iter().any(covers)
 }
 
-/// The same anchor, without a copy of its bytes.
+/// Returns the anchor without a copy of its bytes.
 fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
     TrustAnchor {
         subject: anchor.subject.as_ref().into(),
@@ -135,13 +136,12 @@ fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
     }
 }
 
-/// Believes a server whose certificate one of these authorities vouches for, and that is for the name it was dialled
-/// by.
+/// Verifier of servers. Accepts a certificate that these authorities trust and that is for the dialled name.
 #[derive(Debug)]
 pub(super) struct Servers(Trust);
 
 impl Servers {
-    /// Verifier for certificates that one of these authorities has signed.
+    /// Creates a verifier with these authorities.
     pub(super) fn of(authorities: Arc<Authorities>) -> Self {
         let algorithms = provider().signature_verification_algorithms;
         Self(Trust { authorities, purpose: Purpose::Server, algorithms })
@@ -158,7 +158,7 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         self.0.judge(end_entity, intermediates, now)?;
-        is_for(end_entity, server_name)?;
+        check_name(end_entity, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -185,8 +185,8 @@ impl ServerCertVerifier for Servers {
     }
 }
 
-/// Lets in whoever shows a certificate that one of these authorities vouches for and, unless `names` is empty, that has
-/// one of these names; where certificates are optional, also whoever shows none.
+/// Returns a verifier of clients. It accepts a certificate that is trusted by these authorities and, unless `names` is
+/// empty, has one of these names. If certificates are optional, it also accepts clients without one.
 ///
 /// # Errors
 /// [`TlsError`] for unusable authorities.
@@ -201,7 +201,7 @@ pub(super) fn verifier(
     Ok(Arc::new(Clients { trust, hints, names: names.to_vec(), optional }))
 }
 
-/// Vouched for, and of one of these names; none is any.
+/// Verifier of clients. Accepts a trusted certificate with one of `names`, or with any name if `names` is empty.
 #[derive(Debug)]
 struct Clients {
     trust: Trust,
@@ -229,7 +229,7 @@ impl ClientCertVerifier for Clients {
         if self.names.is_empty() || x509::is_named(end_entity, &self.names) {
             return Ok(ClientCertVerified::assertion());
         }
-        // The peer gets the alert access_denied, RFC 8446's own word for "a valid certificate, but not let in".
+        // The peer gets the alert access_denied, which RFC 8446 defines for a valid certificate without access.
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 
@@ -265,12 +265,12 @@ const CLIENT: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3
 /// anyExtendedKeyUsage, 2.5.29.37.0.
 const ANY: KeyPurposeId<'static> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0]);
 
-/// For this purpose, for any, or with nothing said of purposes.
+/// Validator of extendedKeyUsages. Accepts this purpose, any purpose, or no extendedKeyUsage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage(pub(super) Purpose);
 
 impl Usage {
-    /// Error where the purpose is not among those that are named.
+    /// Returns the error for an extendedKeyUsage without the purpose.
     pub(super) fn missing(self) -> webpki::Error {
         self.not_among(Vec::new())
     }
@@ -310,12 +310,12 @@ pub(super) struct Distrust {
 }
 
 impl Distrust {
-    /// The peer's certificate is none.
+    /// Returns the error for a peer's certificate that cannot be read.
     pub(super) fn unreadable() -> Error {
         CertificateError::BadEncoding.into()
     }
 
-    /// The peer's own certificate is unfit.
+    /// Returns the error for a fault of the peer's own certificate.
     pub(super) fn own(unfit: Unfit, now: UnixTime) -> Error {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         match unfit {
@@ -326,7 +326,7 @@ impl Distrust {
         .into()
     }
 
-    /// The certificate of whoever vouches for it is.
+    /// Returns the error for a fault of the certificate of the peer's authority.
     pub(super) fn issuer(unfit: Unfit) -> Error {
         Self::of("the certificate of its authority", unfit)
     }
@@ -360,7 +360,7 @@ impl fmt::Display for Distrust {
 }
 
 impl fmt::Debug for Distrust {
-    /// rustls shows what is within its errors so.
+    /// Same text as `Display`, because rustls formats the causes of its errors with `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -368,8 +368,8 @@ impl fmt::Debug for Distrust {
 
 impl std::error::Error for Distrust {}
 
-/// webpki's reason, as rustls puts it.
-pub(super) fn refused(error: webpki::Error) -> Error {
+/// Converts an error of webpki as rustls does.
+pub(super) fn rustls_error(error: webpki::Error) -> Error {
     use webpki::Error as Why;
     match error {
         Why::BadDer | Why::BadDerTime | Why::TrailingData(_) => CertificateError::BadEncoding,

@@ -1,5 +1,4 @@
-//! Facts of a certificate: its names, its end, the extensions that trust in it depends on. The only place that knows
-//! x509-parser.
+//! Reads the names, the validity and the extensions of certificates. The only file that uses x509-parser.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +13,8 @@ use x509_parser::{
     x509::{AttributeTypeAndValue, X509Version},
 };
 
-/// Does a certificate have this name: as a common name of its subject, or as a DNS or URI subject alternative name?
-/// Letter by letter: no wildcard stands for another name here.
+/// Returns true if a certificate has one of these names as a common name of its subject, or as a DNS or URI subject
+/// alternative name. Compares them exactly, without wildcards.
 pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let wanted = |name: &str| wanted.iter().any(|wanted| wanted == name);
@@ -30,8 +29,8 @@ pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> b
         })
 }
 
-/// Name of a certificate's owner: its common name, else its first DNS or URI subject
-/// alternative name, else its whole subject.
+/// Returns the name of a certificate's owner: its common name, otherwise its first DNS or URI subject alternative name,
+/// otherwise its whole subject.
 pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
@@ -48,17 +47,17 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(named.unwrap_or_else(|| subject.to_string()))
 }
 
-/// First end among the certificates in a PEM text; `None` where there is none that can be read.
+/// Returns the earliest end of the certificates in a PEM text; `None` if none can be read.
 pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
     ends(pem_text).into_iter().min()
 }
 
-/// End of each certificate in a PEM text.
+/// Returns the end of each certificate in a PEM text.
 pub(super) fn ends(pem_text: &[u8]) -> Vec<SystemTime> {
     bundle::sections(pem_text).iter().filter_map(end).collect()
 }
 
-/// Validity of the first certificate in a PEM text: begin and end.
+/// Returns begin and end of the validity of the first certificate in a PEM text.
 pub(super) fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
     let first = bundle::sections(pem_text).into_iter().next()?;
     let (_, certificate) = X509Certificate::from_der(&first).ok()?;
@@ -70,47 +69,46 @@ pub(super) fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
 
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    // A certificate that ended before 1970 has ended at its beginning.
+    // An end before 1970 counts as the beginning of 1970.
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The extensions below 2.5.29 that Go's crypto/x509 understands: whatever else is critical makes a certificate
-/// invalid.
+/// Extensions below 2.5.29 that Go's crypto/x509 supports. Any other critical extension makes a certificate invalid.
 const UNDERSTOOD: [u64; 11] = [15, 17, 19, 30, 31, 32, 33, 35, 36, 37, 54];
 
-/// Extensions that decide over trust: a certificate in which one of them is garbled is none.
+/// Extensions on which trust depends. A certificate is unreadable if one of them cannot be parsed.
 const DECISIVE: [u64; 5] = [15, 17, 19, 30, 37];
 
 /// Intended use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A server's.
+    /// Authentication of a server.
     Server,
-    /// A client's.
+    /// Authentication of a client.
     Client,
 }
 
-/// Reason why a certificate is not in force, or may not sign another.
+/// Reason why a certificate is not valid, or may not sign another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// It begins at this second.
+    /// It is valid from this second of Unix time on.
     NotYetValid(u64),
-    /// It ended with this second.
+    /// It was valid up to this second of Unix time.
     Expired(u64),
-    /// A critical extension says something that is not understood.
+    /// A critical extension is not supported.
     Critical,
-    /// It is no authority: no basicConstraints with CA:TRUE.
+    /// It is not an authority: no basicConstraints with CA:TRUE.
     NoAuthority,
     /// It has a keyUsage without keyCertSign.
     NoCertSign,
-    /// Its extendedKeyUsage leaves out what is wanted.
+    /// Its extendedKeyUsage lacks the purpose.
     Usage,
-    /// Its pathLenConstraint allows fewer certificates below it.
+    /// Its pathLenConstraint allows fewer authorities below it.
     PathLength,
-    /// It is signed by an algorithm that is not known.
+    /// It is signed with an unsupported algorithm.
     Signature,
-    /// Its name constraints cannot be looked at for a certificate that is an authority itself.
+    /// It has name constraints, which cannot be checked for a peer's certificate that is an authority itself.
     Constrained,
 }
 
@@ -120,12 +118,12 @@ pub(crate) struct Facts {
     pub(crate) subject: Vec<u8>,
     pub(crate) issuer: Vec<u8>,
     pub(crate) key: SubjectPublicKeyInfoDer<'static>,
-    /// Its subjectAltName, as it is encoded.
+    /// Encoded subjectAltName.
     alternative: Option<Vec<u8>>,
     not_before: u64,
     not_after: u64,
     version_3: bool,
-    /// Fields of its basicConstraints.
+    /// Fields of basicConstraints.
     authority: Option<bool>,
     path_length: Option<u32>,
     cert_sign: bool,
@@ -135,17 +133,17 @@ pub(crate) struct Facts {
     critical: bool,
 }
 
-/// Signed part of a certificate, the algorithm, and the signature.
+/// Signed part of a certificate, its signature algorithm, and the signature.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signed<'a> {
     pub(crate) message: &'a [u8],
-    /// The content of its AlgorithmIdentifier.
+    /// Content of the AlgorithmIdentifier.
     pub(crate) algorithm: &'a [u8],
     pub(crate) signature: &'a [u8],
 }
 
 impl Facts {
-    /// Facts of a certificate; `None` where Go could not read it either.
+    /// Reads the fields of a certificate; `None` if Go could not read it either.
     pub(crate) fn of(der: &[u8]) -> Option<Self> {
         let certificate = parsed(der)?;
         let negative = certificate.raw_serial().first().is_some_and(|first| first & 0x80 != 0);
@@ -153,7 +151,7 @@ impl Facts {
             return None;
         }
         let validity = certificate.validity();
-        // Before 1970 is at its beginning.
+        // A time before 1970 counts as the beginning of 1970.
         let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
         let mut facts = Self {
             subject: certificate.subject().as_raw().to_vec(),
@@ -190,7 +188,7 @@ impl Facts {
                 self.authority = Some(constraints.ca);
                 self.path_length = constraints.path_len_constraint;
             }
-            // Go takes a keyUsage without a single bit for none.
+            // Go treats a keyUsage without any bit as absent.
             ParsedExtension::KeyUsage(usage) => self.cert_sign = usage.flags == 0 || usage.key_cert_sign(),
             ParsedExtension::ExtendedKeyUsage(usage) => {
                 self.server = usage.any || usage.server_auth;
@@ -207,8 +205,8 @@ impl Facts {
         Some(())
     }
 
-    /// Is it in force, and everything critical in it understood?
-    pub(crate) fn in_force(&self, now: UnixTime) -> Result<(), Unfit> {
+    /// Checks that the certificate is valid at `now`, and that its critical extensions are supported.
+    pub(crate) fn check_validity(&self, now: UnixTime) -> Result<(), Unfit> {
         match now.as_secs() {
             _ if self.critical => Err(Unfit::Critical),
             now if now < self.not_before => Err(Unfit::NotYetValid(self.not_before)),
@@ -217,8 +215,8 @@ impl Facts {
         }
     }
 
-    /// May it be used for this? The same goes for whoever vouches for one that is.
-    pub(crate) fn serves(&self, purpose: Purpose) -> Result<(), Unfit> {
+    /// Checks that the certificate may be used for this purpose. Its issuers must allow the purpose, too.
+    pub(crate) fn check_purpose(&self, purpose: Purpose) -> Result<(), Unfit> {
         let serves = match purpose {
             Purpose::Server => self.server,
             Purpose::Client => self.client,
@@ -226,14 +224,15 @@ impl Facts {
         if serves { Ok(()) } else { Err(Unfit::Usage) }
     }
 
-    /// Is it an authority, as it says itself?
+    /// Returns true if its basicConstraints have CA:TRUE.
     pub(crate) fn is_authority(&self) -> bool {
         self.authority == Some(true)
     }
 
-    /// May it sign certificates now? A root of before version 3 could not say that it may.
-    pub(crate) fn may_sign(&self, now: UnixTime, root: bool) -> Result<(), Unfit> {
-        self.in_force(now)?;
+    /// Checks that the certificate may sign others at `now`. A root below version 3 cannot have basicConstraints, and
+    /// does not need them.
+    pub(crate) fn check_signer(&self, now: UnixTime, root: bool) -> Result<(), Unfit> {
+        self.check_validity(now)?;
         let of_before = root && !self.version_3;
         if !self.is_authority() && !of_before {
             return Err(Unfit::NoAuthority);
@@ -241,20 +240,20 @@ impl Facts {
         if self.cert_sign { Ok(()) } else { Err(Unfit::NoCertSign) }
     }
 
-    /// May it stand above so many authorities and a certificate that is used?
-    pub(crate) fn may_be_above(&self, authorities: usize) -> Result<(), Unfit> {
+    /// Checks that its pathLenConstraint allows this number of authorities between it and the peer's certificate.
+    pub(crate) fn check_path_length(&self, authorities: usize) -> Result<(), Unfit> {
         let most = self.path_length.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         if authorities > most { Err(Unfit::PathLength) } else { Ok(()) }
     }
 
-    /// The same holder, key and names: a chain in which one follows the other leads in a circle.
+    /// Returns true if both have the same subject, key and names. A chain must not contain both, or it would be a loop.
     pub(crate) fn is_of_same_entity(&self, other: &Self) -> bool {
         self.subject == other.subject && self.key == other.key && self.alternative == other.alternative
     }
 }
 
 impl<'a> Signed<'a> {
-    /// Signed part of a certificate.
+    /// Reads the signed part of a certificate, and its signature.
     pub(crate) fn of(der: &'a [u8]) -> Option<Self> {
         let certificate = parsed(der)?;
         let message = certificate.tbs_certificate.as_ref();
@@ -262,14 +261,14 @@ impl<'a> Signed<'a> {
         let behind = outer.data.get(message.len()..)?;
         let (_, algorithm) = Any::from_der(behind).ok()?;
         let message = outer.data.get(..message.len())?;
-        // The key's and signature's bits are whole bytes in every algorithm that is known.
+        // Signatures are whole bytes in every known algorithm.
         let signature = certificate.signature_value.data;
         let signature = outer.data.get(outer.data.len().checked_sub(signature.len())?..)?;
         Some(Self { message, algorithm: algorithm.data, signature })
     }
 }
 
-/// The DNS names that a certificate is for.
+/// Returns the DNS names in the subjectAltName of a certificate.
 pub(crate) fn dns_names(der: &[u8]) -> Vec<String> {
     let Some(certificate) = parsed(der) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
@@ -280,13 +279,13 @@ pub(crate) fn dns_names(der: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(dns).collect()
 }
 
-/// A certificate, and nothing behind it.
+/// Parses a certificate; `None` if it is invalid or other bytes follow it.
 fn parsed(der: &[u8]) -> Option<X509Certificate<'_>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then_some(certificate)
 }
 
-/// The last number of an extension's identifier below 2.5.29.
+/// Returns the last arc of an extension's identifier below 2.5.29; `None` for other identifiers.
 fn standard_arc(extension: &X509Extension<'_>) -> Option<u64> {
     let arcs: Vec<u64> = extension.oid.iter()?.collect();
     match arcs[..] {
@@ -295,7 +294,7 @@ fn standard_arc(extension: &X509Extension<'_>) -> Option<u64> {
     }
 }
 
-/// Are these of the kinds of names that Go compares?
+/// Returns true if the constraints are only on kinds of names that Go checks.
 fn understood(constraints: &NameConstraints<'_>) -> bool {
     let trees = [&constraints.permitted_subtrees, &constraints.excluded_subtrees];
     trees.into_iter().flatten().flatten().all(|tree| {
@@ -306,24 +305,24 @@ fn understood(constraints: &NameConstraints<'_>) -> bool {
     })
 }
 
-/// Attribute of a subject that holds a user's uid.
+/// Attribute of a subject that contains a user's uid.
 // source: kubernetes/apiserver pkg/authentication/request/x509/x509.go, oidUID.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// Owner of a client certificate.
+/// User in a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateUser {
-    /// Common name; may be empty, and then it names nobody.
+    /// Common name; if empty, the certificate names no user.
     pub name: String,
     /// Organizations.
     pub groups: Vec<String>,
-    /// uid, where the subject has one.
+    /// UID, if the subject has one.
     pub uid: Option<String>,
     /// SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
 }
 
-/// Owner of a certificate; `None` where it cannot be read, or its uid is not clear.
+/// Returns the user in a certificate; `None` if it cannot be read, or it has several uids.
 pub(crate) fn user(der: &[u8]) -> Option<CertificateUser> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
@@ -334,7 +333,7 @@ pub(crate) fn user(der: &[u8]) -> Option<CertificateUser> {
         [uid] => Some(text(uid)?),
         _ => return None,
     };
-    // Of several common names Go takes the last.
+    // Go uses the last of several common names.
     let name = subject.iter_common_name().last().map_or_else(|| Some(String::new()), text)?;
     let groups = subject.iter_organization().map(text).collect::<Option<_>>()?;
     let digest = Sha256::digest(der);

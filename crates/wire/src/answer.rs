@@ -1,4 +1,4 @@
-//! Decoder of a hook's answer in protobuf: an [`Answer`], or the CallFailure it amounts to.
+//! Decodes a hook's answer in protobuf into an [`Answer`] or a [`CallFailure`].
 
 use std::collections::HashSet;
 
@@ -13,57 +13,58 @@ use gatepost_api::{
     Answer, CallFailure, Denial, HookType, ProposedPatch, ReviewVersion, StatusCause, StatusInfo, StatusMetadata,
 };
 
-/// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
+/// AdmissionReview without its request, which a hook may echo and which is not used.
 #[derive(Clone, PartialEq, prost::Message)]
 struct AnswerReview {
     #[prost(message, optional, tag = "2")]
     response: Option<AdmissionResponse>,
 }
 
-/// The one type of patch there is. Source: `k8s.io/api/admission/v1` PatchTypeJSONPatch.
+/// The only patch type. Source: `k8s.io/api/admission/v1` PatchTypeJSONPatch.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The most audit annotations of one answer that are kept, and the most causes of its status.
-pub const MOST_ANNOTATIONS: usize = 1000;
-pub(super) const MOST_CAUSES: usize = 1000;
-/// The most warnings that can reach a client, each of one character at least
+/// Maximum number of audit annotations that are kept of one answer.
+pub const MAX_ANNOTATIONS: usize = 1000;
+/// Maximum number of causes that are kept of a status.
+pub(super) const MAX_CAUSES: usize = 1000;
+/// Maximum number of warnings that can reach a client, because each has at least one character
 /// (`docs/reference/webhook-semantics.md` §10.2).
-const MOST_WARNINGS: usize = 4096;
+const MAX_WARNINGS: usize = 4096;
 
-/// The characters of a warning that can reach the client, and one more, so that it counts as too long.
-const LONGEST_WARNING: usize = 4096 + 1;
+/// Maximum number of characters kept of a warning: one more than can reach the client, so that it counts as too long.
+const MAX_WARNING_CHARS: usize = 4096 + 1;
 
-/// The warnings that can reach the client, where there are very many, or very long ones. Merging them then costs
-/// little, and so does freeing the rest.
-fn worth_merging(warnings: Vec<String>) -> Vec<String> {
-    if warnings.len() <= MOST_WARNINGS && warnings.iter().all(|warning| warning.len() <= LONGEST_WARNING) {
+/// Drops or cuts the warnings that cannot reach the client, if there are very many or very long ones. Merging the
+/// warnings is then cheap, and so is freeing them.
+fn limit_warnings(warnings: Vec<String>) -> Vec<String> {
+    if warnings.len() <= MAX_WARNINGS && warnings.iter().all(|warning| warning.len() <= MAX_WARNING_CHARS) {
         return warnings;
     }
     let mut seen = HashSet::new();
     let shown = |warning: &&String| !warning.is_empty() && !warning.chars().any(char::is_control);
-    let new = warnings.iter().filter(shown).filter(|warning| seen.insert(*warning)).take(MOST_WARNINGS);
-    new.map(|warning| warning.chars().take(LONGEST_WARNING).collect()).collect()
+    let new = warnings.iter().filter(shown).filter(|warning| seen.insert(*warning)).take(MAX_WARNINGS);
+    new.map(|warning| warning.chars().take(MAX_WARNING_CHARS).collect()).collect()
 }
 
-/// Longest foreign text that goes into an error message, in bytes.
-const SHOWN: usize = 64;
+/// Maximum length of foreign text in an error message, in bytes.
+const MAX_QUOTE_BYTES: usize = 64;
 
-/// Reads and checks the answer of a hook of that type to the review of that uid.
+/// Decodes and checks the answer of a hook of this type to the review with this uid.
 ///
 /// # Errors
 /// `Undecodable`, `NoResponse`, `WrongUid`, `Invalid`, `PatchFromValidating`: the rules of upstream's
 /// `W/request/admissionreview.go` for v1 (`docs/reference/webhook-semantics.md` §9.1).
 pub fn decode(hook_type: HookType, uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
-    judged(hook_type, ReviewVersion::V1, uid, response(message)?)
+    check_response(hook_type, ReviewVersion::V1, uid, response(message)?)
 }
 
-/// The response in a bare protobuf AdmissionReview.
+/// Decodes the response in a bare protobuf AdmissionReview.
 pub(super) fn response(message: Bytes) -> Result<Option<AdmissionResponse>, CallFailure> {
     let review = AnswerReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
     Ok(review.response)
 }
 
-/// Checks a response by the rules of that version, however it was written.
-pub(super) fn judged(
+/// Checks a response by the rules of `version`, whatever its encoding.
+pub(super) fn check_response(
     hook_type: HookType,
     version: ReviewVersion,
     uid: &str,
@@ -83,13 +84,13 @@ pub(super) fn judged(
     Ok(Answer {
         patch: patch.filter(|_| denial.is_none()),
         denial,
-        warnings: worth_merging(response.warnings),
-        annotations_left_out: annotations.len().saturating_sub(MOST_ANNOTATIONS),
-        audit_annotations: annotations.into_iter().take(MOST_ANNOTATIONS).collect(),
+        warnings: limit_warnings(response.warnings),
+        annotations_left_out: annotations.len().saturating_sub(MAX_ANNOTATIONS),
+        audit_annotations: annotations.into_iter().take(MAX_ANNOTATIONS).collect(),
     })
 }
 
-/// The patch of an answer, as the version has it. v1beta1 knows one type of patch, whatever an answer says.
+/// Returns the patch of an answer by the rules of `version`. v1beta1 has one patch type and ignores `patchType`.
 fn patch(
     hook_type: HookType,
     version: ReviewVersion,
@@ -120,7 +121,7 @@ fn patch(
     Ok(Some(Box::new(ProposedPatch { text, other_type })))
 }
 
-/// An answer as it is, unchecked: for callers that show it.
+/// Decodes an answer without checking it, for callers that display it.
 ///
 /// # Errors
 /// `Undecodable`.
@@ -128,12 +129,12 @@ pub fn review(message: Bytes) -> Result<AdmissionReview, CallFailure> {
     AdmissionReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))
 }
 
-/// Foreign text made fit for an error message: cut to a length, at a character's edge, and on one line.
+/// Cuts foreign text for an error message, at a character boundary, and replaces control characters by spaces.
 pub fn shortened(text: &str) -> String {
-    shortened_to(SHOWN, text)
+    shortened_to(MAX_QUOTE_BYTES, text)
 }
 
-/// As [`shortened`], to about so many bytes.
+/// As [`shortened`], to about `longest` bytes.
 pub fn shortened_to(longest: usize, text: &str) -> String {
     let (shown, more) = match text.char_indices().map(|(at, _)| at).find(|&at| at > longest) {
         Some(at) => (&text[..at], "…"),
@@ -142,7 +143,7 @@ pub fn shortened_to(longest: usize, text: &str) -> String {
     shown.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).chain(more.chars()).collect()
 }
 
-/// A status as protobuf has it.
+/// Converts a status from protobuf.
 pub(super) fn status(status: meta::Status) -> StatusInfo {
     let has_details = status.details.is_some();
     let details = status.details.unwrap_or_default();
@@ -160,7 +161,7 @@ pub(super) fn status(status: meta::Status) -> StatusInfo {
         causes: details
             .causes
             .into_iter()
-            .take(MOST_CAUSES)
+            .take(MAX_CAUSES)
             .map(|cause| StatusCause {
                 reason: cause.reason.unwrap_or_default(),
                 message: cause.message.unwrap_or_default(),

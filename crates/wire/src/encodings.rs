@@ -1,6 +1,6 @@
-//! Encodings: one review in every form that hooks want, each written at most once.
+//! Encodings of one review for hooks. Each is written at most once.
 //!
-//! The object's bytes are never copied: every form is small owned pieces around slices of what arrived.
+//! The object's bytes are never copied: each encoding consists of small owned pieces and slices of the received bytes.
 
 mod json;
 mod protobuf;
@@ -11,16 +11,16 @@ use super::{envelope, inbound::FRAME_HEAD, user, walk::Pieces};
 use crate::pb::k8s::io::api::authentication::v1::UserInfo;
 use gatepost_api::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope};
 
-/// Encoding in which a hook is sent a review.
+/// Encoding in which a hook receives a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookEncoding {
-    /// One gRPC message, frame head included.
+    /// One gRPC message, including the frame header.
     Grpc,
     /// Protobuf in Kubernetes' envelope.
     Protobuf(ReviewVersion),
     /// An AdmissionReview in JSON.
     Json(ReviewVersion),
-    /// The seeds' contract, in JSON.
+    /// JSON in the `legacy` contract.
     Legacy,
 }
 
@@ -45,24 +45,24 @@ impl From<HttpForm> for HookEncoding {
 
 pub use json::with_object;
 
-type Written = OnceCell<Result<Rope, CallFailure>>;
+type EncodingCell = OnceCell<Result<Rope, CallFailure>>;
 
-/// The forms of one review.
+/// Encodings of one review.
 #[derive(Debug)]
 pub struct Encodings<'a> {
     review: &'a Review,
-    grpc: Written,
-    protobuf: [Written; 2],
-    json: [Written; 2],
-    legacy: Written,
-    /// The bare message, where the review arrived in JSON.
-    message: Written,
+    grpc: EncodingCell,
+    protobuf: [EncodingCell; 2],
+    json: [EncodingCell; 2],
+    legacy: EncodingCell,
+    /// The bare protobuf message, if the review arrived in JSON.
+    message: EncodingCell,
     /// Result of checking whether a protobuf review can be written in JSON.
     fit_for_json: OnceCell<Result<(), CallFailure>>,
 }
 
 impl<'a> Encodings<'a> {
-    /// The forms of that review; none is written yet.
+    /// Creates the encodings of a review. None is written yet.
     pub fn of(review: &'a Review) -> Self {
         Self {
             review,
@@ -75,7 +75,7 @@ impl<'a> Encodings<'a> {
         }
     }
 
-    /// The same, of which these forms are written already.
+    /// Creates the encodings of a review, of which those in `written` exist already.
     pub fn with(review: &'a Review, written: Vec<(HookEncoding, Result<Rope, CallFailure>)>) -> Self {
         let encodings = Self::of(review);
         for (form, written) in written {
@@ -84,7 +84,7 @@ impl<'a> Encodings<'a> {
         encodings
     }
 
-    /// Must this form be written, as the review arrived in another?
+    /// Returns true if this encoding must be written because the review arrived in another one.
     pub fn must_write(review: &Review, form: HookEncoding) -> bool {
         match (form, review.encoding) {
             (HookEncoding::Grpc, Encoding::Grpc) => false,
@@ -94,7 +94,7 @@ impl<'a> Encodings<'a> {
         }
     }
 
-    fn cell(&self, form: HookEncoding) -> &Written {
+    fn cell(&self, form: HookEncoding) -> &EncodingCell {
         match form {
             HookEncoding::Grpc => &self.grpc,
             HookEncoding::Protobuf(version) => &self.protobuf[version.index()],
@@ -103,10 +103,10 @@ impl<'a> Encodings<'a> {
         }
     }
 
-    /// The review in that form: what arrived itself, where it arrived so.
+    /// Returns the review in this encoding. These are the received bytes if it arrived in this encoding.
     ///
     /// # Errors
-    /// `Unwritable`: an object that arrived in protobuf is not JSON inside.
+    /// `Unwritable`: an object that arrived in protobuf is not JSON, or the user cannot be read.
     pub fn get(&self, form: HookEncoding) -> Result<Rope, CallFailure> {
         let review = self.review;
         if !Self::must_write(review, form) {
@@ -118,27 +118,31 @@ impl<'a> Encodings<'a> {
                 self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))
             }
             HookEncoding::Json(version) => match review.encoding {
-                Encoding::Json(_) => json::respelled(review, version),
-                _ => self.objects_are_json().and_then(|()| json::written(review, version)).map(|review| review.bytes),
+                Encoding::Json(_) => json::write_version(review, version),
+                _ => self
+                    .objects_are_json()
+                    .and_then(|()| json::write_review(review, version))
+                    .map(|review| review.bytes),
             },
             HookEncoding::Legacy => self.objects_are_json().and_then(|()| json::legacy_review(review)),
         });
         written.clone()
     }
 
-    /// The bare protobuf message, and where in the rope it lies.
+    /// Returns the bare protobuf message as a rope and its range in the rope.
     fn message(&self) -> Result<(Rope, Range<usize>), CallFailure> {
         match self.review.encoding {
             Encoding::Grpc | Encoding::Envelope(_) => Ok((self.review.bytes.clone(), self.review.message.clone())),
             Encoding::Json(_) => {
-                let message = self.message.get_or_init(|| protobuf::written(self.review)).clone()?;
+                let message = self.message.get_or_init(|| protobuf::write_message(self.review)).clone()?;
                 let whole = 0..message.len();
                 Ok((message, whole))
             }
         }
     }
 
-    /// In JSON that arrived they have been checked to be objects; in protobuf they are anything.
+    /// Checks that the objects are JSON. In a JSON review they have been checked; in a protobuf review they may be
+    /// anything.
     fn objects_are_json(&self) -> Result<(), CallFailure> {
         if let Encoding::Json(_) = self.review.encoding {
             return Ok(());
@@ -147,21 +151,21 @@ impl<'a> Encodings<'a> {
     }
 }
 
-/// One gRPC message of the message in `range`.
+/// Writes the message in `range` as one gRPC message.
 fn framed(rope: &Rope, range: Range<usize>) -> Rope {
     let mut pieces = Pieces::default();
     let mut head = [0; FRAME_HEAD];
-    // A message of 4 GiB cannot arrive: its length is bounded far below.
+    // The length of a received message is limited to far less than 4 GiB.
     head[1..].copy_from_slice(&u32::try_from(range.len()).unwrap_or(u32::MAX).to_be_bytes());
     pieces.own(head);
     pieces.share(rope, range);
     pieces.rope()
 }
 
-/// All that the review says of the user.
+/// Returns the user of the review, with all fields.
 ///
 /// # Errors
-/// It cannot be read.
+/// `Unwritable`: the user cannot be read.
 pub fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
     let Some(place) = review.user.clone() else { return Ok(UserInfo::default()) };
     let bytes = review.bytes.copy_of(place);

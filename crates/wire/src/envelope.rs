@@ -1,4 +1,4 @@
-//! Kubernetes' protobuf envelope: four bytes and a `runtime.Unknown` around the message.
+//! Kubernetes' protobuf envelope: four magic bytes, and a `runtime.Unknown` that contains the message.
 //!
 //! Source: `k8s.io/apimachinery/pkg/runtime/serializer/protobuf` and `runtime/generated.proto`.
 
@@ -7,18 +7,18 @@ use std::ops::Range;
 use super::{
     inbound::{self, ViewError},
     json_view::{KIND, version},
-    seen::Once,
+    seen::SeenFields,
     walk::{Field, Pieces, Value, Walk, field_len},
 };
 use gatepost_api::{Encoding, Review, ReviewVersion, Rope};
 
-/// First bytes of every enveloped message.
+/// First bytes of every message in an envelope.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// Views an enveloped message as a review.
+/// Views a message in an envelope as a review.
 ///
 /// # Errors
-/// [`ViewError`] says what is wrong with the message; it never repeats its content.
+/// [`ViewError`] describes the fault and never quotes the message.
 pub fn view(message: Rope) -> Result<Review, ViewError> {
     let unknown = Unknown::read(&message)?;
     if !unknown.encoding.is_empty() {
@@ -28,7 +28,7 @@ pub fn view(message: Rope) -> Result<Review, ViewError> {
     inbound::review(message, unknown.raw, Encoding::Envelope(version))
 }
 
-/// `runtime.Unknown`, the message in it only located.
+/// `runtime.Unknown`. Its message is only located.
 #[derive(Default)]
 pub(super) struct Unknown {
     pub(super) api_version: String,
@@ -38,7 +38,7 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
-    /// Opens an envelope.
+    /// Reads an envelope.
     pub(super) fn read(rope: &Rope) -> Result<Self, ViewError> {
         if rope.copy_of(0..MAGIC.len().min(rope.len()))[..] != MAGIC[..] {
             return Err(ViewError::Envelope("it must begin with the bytes 6b 38 73 00"));
@@ -51,17 +51,17 @@ impl Unknown {
         ];
         const TYPE_META: [&str; 2] = ["the envelope's apiVersion", "the envelope's kind"];
         let broken = |error: super::walk::WalkError| ViewError::Envelope(error.0);
-        let (mut met, mut types_met) = (Once::default(), Once::default());
-        // Without `raw` there is an empty message.
+        let (mut met, mut types_met) = (SeenFields::default(), SeenFields::default());
+        // Without `raw`, the message is empty.
         let mut unknown = Self { raw: rope.len()..rope.len(), ..Self::default() };
         let mut walk = Walk::over(rope, MAGIC.len()..rope.len());
         while let Some(Field { number, value }) = walk.next().map_err(broken)? {
-            met.meet(number, &UNKNOWN)?;
+            met.record(number, &UNKNOWN)?;
             match (number, value) {
                 (1, Value::Bytes(at)) => {
                     let mut types = walk.inside(at);
                     while let Some(Field { number, value }) = types.next().map_err(broken)? {
-                        types_met.meet(number, &TYPE_META)?;
+                        types_met.record(number, &TYPE_META)?;
                         match (number, value) {
                             (1, Value::Bytes(at)) => unknown.api_version = types.text(at).map_err(broken)?.to_string(),
                             (2, Value::Bytes(at)) => unknown.kind = types.text(at).map_err(broken)?.to_string(),
@@ -80,7 +80,7 @@ impl Unknown {
     }
 }
 
-/// Writes an envelope around the message in `range` of `rope`, byte for byte as Go's serializer does.
+/// Wraps the message in `range` of `rope` in an envelope, byte for byte as Go's serializer does.
 pub(super) fn wrap(version: ReviewVersion, rope: &Rope, range: Range<usize>) -> Rope {
     let api_version = version.api_version();
     let mut pieces = Pieces::default();

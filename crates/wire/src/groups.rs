@@ -1,4 +1,4 @@
-//! The user's groups, looked at in the review's bytes only where somebody asks for them.
+//! Searches the user's groups in the review's bytes. They are read only when needed.
 
 use std::ops::Range;
 
@@ -8,10 +8,9 @@ use super::{
 };
 use gatepost_api::{Encoding, Review, Rope};
 
-/// Is the review's user in one of these groups? False where the review does not say, or cannot be read.
+/// Returns true if the review's user is in one of these groups. Returns false if there is no user or it is unreadable.
 ///
-/// Takes no memory, except where a user in JSON lies in two of the pieces the review arrived in, or a group in it is
-/// written with escapes.
+/// Allocates memory only if a user in JSON spans several pieces of the review, or a group in it has escapes.
 pub fn any_of(review: &Review, wanted: &[Box<str>]) -> bool {
     let Some(place) = review.user.clone() else { return false };
     match (review.encoding, review.bytes.contiguous(place.clone())) {
@@ -21,7 +20,7 @@ pub fn any_of(review: &Review, wanted: &[Box<str>]) -> bool {
     }
 }
 
-/// Field 3 of `UserInfo`, as often as it is there.
+/// Compares each occurrence of field 3 (`groups`) of `UserInfo`.
 fn in_protobuf(bytes: &Rope, place: Range<usize>, wanted: &[Box<str>]) -> Result<bool, WalkError> {
     let mut user = Walk::over(bytes, place);
     while let Some(Field { number, value }) = user.next()? {
@@ -34,7 +33,7 @@ fn in_protobuf(bytes: &Rope, place: Range<usize>, wanted: &[Box<str>]) -> Result
     Ok(false)
 }
 
-/// Do the bytes there say this, wherever the message was cut?
+/// Returns true if the bytes at `at` equal `text`, whatever pieces they are in.
 fn is(bytes: &Rope, at: Range<usize>, text: &str) -> bool {
     let mut rest = Some(text.as_bytes());
     bytes.slices(at).for_each(|slice| rest = rest.and_then(|rest| rest.strip_prefix(slice)));
@@ -43,11 +42,11 @@ fn is(bytes: &Rope, at: Range<usize>, text: &str) -> bool {
 
 fn in_json(user: &[u8], wanted: &[Box<str>]) -> bool {
     let is_wanted = |group: &str| wanted.iter().any(|wanted| **wanted == *group);
-    std::str::from_utf8(user).is_ok_and(|user| listed(user, is_wanted).unwrap_or(false))
+    std::str::from_utf8(user).is_ok_and(|user| any_in_list(user, is_wanted).unwrap_or(false))
 }
 
-/// The list `groups`; that it is there once was seen when the review was viewed.
-fn listed(user: &str, is_wanted: impl Fn(&str) -> bool) -> Result<bool, JsonReadError> {
+/// Compares the items of `groups`. Viewing the review has checked that `groups` occurs at most once.
+fn any_in_list(user: &str, is_wanted: impl Fn(&str) -> bool) -> Result<bool, JsonReadError> {
     let mut cursor = Cursor::new(user);
     if !cursor.object("userInfo")? {
         return Ok(false);

@@ -1,6 +1,6 @@
-//! Decoder of a hook's answer over HTTP: an [`Answer`], or the CallFailure it amounts to.
+//! Decodes a hook's answer over HTTP into an [`Answer`] or a [`CallFailure`].
 //!
-//! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the seeds' contract `docs/writing-a-hook.md`.
+//! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the `legacy` contract `docs/writing-a-hook.md`.
 
 mod go_values;
 mod reader;
@@ -18,33 +18,35 @@ use super::{
 };
 use gatepost_api::{Answer, CallFailure, Denial, HookType, HttpForm, ReviewVersion, Rope};
 
-/// Longest text of a hook's error page that is shown, in bytes.
-const SHOWN: usize = 200;
+/// Maximum length of the text of a hook's error page in a message, in bytes.
+const MAX_ERROR_PAGE_BYTES: usize = 200;
 
-/// Reads and checks the answer of a hook of that type to the review of that uid.
+/// Decodes and checks the answer of a hook of this type to the review with this uid.
 ///
 /// # Errors
-/// `Http`: the status is no answer. `Undecodable`, `Invalid`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the body
-/// is no valid one.
+/// `Http`: the status is not that of an answer. `Undecodable`, `Invalid`, `NoResponse`, `WrongUid`,
+/// `PatchFromValidating`: the body is invalid.
 pub fn decode(hook_type: HookType, form: HttpForm, uid: &str, status: u16, body: Bytes) -> Result<Answer, CallFailure> {
     match (form, status) {
         (HttpForm::Legacy, 200 | 204) => Ok(Answer::default()),
-        (HttpForm::Legacy, 400) => denied(&body),
-        // The seeds' shortest yes.
+        (HttpForm::Legacy, 400) => decode_denial(&body),
+        // 204 without a body allows, as in the `legacy` contract.
         (HttpForm::Protobuf(_), 204) if body.is_empty() => Ok(Answer::default()),
-        (HttpForm::Json(version) | HttpForm::Protobuf(version), 200..=206) => answered(hook_type, version, uid, body),
-        _ => Err(no_answer(status, &body)),
+        (HttpForm::Json(version) | HttpForm::Protobuf(version), 200..=206) => {
+            decode_review(hook_type, version, uid, body)
+        }
+        _ => Err(http_failure(status, &body)),
     }
 }
 
-/// An AdmissionReview, in whichever of the three ways it is written.
-fn answered(hook_type: HookType, version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, CallFailure> {
-    let mut reading = if body.starts_with(MAGIC) { enveloped(body)? } else { text(&body)? };
+/// Decodes an AdmissionReview in the protobuf envelope, JSON or YAML, and checks it.
+fn decode_review(hook_type: HookType, version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, CallFailure> {
+    let mut reading = if body.starts_with(MAGIC) { decode_envelope(body)? } else { text(&body)? };
     if !is_of_type(&reading.declared, version)? {
         return Err(other_type(version, &reading.declared));
     }
     reading.request.map_err(|error| CallFailure::Undecodable(error.to_string()))?;
-    let answer = answer::judged(hook_type, version, uid, reading.response.take())?;
+    let answer = answer::check_response(hook_type, version, uid, reading.response.take())?;
     let TypeMeta { api_version, kind } = &reading.stated;
     if version == ReviewVersion::V1 && (api_version != version.api_version() || kind != KIND) {
         return Err(other_type(version, &reading.stated));
@@ -52,8 +54,8 @@ fn answered(hook_type: HookType, version: ReviewVersion, uid: &str, body: Bytes)
     Ok(answer)
 }
 
-/// Is an answer of that type read as a review of this version? Fields that it leaves out default to those of the
-/// request.
+/// Returns true if an answer of that type is decoded as a review of this version. Fields that it omits default to those
+/// of the request.
 fn is_of_type(declared: &TypeMeta, version: ReviewVersion) -> Result<bool, CallFailure> {
     let wanted = version.api_version();
     let same_version = match declared.api_version.as_str() {
@@ -68,7 +70,7 @@ fn is_of_type(declared: &TypeMeta, version: ReviewVersion) -> Result<bool, CallF
 }
 
 fn other_type(version: ReviewVersion, said: &TypeMeta) -> CallFailure {
-    // As Go writes a type: "/" stands for a group and a version that are both empty.
+    // Go formats a type with an empty group and version as "/".
     let got = if said.api_version.is_empty() { "/" } else { &said.api_version };
     CallFailure::Invalid(format!(
         "expected webhook response of {}, Kind={KIND}, got {}, Kind={}",
@@ -78,7 +80,7 @@ fn other_type(version: ReviewVersion, said: &TypeMeta) -> CallFailure {
     ))
 }
 
-fn enveloped(body: Bytes) -> Result<AnswerFields, CallFailure> {
+fn decode_envelope(body: Bytes) -> Result<AnswerFields, CallFailure> {
     let rope = Rope::new([body]);
     let unknown = Unknown::read(&rope).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
     if !unknown.encoding.is_empty() {
@@ -89,7 +91,7 @@ fn enveloped(body: Bytes) -> Result<AnswerFields, CallFailure> {
     Ok(AnswerFields { declared: stated.clone(), stated, response, status: Ok(None), request: Ok(()) })
 }
 
-/// JSON where the first sign is a brace, else YAML: so upstream does.
+/// Decodes JSON if the first character is a brace, otherwise YAML, as upstream does.
 fn text(body: &[u8]) -> Result<AnswerFields, CallFailure> {
     // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
     let text = String::from_utf8_lossy(body);
@@ -100,9 +102,9 @@ fn text(body: &[u8]) -> Result<AnswerFields, CallFailure> {
     reader::read(&json).map_err(|error| CallFailure::Undecodable(error.to_string()))
 }
 
-/// The first document; upstream looks at no other.
+/// Converts the first YAML document to JSON. Upstream ignores the others.
 fn json_of_yaml(text: &str) -> Result<String, CallFailure> {
-    // Against answers that are small as written and huge as meant, and against deep nesting.
+    // Limits for small answers that expand to huge ones, and for deep nesting.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_events: 100_000, max_nodes: 50_000, max_depth: 64, max_aliases: 100 },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
@@ -119,28 +121,28 @@ fn json_of_yaml(text: &str) -> Result<String, CallFailure> {
     Ok(value.unwrap_or_default().to_string())
 }
 
-/// The seeds' no: a review whose `status` says why; the rest of it may be missing.
-fn denied(body: &[u8]) -> Result<Answer, CallFailure> {
-    let reading = text(body).map_err(|_| no_answer(400, body))?;
+/// Decodes a denial of the `legacy` contract: a review with a `status`. All other fields may be missing.
+fn decode_denial(body: &[u8]) -> Result<Answer, CallFailure> {
+    let reading = text(body).map_err(|_| http_failure(400, body))?;
     let kind = &reading.stated.kind;
     match reading.status {
         Ok(Some(status)) if kind.is_empty() || kind == KIND => {
             Ok(Answer { denial: Some(Denial(Box::new(answer::status(status)))), ..Answer::default() })
         }
-        _ => Err(no_answer(400, body)),
+        _ => Err(http_failure(400, body)),
     }
 }
 
-/// A status that is no answer, with what the hook said: the message of a `metav1.Status`, or the text. A redirect's
-/// text is that of some server; that it is not followed is more to the point (`docs/decisions.md`).
-fn no_answer(status: u16, body: &[u8]) -> CallFailure {
+/// Returns the failure for a status that is not that of an answer, with the message of a `metav1.Status` or the text of
+/// the body. For a redirect, the message is instead that redirects are not followed (`docs/decisions.md`).
+fn http_failure(status: u16, body: &[u8]) -> CallFailure {
     if matches!(status, 301..=303 | 307 | 308) {
         let message = "a redirect, and redirects are not followed: write where it leads into the hook's clientConfig";
         return CallFailure::Http { status, message: message.into() };
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(64 << 10)]);
     let message = reader::message_of_status(&text).unwrap_or_else(|| text.trim().to_owned());
-    CallFailure::Http { status, message: shortened_to(SHOWN, &message) }
+    CallFailure::Http { status, message: shortened_to(MAX_ERROR_PAGE_BYTES, &message) }
 }
 
 #[cfg(test)]

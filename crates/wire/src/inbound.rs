@@ -1,9 +1,8 @@
-//! A gRPC message to a [`Review`]: viewed, not rebuilt.
+//! Views a gRPC message as a [`Review`], without building it.
 //!
-//! The protobuf is walked field by field over the pieces it arrived in. Short fields are read; the object, the old
-//! object and the options are skipped over, and only their place is noted. As protobuf asks, fields may come in any
-//! order, a message given twice is merged (but two users are refused), and unknown fields are passed by (and so passed
-//! on to the hooks).
+//! The protobuf is read field by field from the pieces it arrived in. Short fields are read; the object, the old object
+//! and the options are skipped, and only their ranges are recorded. As in protobuf, fields may come in any order, and
+//! unknown fields are skipped and so forwarded to the hooks. Unlike in protobuf, a known field given twice is rejected.
 
 use std::ops::Range;
 
@@ -11,15 +10,15 @@ use bytestring::ByteString;
 
 pub use super::seen::ViewError;
 use super::{
-    seen::{Once, RequestFields},
+    seen::{RequestFields, SeenFields},
     walk::{Field, Value, Walk},
 };
 use gatepost_api::{Encoding, Gvk, Gvr, Review, Rope};
 
-/// Length of the head of a gRPC message: one flag byte and the length as four bytes, big-endian.
+/// Length of the frame header of a gRPC message: one flag byte and the message's length as four bytes, big-endian.
 pub const FRAME_HEAD: usize = 5;
 
-/// AdmissionRequest's fields, from number 1 on.
+/// Fields of AdmissionRequest, from number 1.
 const REQUEST: [&str; 15] = [
     "request.uid",
     "request.kind",
@@ -37,13 +36,13 @@ const REQUEST: [&str; 15] = [
     "request.requestResource",
     "request.requestSubResource",
 ];
-/// UserInfo's fields, from number 1 on; groups and extra may be there as often as there are some.
+/// Fields of UserInfo that may occur once, from number 1. `groups` and `extra` are repeated.
 const USER: [&str; 2] = ["request.userInfo.username", "request.userInfo.uid"];
 
-/// Views one gRPC message, frame head included, as a review.
+/// Views one gRPC message, including its frame header, as a review.
 ///
 /// # Errors
-/// [`ViewError`] says what is wrong with the message; it never repeats its content.
+/// [`ViewError`] describes the fault and never quotes the message.
 pub fn view(message: Rope) -> Result<Review, ViewError> {
     let body = FRAME_HEAD..message.len();
     review(message, body, Encoding::Grpc)
@@ -57,12 +56,12 @@ pub(super) fn review(message: Rope, body: Range<usize>, encoding: Encoding) -> R
 
 /// Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
 impl RequestFields {
-    /// Reads an AdmissionReview; `None` when it has no request.
+    /// Reads an AdmissionReview; `None` if it has no request.
     fn read(rope: &Rope, range: Range<usize>) -> Result<Option<Self>, ViewError> {
-        let (mut seen, mut met) = (None::<Self>, Once::default());
+        let (mut seen, mut met) = (None::<Self>, SeenFields::default());
         let mut review = Walk::over(rope, range);
         while let Some(field) = review.next()? {
-            met.meet(field.number, &["request"])?;
+            met.record(field.number, &["request"])?;
             match (field.number, field.value) {
                 (1, Value::Bytes(request)) => seen.get_or_insert_default().request(review.inside(request))?,
                 (1 | 2, value) => value.expect_bytes()?,
@@ -73,9 +72,9 @@ impl RequestFields {
     }
 
     fn request(&mut self, mut walk: Walk<'_>) -> Result<(), ViewError> {
-        let mut met = Once::default();
+        let mut met = SeenFields::default();
         while let Some(Field { number, value }) = walk.next()? {
-            met.meet(number, &REQUEST)?;
+            met.record(number, &REQUEST)?;
             match (number, value) {
                 (1, Value::Bytes(at)) => self.uid = walk.text(at)?,
                 (2, Value::Bytes(at)) => gvk(walk.inside(at), &mut self.kind, KIND)?,
@@ -108,7 +107,7 @@ impl RequestFields {
     }
 }
 
-/// The paths of the three strings that a GroupVersionKind or a GroupVersionResource is.
+/// Paths of the three fields of a GroupVersionKind or a GroupVersionResource.
 type Three = [&'static str; 3];
 
 const KIND: Three = ["request.kind.group", "request.kind.version", "request.kind.kind"];
@@ -126,9 +125,9 @@ fn gvr(walk: Walk<'_>, gvr: &mut Gvr, names: Three) -> Result<(), ViewError> {
 }
 
 fn three(mut walk: Walk<'_>, parts: [&mut ByteString; 3], names: Three) -> Result<(), ViewError> {
-    let mut met = Once::default();
+    let mut met = SeenFields::default();
     while let Some(Field { number, value }) = walk.next()? {
-        met.meet(number, &names)?;
+        met.record(number, &names)?;
         match (number, value) {
             (1..=3, Value::Bytes(at)) => *parts[number as usize - 1] = walk.text(at)?,
             (1..=3, value) => value.expect_bytes()?,
@@ -139,9 +138,9 @@ fn three(mut walk: Walk<'_>, parts: [&mut ByteString; 3], names: Three) -> Resul
 }
 
 fn username(mut walk: Walk<'_>, username: &mut ByteString) -> Result<(), ViewError> {
-    let mut met = Once::default();
+    let mut met = SeenFields::default();
     while let Some(Field { number, value }) = walk.next()? {
-        met.meet(number, &USER)?;
+        met.record(number, &USER)?;
         match (number, value) {
             (1, Value::Bytes(at)) => *username = walk.text(at)?,
             (1..=4, value) => value.expect_bytes()?,
@@ -151,12 +150,12 @@ fn username(mut walk: Walk<'_>, username: &mut ByteString) -> Result<(), ViewErr
     Ok(())
 }
 
-/// Notes where a RawExtension's `raw` lies. Without a byte of it there is no object: Go's marshaller of these messages
-/// writes all three extensions always, empty where they are not set.
+/// Records the range of a RawExtension's `raw`. An empty `raw` is no object: Go's marshaller of these messages always
+/// writes all three extensions, and an unset one is empty.
 fn raw(mut walk: Walk<'_>, place: &mut Option<Range<usize>>, name: &'static str) -> Result<(), ViewError> {
-    let mut met = Once::default();
+    let mut met = SeenFields::default();
     while let Some(Field { number, value }) = walk.next()? {
-        met.meet(number, &[name])?;
+        met.record(number, &[name])?;
         match (number, value) {
             (1, Value::Bytes(at)) => *place = Some(at).filter(|at| !at.is_empty()),
             (1, value) => value.expect_bytes()?,

@@ -1,11 +1,11 @@
-//! Messages of `gatepost.v1.Initialization`, read; and a Status as its answers have it.
+//! Decodes the messages of `gatepost.v1.Initialization`, and converts the Status in its answers.
 
 use bytes::Bytes;
 use prost::Message as _;
 
 use super::pb::gatepost::v1::{HoldRequest, QuotaPhaseRequest, ReadPolicyRequest, StoredObjectEvent};
 use super::{
-    answer::{self, MOST_CAUSES},
+    answer::{self, MAX_CAUSES},
     initializers::count,
     outbound,
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
@@ -13,19 +13,19 @@ use super::{
 };
 use gatepost_api::{Rope, StatusInfo};
 
-/// The most groups of a user, and the most keys and values of `extra`.
-const MOST_OF_USER: usize = 4096;
-/// The most names of one list that are read.
-const MOST_NAMES: usize = 1024;
+/// Maximum number of a user's groups, of keys in its `extra`, and of values in its `extra`.
+const MAX_USER_ITEMS: usize = 4096;
+/// Maximum number of names in `pending`.
+const MAX_PENDING_NAMES: usize = 1024;
 
-/// Numbers of fields: of `ReadPolicyRequest` the groups, keys and values of `user`; of `StoredObjectEvent` `pending` and
-/// the causes of `result`.
+/// Paths of fields by their numbers: in `ReadPolicyRequest` the groups and the `extra` keys and values of `user`; in
+/// `StoredObjectEvent` `pending`, the causes of `result`, and `uid`.
 const USER: [&[u32]; 3] = [&[2, 3], &[2, 4], &[2, 4, 2, 1]];
 const PENDING: [u32; 2] = [1, 7];
 const CAUSES: [u32; 4] = [1, 8, 5, 4];
 const UID: [u32; 2] = [1, 5];
 
-/// The last text at that path.
+/// Returns the last string at `path`.
 fn text_at(mut walk: Walk<'_>, path: &[u32]) -> Option<String> {
     let (number, below) = path.split_first()?;
     let mut found = None;
@@ -41,42 +41,42 @@ fn text_at(mut walk: Walk<'_>, path: &[u32]) -> Option<String> {
     found
 }
 
-/// Number of fields at that path; `None` where the bytes are no message. Decoded, each takes many times the two bytes that
-/// it may come in.
-fn number(message: &Bytes, path: &[u32]) -> Option<usize> {
+/// Returns the number of fields at `path`; `None` if the message is invalid. A field may have two bytes on the wire and
+/// takes many times as much memory when decoded.
+fn count_at(message: &Bytes, path: &[u32]) -> Option<usize> {
     let rope = Rope::new([message.clone()]);
     Some(usize::MAX - count(Walk::over(&rope, 0..message.len()), path, usize::MAX)?)
 }
 
-/// Reads the message of a `ReadPolicy`, without its frame head; `None` where it is none, or has more of a user than may be.
+/// Decodes the message of a `ReadPolicy`, without its frame header. `None` if it is invalid, or its user is too large.
 pub fn read_policy(message: Bytes) -> Option<ReadPolicyRequest> {
     for path in USER {
-        number(&message, path).filter(|number| *number <= MOST_OF_USER)?;
+        count_at(&message, path).filter(|count| *count <= MAX_USER_ITEMS)?;
     }
     ReadPolicyRequest::decode(message).ok()
 }
 
-/// Reads the message of a `QuotaPhase`.
+/// Decodes the message of a `QuotaPhase`; `None` if it is invalid.
 pub fn quota_phase(message: Bytes) -> Option<QuotaPhaseRequest> {
     QuotaPhaseRequest::decode(message).ok()
 }
 
-/// Reads the message of a `Hold`.
+/// Decodes the message of a `Hold`; `None` if it is invalid.
 pub fn hold(message: Bytes) -> Option<HoldRequest> {
     HoldRequest::decode(message).ok()
 }
 
-/// Reads one message of a `Follow`; `None` where it is none.
+/// Decodes one message of a `Follow`; `None` if it is invalid.
 pub fn event(message: Bytes) -> Option<StoredObjectReport> {
-    let (names, causes) = (number(&message, &PENDING)?, number(&message, &CAUSES)?);
+    let (names, causes) = (count_at(&message, &PENDING)?, count_at(&message, &CAUSES)?);
     let uid = || {
         let rope = Rope::new([message.clone()]);
         text_at(Walk::over(&rope, 0..message.len()), &UID)
     };
-    if names > MOST_NAMES {
+    if names > MAX_PENDING_NAMES {
         return Some(StoredObjectReport::TooManyNames(uid()));
     }
-    if causes > MOST_CAUSES {
+    if causes > MAX_CAUSES {
         return Some(StoredObjectReport::TooManyCauses(uid()));
     }
     StoredObjectEvent::decode(message).ok().map(StoredObjectReport::Event)
@@ -85,20 +85,20 @@ pub fn event(message: Bytes) -> Option<StoredObjectReport> {
 /// A message of a `Follow`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredObjectReport {
-    /// Read.
+    /// The decoded event.
     Event(StoredObjectEvent),
-    /// Not read, as its list would hold far more than its bytes; the object's uid, where it has one.
+    /// Not decoded, because `pending` has too many names. Contains the object's uid, if any.
     TooManyNames(Option<String>),
-    /// The same of the causes of its result.
+    /// Not decoded, because `result` has too many causes. Contains the object's uid, if any.
     TooManyCauses(Option<String>),
 }
 
-/// A Status that was read.
+/// Converts a Status from protobuf.
 pub fn status_info(status: Status) -> StatusInfo {
     answer::status(status)
 }
 
-/// A Status that is written.
+/// Converts a Status to protobuf.
 pub fn status(info: &StatusInfo) -> Status {
     outbound::status(info)
 }
@@ -120,7 +120,7 @@ mod tests {
             let user = UserInfo { groups: vec![String::new(); groups], ..UserInfo::default() };
             read_policy(ReadPolicyRequest { user: Some(user), ..Default::default() }.encode_to_vec().into())
         };
-        assert!(reading(MOST_OF_USER).is_some() && reading(MOST_OF_USER + 1).is_none());
+        assert!(reading(MAX_USER_ITEMS).is_some() && reading(MAX_USER_ITEMS + 1).is_none());
         let report = |names, causes| {
             let details = StatusDetails { causes: vec![StatusCause::default(); causes], ..Default::default() };
             let result = Some(Status { details: Some(details), ..Default::default() });
@@ -128,9 +128,9 @@ mod tests {
             let object = StoredObject { uid, pending, result, ..Default::default() };
             event(StoredObjectEvent { event: Some(Event::Unfinished(object)) }.encode_to_vec().into())
         };
-        assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(StoredObjectReport::Event(_))));
+        assert!(matches!(report(MAX_PENDING_NAMES, MAX_CAUSES), Some(StoredObjectReport::Event(_))));
         assert_eq!(
-            (report(MOST_NAMES + 1, 0), report(0, MOST_CAUSES + 1)),
+            (report(MAX_PENDING_NAMES + 1, 0), report(0, MAX_CAUSES + 1)),
             (
                 Some(StoredObjectReport::TooManyNames(Some("u".into()))),
                 Some(StoredObjectReport::TooManyCauses(Some("u".into())))

@@ -1,4 +1,4 @@
-//! Messages of `gatepost.v1.Initializers/Attach`, read and written.
+//! Decodes and encodes the messages of `gatepost.v1.Initializers/Attach`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::pb::gatepost::v1::{
     initializer_message::Message as From, sidecar_message::Message as To,
 };
 use super::{
-    answer::{self, MOST_CAUSES},
+    answer::{self, MAX_CAUSES},
     inbound::FRAME_HEAD,
     outbound::framed,
     pb::k8s::io::api::admission::v1::AdmissionReview,
@@ -21,58 +21,58 @@ use super::{
 };
 use gatepost_api::{Rope, StatusInfo};
 
-/// The most names that one answer may add.
-const MOST_ADDS: usize = 64;
+/// Maximum number of initializers that one answer may add.
+const MAX_ADDS: usize = 64;
 
-/// Numbers of fields: `InitializerMessage.answer`, below it `done.add`, and `fail.details.causes`.
+/// Field numbers: `InitializerMessage.answer`, and the paths of `answer.done.add` and `answer.fail.details.causes`.
 const ANSWER: u32 = 3;
 const ADDS: [u32; 3] = [ANSWER, 3, 2];
 const CAUSES: [u32; 4] = [ANSWER, 4, 5, 4];
-/// `SidecarMessage.task`, and below it `review`.
+/// Field numbers of `SidecarMessage.task` and of `review` in it.
 const TASK: u32 = 2;
 const REVIEW: u32 = 4;
 
-/// Message from an instance.
+/// Message from an instance of an initializer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromInstance {
-    /// For which initializer it acts.
+    /// Names the initializer that the instance acts for.
     Claim {
-        /// The initializer's name.
+        /// Name of the initializer.
         name: String,
-        /// A token, or "".
+        /// Token; empty if none is given.
         token: String,
-        /// Tasks it takes at once; 0 where it does not say.
+        /// Maximum number of concurrent tasks; 0 if not given.
         window: u32,
     },
-    /// It is alive.
+    /// The instance is alive.
     Heartbeat,
-    /// It wants no more tasks.
+    /// The instance accepts no more tasks.
     Leave,
-    /// It has done its part.
+    /// The instance has completed a task.
     Done {
-        /// The task.
+        /// Number of the task.
         task: u64,
-        /// The attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// A JSON Patch; empty changes nothing.
+        /// JSON Patch; empty if nothing changes.
         patch: Bytes,
-        /// Initializers that must act behind it.
+        /// Initializers that must act after this one.
         adds: Vec<String>,
     },
-    /// The object is not to be created.
+    /// The instance rejects the object.
     Failed {
-        /// The task.
+        /// Number of the task.
         task: u64,
-        /// The attempt.
+        /// Number of the attempt.
         attempt: u32,
         /// Status for the creator of the object.
         status: Box<StatusInfo>,
     },
 }
 
-/// Reads one message, without its frame head; `None` where it is none, or names more than may be.
+/// Decodes one message, without its frame header. `None` if it is invalid, or has too many names or causes.
 pub fn read(message: Bytes) -> Option<FromInstance> {
-    if !is_modest(&message) {
+    if !is_within_limits(&message) {
         return None;
     }
     Some(match InitializerMessage::decode(message).ok()?.message? {
@@ -91,14 +91,15 @@ pub fn read(message: Bytes) -> Option<FromInstance> {
     })
 }
 
-/// Has it no more names and causes than are taken? Decoded, each takes many times the two bytes that it may come in.
-fn is_modest(message: &Bytes) -> bool {
+/// Returns true if the message does not exceed the limits on names and causes. Each of these may have two bytes on the
+/// wire, and takes many times as much memory when decoded.
+fn is_within_limits(message: &Bytes) -> bool {
     let (rope, whole) = (Rope::new([message.clone()]), 0..message.len());
     let counted = |path: &[u32], most| count(Walk::over(&rope, whole.clone()), path, most).is_some();
-    counted(&ADDS, MOST_ADDS) && counted(&CAUSES, MOST_CAUSES)
+    counted(&ADDS, MAX_ADDS) && counted(&CAUSES, MAX_CAUSES)
 }
 
-/// Number of further fields at the path that there may be; `None` where there are too many, or the bytes are no message.
+/// Returns `most` less the number of fields at `path`. `None` if there are more, or the message is invalid.
 pub(super) fn count(mut walk: Walk<'_>, path: &[u32], mut most: usize) -> Option<usize> {
     let (number, below) = path.split_first()?;
     while let Some(field) = walk.next().ok()? {
@@ -111,7 +112,8 @@ pub(super) fn count(mut walk: Walk<'_>, path: &[u32], mut most: usize) -> Option
     Some(most)
 }
 
-/// The task and the attempt that a message answers, by its first bytes; `None` where they do not say.
+/// Returns the task and the attempt that a message answers, from its first bytes. `None` if it is another message, or
+/// the bytes end too early.
 pub fn answered(mut beginning: &[u8]) -> Option<(u64, u32)> {
     if decode_key(&mut beginning).ok()? != (ANSWER, WireType::LengthDelimited) {
         return None;
@@ -127,28 +129,28 @@ pub fn answered(mut beginning: &[u8]) -> Option<(u64, u32)> {
     }
 }
 
-/// Can every reader of protobuf read this AdmissionReview?
+/// Returns true if the bytes decode as an AdmissionReview, so that every protobuf parser can read them.
 pub fn is_review(review: Bytes) -> bool {
     AdmissionReview::decode(review).is_ok()
 }
 
-/// All of a task's message that stands before its review.
+/// The part of a task message before its review.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskHead<'a> {
-    /// The task.
+    /// Number of the task.
     pub task: u64,
-    /// The attempt.
+    /// Number of the attempt.
     pub attempt: u32,
     /// Time left for the answer.
     pub left: Duration,
-    /// Length of the review, an AdmissionReview in protobuf.
+    /// Length of the review, an AdmissionReview in protobuf, in bytes.
     pub review: usize,
     /// Labels of the namespace.
     pub namespace_labels: &'a [(Box<str>, Box<str>)],
 }
 
 impl TaskHead<'_> {
-    /// The message with its frame head, but for the bytes of the review: they come right behind it.
+    /// Encodes the message with its frame header, up to the bytes of the review, which must follow.
     pub fn framed(&self) -> Bytes {
         let beside = InitializerTask {
             task: self.task,
@@ -162,7 +164,7 @@ impl TaskHead<'_> {
         let message = key_len(TASK) + encoded_len_varint(task as u64) + task;
         let mut head = BytesMut::with_capacity(FRAME_HEAD + message - self.review);
         head.put_u8(0);
-        // A review of 4 GiB cannot arrive: its length is bounded far below.
+        // The length of a received review is limited to far less than 4 GiB.
         head.put_u32(u32::try_from(message).unwrap_or(u32::MAX));
         encode_key(TASK, WireType::LengthDelimited, &mut head);
         encode_varint(task as u64, &mut head);
@@ -177,27 +179,27 @@ fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Message to an instance that is no task.
+/// Message to an instance other than a task.
 #[derive(Clone, Copy, Debug)]
 pub enum ToWire {
-    /// Its claim is good.
+    /// The claim is accepted.
     Attached {
-        /// Longest silence before it lapses.
+        /// Maximum time between messages of the instance before its claim expires.
         lease: Duration,
-        /// Tasks it gets at once.
+        /// Maximum number of concurrent tasks.
         window: u32,
     },
-    /// The task's caller has gone.
+    /// The caller of the task has gone.
     Cancel {
-        /// The task.
+        /// Number of the task.
         task: u64,
     },
-    /// The process is about to end.
+    /// The process is shutting down.
     Draining,
 }
 
 impl ToWire {
-    /// The message with its frame head.
+    /// Encodes the message with its frame header.
     pub fn framed(&self) -> Bytes {
         let message = match *self {
             Self::Attached { lease, window } => {
@@ -238,10 +240,10 @@ mod tests {
     #[test]
     fn an_answer_names_no_more_than_is_taken() {
         for (outcome, is_read) in [
-            (adding(MOST_ADDS), true),
-            (adding(MOST_ADDS + 1), false),
-            (failing(MOST_CAUSES), true),
-            (failing(MOST_CAUSES + 1), false),
+            (adding(MAX_ADDS), true),
+            (adding(MAX_ADDS + 1), false),
+            (failing(MAX_CAUSES), true),
+            (failing(MAX_CAUSES + 1), false),
         ] {
             let message = answer(7, 1, outcome);
             assert_eq!(read(message.clone()).is_some(), is_read);

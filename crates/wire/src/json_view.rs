@@ -1,9 +1,9 @@
-//! An AdmissionReview in JSON to a [`Review`]: viewed, not rebuilt.
+//! Views an AdmissionReview in JSON as a [`Review`], without building it.
 //!
-//! Short fields are read and share the body's buffer; the object, the old object and the options are checked to be JSON
-//! objects on the way past them, and only their place is noted, and where what is large in the first two ends. As in
-//! Go's decoder keys are case-sensitive, unknown ones are passed by, and `null` is as good as nothing. Unlike there a
-//! field given twice is refused: what is passed on must mean the same to every reader.
+//! Short fields share the body's buffer. The object, the old object and the options are checked to be JSON objects;
+//! only their ranges are recorded, and for the two objects also the ends of their large containers. As in Go's decoder,
+//! keys are case-sensitive, unknown keys are skipped, and `null` equals an absent field. Unlike in Go's decoder, a
+//! field given twice is rejected, because every reader of the forwarded bytes must see the same review.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -16,7 +16,7 @@ use super::{
 };
 use gatepost_api::{ContainerEnds, Encoding, Gvk, Gvr, Review, ReviewVersion, Rope};
 
-/// The kind of both versions.
+/// `kind` of a review in both versions.
 pub(super) const KIND: &str = "AdmissionReview";
 
 impl From<JsonReadError> for ViewError {
@@ -28,10 +28,10 @@ impl From<JsonReadError> for ViewError {
     }
 }
 
-/// Views a body in JSON as a review.
+/// Views a JSON body as a review.
 ///
 /// # Errors
-/// [`ViewError`] says what is wrong with the body; it never repeats its content.
+/// [`ViewError`] describes the fault and never quotes the body.
 pub fn view(body: Bytes) -> Result<Review, ViewError> {
     let text = ByteString::try_from(body.clone()).map_err(|_| {
         ViewError::NotUtf8(std::str::from_utf8(&body).map_or_else(|error| error.valid_up_to(), str::len))
@@ -42,7 +42,7 @@ pub fn view(body: Bytes) -> Result<Review, ViewError> {
     seen.review(Rope::new([body]), 0..len, Encoding::Json(version))
 }
 
-/// Which version `apiVersion` and `kind` say, where they say one at all.
+/// Returns the version of a review with this `apiVersion` and `kind`. Fails if they are not those of a review.
 pub(super) fn version(api_version: &str, kind: &str) -> Result<ReviewVersion, ViewError> {
     if kind != KIND {
         return Err(ViewError::NotAReview("kind", KIND));
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         while let Some(key) = self.cursor.key()? {
             self.field(key, &mut fields)?;
         }
-        Ok(Some(fields.seen()))
+        Ok(Some(fields.into_request_fields()))
     }
 
     fn field(&mut self, key: JsonText<'a>, fields: &mut Fields) -> Result<(), ViewError> {
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Place of an object, and the ends of what is large in it.
+    /// Reads the range of an object, and the ends of its large containers.
     fn object(&mut self, field: &'static str) -> Result<(NullableRange, Option<ContainerEnds>), ViewError> {
         let mut noted = EndsRecorder::sparse();
         let place = self.cursor.object_range_recorded(field, &mut noted)?;
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         once(place, text, field)
     }
 
-    /// Reads group, version and a third string; `names` are the paths of the whole and of the three.
+    /// Reads a group, a version and a third string. `names` are the paths of their object and of the three.
     fn three(&mut self, third: &str, names: [&'static str; 4]) -> Result<Option<[ByteString; 3]>, ViewError> {
         if !self.cursor.object(names[0])? {
             return Ok(None);
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
 type NullableRange = Option<std::ops::Range<usize>>;
 type Three = Option<[ByteString; 3]>;
 
-/// The fields of `request`, each `None` until it was there, also as `null`.
+/// Fields of `request`. Each is `Some` once it has occurred, even as `null`.
 #[derive(Default)]
 struct Fields {
     uid: Option<ByteString>,
@@ -216,7 +216,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn seen(self) -> RequestFields {
+    fn into_request_fields(self) -> RequestFields {
         let (user, username) = self.user.unwrap_or_default();
         RequestFields {
             uid: self.uid.unwrap_or_default(),

@@ -1,11 +1,11 @@
-//! Bytes to model and back. Pure: no sockets, no clock.
+//! Wire formats of reviews, answers and initializer messages. Does no I/O and reads no clock.
 
-/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates and compares.
+/// Generated from `proto/`; `tests/documents/proto_is_current.rs` generates it again and compares.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 pub mod pb;
 
-/// `FileDescriptorSet` of the protocol and what it imports, for gRPC server reflection.
+/// `FileDescriptorSet` of the protocol and its imports, for gRPC server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!("pb/descriptors.bin");
 
 pub use gatepost_json as json;

@@ -1,7 +1,7 @@
-//! Metadata: single fields of an object's `metadata` in JSON, found without building the object.
+//! Reads single fields of an object's `metadata` in JSON, without building the object.
 //!
-//! Of equal keys the last one counts, as in Go's decoder. An error says where the object is not JSON, and repeats
-//! nothing of it.
+//! The last of equal keys counts, as in Go's decoder. Errors give the position of invalid JSON and never quote the
+//! object.
 
 use std::ops::Range;
 
@@ -15,23 +15,23 @@ use super::{
     pb::gatepost::v1::NamespaceLabels,
 };
 
-/// The most labels of one object, and the most bytes of them: more than can be stored.
+/// Maximum number of labels of one object, and their maximum total size. No object that can be stored exceeds them.
 const MAX_LABELS: usize = 1 << 16;
 const MAX_LABEL_BYTES: usize = 2 << 20;
 
 /// Label and annotation found in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMarks {
-    /// It has labels, and the value of the one that was looked for.
+    /// Value of the label; the outer `None` if the object has no labels.
     pub label: Option<Option<Box<str>>>,
-    /// The same of annotations.
+    /// Value of the annotation; the outer `None` if the object has no annotations.
     pub annotation: Option<Option<Box<str>>>,
-    /// It is being deleted.
+    /// True if the object has a deletion timestamp.
     pub leaves: bool,
 }
 
-/// The labels of the object that lies in `range`: `None` if it has no metadata (many CONNECT options have none), an empty
-/// set if it has metadata without labels.
+/// Returns the labels of the object in `range`: `None` if it has no metadata (as many CONNECT options), an empty set if
+/// it has metadata without labels.
 ///
 /// # Errors
 /// The object is not JSON, or has too many labels.
@@ -64,7 +64,7 @@ pub fn labels(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, String
     Ok(pairs.map(|pairs| pairs.into_iter().collect()))
 }
 
-/// The label and the annotation with these keys of the object that lies in `range`.
+/// Returns the label and the annotation with these keys of the object in `range`.
 ///
 /// # Errors
 /// The object is not JSON.
@@ -82,7 +82,7 @@ pub fn marks(rope: &Rope, range: Range<usize>, label: &str, annotation: &str) ->
     Ok(found)
 }
 
-/// Values of these annotations of the object that lies in `range`, in the order of `wanted`.
+/// Returns the values of these annotations of the object in `range`, in the order of `wanted`.
 ///
 /// # Errors
 /// The object is not JSON.
@@ -102,7 +102,7 @@ pub fn annotations<const N: usize>(
     Ok(found)
 }
 
-/// `metadata.initializers` of the object that lies in `range`, as it is written; `None` if it has none, or `null`.
+/// Returns the text of `metadata.initializers` of the object in `range`. `None` if it is absent or `null`.
 ///
 /// # Errors
 /// The object is not JSON.
@@ -119,8 +119,8 @@ pub fn initializers(rope: &Rope, range: Range<usize>) -> Result<Option<String>, 
     Ok(found.and_then(|place| object.get(place)).map(str::to_owned))
 }
 
-/// Calls `field` with each key of `metadata`, and with `None` where a `metadata` begins. `field` reads the value of a key,
-/// or returns `false`, and it is skipped.
+/// Calls `field` with each key of `metadata`, and with `None` where a `metadata` begins. `field` reads the value of the
+/// key, or returns false to have the value skipped.
 fn walk(
     rope: &Rope,
     range: Range<usize>,
@@ -162,7 +162,7 @@ fn walk_text<'a>(
     })
 }
 
-/// One value of a map of texts; `None` if there is no map.
+/// Reads one value of a map of strings; `None` if the map is `null`.
 fn one_value(
     cursor: &mut Cursor<'_>,
     field: &'static str,
@@ -172,7 +172,7 @@ fn one_value(
     Ok(values(cursor, field, [wanted], &mut found)?.then(|| found[0].take().map(Into::into)))
 }
 
-/// Puts the values of these keys of a map of texts into `found`; `false` if there is no map.
+/// Reads the values of these keys of a map of strings into `found`. Returns false if the map is `null`.
 fn values<const N: usize>(
     cursor: &mut Cursor<'_>,
     field: &'static str,
@@ -194,20 +194,20 @@ fn values<const N: usize>(
     Ok(true)
 }
 
-/// The creator of an unfinished object: beside the list, so that each initializer finds it there.
+/// The creator of an unfinished object, in the field of the list, so that each initializer can read it.
 #[derive(Deserialize)]
 struct InitializersField<'a> {
     #[serde(borrow)]
     creator: Option<&'a RawValue>,
 }
 
-/// The creator in a `metadata.initializers`, as it is written.
+/// Returns the text of the creator in `metadata.initializers`.
 pub fn creator(field: &str) -> Option<&str> {
     let InitializersField { creator } = serde_json::from_str(field).ok()?;
     creator.map(RawValue::get)
 }
 
-/// The name of such a creator.
+/// Returns the user name in the text of a creator.
 pub fn username(creator: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Creator {
@@ -216,7 +216,7 @@ pub fn username(creator: &str) -> Option<String> {
     serde_json::from_str(creator).ok().map(|Creator { username }| username)
 }
 
-/// A list as `Initializers::write` of `gatepost-initializers` has it, with the creator beside it.
+/// Adds the creator to a list in the form of `Initializers::write` of `gatepost-initializers`.
 pub fn with_creator(list: &str, creator: Option<&str>) -> String {
     match (list.strip_suffix('}'), creator) {
         (Some(open), Some(creator)) => format!("{open},\"creator\":{creator}}}"),
@@ -224,7 +224,7 @@ pub fn with_creator(list: &str, creator: Option<&str>) -> String {
     }
 }
 
-/// Decodes a protobuf `gatepost.v1.NamespaceLabels`; `None` when it is not one.
+/// Decodes a protobuf `gatepost.v1.NamespaceLabels`; `None` if it is invalid.
 pub fn namespace_labels(bytes: &[u8]) -> Option<Labels> {
     Some(NamespaceLabels::decode(bytes).ok()?.labels.into_iter().collect())
 }

@@ -1,27 +1,27 @@
-//! Names of gRPC services, methods and metadata, as `proto/` and grpc.health.v1 have them. The front serves by them,
-//! and hooks are called by them.
+//! Names of gRPC services, methods and metadata, as in `proto/` and grpc.health.v1. The front serves these methods, and
+//! hooks are called with them.
 
 /// Service that decides reviews.
 pub const ADMISSION: &str = "gatepost.v1.Admission";
-/// Path of its mutating and validating phases in one call.
+/// Path of `Admission/Review`: the mutating and validating phases in one call.
 pub const REVIEW: &str = "/gatepost.v1.Admission/Review";
-/// Path of its mutating phase.
+/// Path of `Admission/Mutate`: the mutating phase.
 pub const MUTATE: &str = "/gatepost.v1.Admission/Mutate";
-/// Path of its validating phase.
+/// Path of `Admission/Validate`: the validating phase.
 pub const VALIDATE: &str = "/gatepost.v1.Admission/Validate";
 /// Service that initializers attach to.
 pub const INITIALIZERS: &str = "gatepost.v1.Initializers";
 /// Service for apiservers that store unfinished objects.
 pub const INITIALIZATION: &str = "gatepost.v1.Initialization";
 
-/// Service of health checks.
+/// Service for health checks.
 pub const HEALTH: &str = "grpc.health.v1.Health";
-/// Path of one health check.
+/// Path of `Health/Check`: one health check.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-/// Path of a health check that lasts as long as its caller wants.
+/// Path of `Health/Watch`: a stream of health states until the client cancels it.
 pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
+/// Key of the request metadata with the namespace's labels. It is forwarded to hooks, so that sidecars can be chained.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
 
 #[cfg(test)]

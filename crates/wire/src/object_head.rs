@@ -1,7 +1,7 @@
-//! ObjectHead: the few fields of an object's metadata that a reader of an apiserver's answers may need.
+//! The few fields of an object's metadata that a reader of an apiserver's responses needs.
 //!
-//! Nothing else of the object is looked at, and no schema is needed: of every kind, `metadata` is one key in JSON and
-//! field 1 in protobuf.
+//! No other field is read, and no schema is needed: every kind has `metadata` as one key in JSON and as field 1 in
+//! protobuf.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use gatepost_api::{
     initialization::{PENDING_LABEL, STATE_ANNOTATION},
 };
 
-/// Group and kind that show objects as rows. Other groups have kinds of that name, too.
+/// Group and kind of a list of objects as table rows. Other groups may also have a kind `Table`.
 const TABLE: (&str, &str) = ("meta.k8s.io", "Table");
 
-/// Label and annotation that are looked for, by their keys.
+/// Keys of the label and the annotation to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Label.
+    /// Key of the label.
     pub label: &'a str,
-    /// Annotation.
+    /// Key of the annotation.
     pub annotation: &'a str,
 }
 
-/// The marks of an object that is stored unfinished.
+/// Label and annotation that mark an object as stored unfinished.
 pub const MARKS: Wanted<'static> = Wanted { label: PENDING_LABEL, annotation: STATE_ANNOTATION };
 
 /// Fields of an object's metadata.
@@ -37,15 +37,15 @@ pub const MARKS: Wanted<'static> = Wanted { label: PENDING_LABEL, annotation: ST
 pub struct ObjectHead {
     /// Name.
     pub name: String,
-    /// uid, never empty.
+    /// UID; never empty.
     pub uid: String,
     /// Resource version.
     pub resource_version: String,
-    /// Value of the label that was looked for.
+    /// Value of the label [`Wanted::label`], if present.
     pub label: Option<String>,
-    /// Value of the annotation that was looked for.
+    /// Value of the annotation [`Wanted::annotation`], if present.
     pub annotation: Option<String>,
-    /// True once it is about to be deleted.
+    /// True if the object has a deletion timestamp.
     pub deleting: bool,
 }
 
@@ -86,8 +86,8 @@ struct Metadata {
 }
 
 impl ObjectHead {
-    /// Head of the object in a JSON text, or of the object that is the first row of a table. `None` where there is none:
-    /// the rows of a table may come without objects.
+    /// Returns the head of the object in a JSON text, or of the object in the first row of a table. `None` if the text
+    /// is invalid or the object has no uid; table rows may omit their object.
     pub fn of_json(text: &[u8], wanted: Wanted<'_>) -> Option<Self> {
         let object: Object = serde_json::from_slice(text).ok()?;
         let metadata = match object.metadata.filter(|metadata| !metadata.uid.is_empty()) {
@@ -107,10 +107,11 @@ impl ObjectHead {
             annotation: of(metadata.annotations, wanted.annotation),
             deleting: metadata.deletion_timestamp.is_some(),
         }
-        .checked()
+        .require_uid()
     }
 
-    /// Head of the object in Kubernetes' protobuf envelope. `None` where there is none, as of a table.
+    /// Returns the head of the object in Kubernetes' protobuf envelope. `None` if the text is invalid, the object is a
+    /// table, or it has no uid.
     // source: k8s.io/apimachinery/pkg/runtime/generated.proto, pkg/apis/meta/v1/generated.proto.
     pub fn of_protobuf(text: Bytes, wanted: Wanted<'_>) -> Option<Self> {
         let rope = Rope::new([text]);
@@ -122,13 +123,13 @@ impl ObjectHead {
         let mut head = Self::default();
         while let Some(Field { number, value }) = object.next().ok()? {
             if let (1, Value::Bytes(metadata)) = (number, value) {
-                head.take(object.inside(metadata), wanted).ok()?;
+                head.read_metadata(object.inside(metadata), wanted).ok()?;
             }
         }
-        head.checked()
+        head.require_uid()
     }
 
-    fn take(&mut self, mut metadata: Walk<'_>, wanted: Wanted<'_>) -> Result<(), WalkError> {
+    fn read_metadata(&mut self, mut metadata: Walk<'_>, wanted: Wanted<'_>) -> Result<(), WalkError> {
         while let Some(Field { number, value }) = metadata.next()? {
             let Value::Bytes(at) = value else { continue };
             match number {
@@ -152,8 +153,8 @@ impl ObjectHead {
         Ok(())
     }
 
-    /// The head of a stored object, which has a uid.
-    fn checked(self) -> Option<Self> {
+    /// Returns the head if it has a uid, as every stored object has.
+    fn require_uid(self) -> Option<Self> {
         (!self.uid.is_empty()).then_some(self)
     }
 }
@@ -162,7 +163,7 @@ fn is_table(api_version: &str, kind: &str) -> bool {
     api_version.split_once('/').is_some_and(|(group, _)| (group, kind) == TABLE)
 }
 
-/// Value of a map's entry, where its key is this one.
+/// Returns the value of a map's entry if its key is `wanted`.
 fn entry(mut entry: Walk<'_>, wanted: &str) -> Result<Option<String>, WalkError> {
     let (mut matches, mut found) = (false, String::new());
     while let Some(Field { number, value }) = entry.next()? {

@@ -1,8 +1,8 @@
-//! A [`Verdict`] to the answer the caller is sent: a gRPC message, an envelope or JSON.
+//! Encodes a [`Verdict`] as the answer to the caller: a gRPC message, a protobuf envelope or JSON.
 //!
-//! A caller over HTTP is kube-apiserver, which puts our own name and a slash before each audit key. A key has exactly
-//! one slash, so there `<hook>/<key>` is written without one. Source: `docs/reference/webhook-semantics.md` §10.3 and
-//! §17.
+//! A caller over HTTP is kube-apiserver, which prefixes each audit key with our name and a slash. A key may have only
+//! one slash, so `<hook>/<key>` is flattened for callers over HTTP. Source: `docs/reference/webhook-semantics.md` §10.3
+//! and §17.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -24,7 +24,7 @@ use super::{
     },
 };
 
-/// Encodes the verdict as the gRPC answer to the review of that uid, frame head included.
+/// Encodes the verdict as the gRPC answer to the review with this uid, including the frame header.
 pub fn encode(uid: &str, verdict: &Verdict) -> Bytes {
     framed(&review(uid, verdict, verdict.audit_annotations.iter().cloned().collect()))
 }
@@ -77,18 +77,18 @@ fn flat(verdict: &Verdict) -> BTreeMap<String, String> {
     verdict.audit_annotations.iter().map(|(key, value)| (of(key), value.clone())).collect()
 }
 
-/// A protobuf message as one gRPC message: head and body.
+/// Encodes a protobuf message as one gRPC message, including the frame header.
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
     let mut out = BytesMut::with_capacity(FRAME_HEAD + len);
     out.put_u8(0);
-    // A message of 4 GiB cannot be built: every part of it is bounded far below.
+    // The parts of a message are limited to far less than 4 GiB.
     out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
     message.encode_raw(&mut out);
     out.freeze()
 }
 
-/// A status as protobuf has it.
+/// Converts a status to protobuf.
 pub(super) fn status(info: &StatusInfo) -> meta::Status {
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let causes: Vec<meta::StatusCause> = info
@@ -124,7 +124,7 @@ pub(super) fn status(info: &StatusInfo) -> meta::Status {
     }
 }
 
-/// Status in JSON. Empty fields are left out, but for details that a hook gave.
+/// Converts a status to JSON. Omits empty fields, except `code` and the `details` that a hook has given.
 pub fn json_status(info: &StatusInfo) -> Value {
     let texts = |texts: &[(&str, &String)]| -> Map<String, Value> {
         let said = texts.iter().filter(|(_, text)| !text.is_empty());
@@ -165,16 +165,16 @@ pub fn json_status(info: &StatusInfo) -> Value {
     status.into()
 }
 
-/// Longest name part of a qualified name.
+/// Maximum length of the name part of a qualified name.
 const MAX_NAME_CHARS: usize = 63;
-/// Shortest rest of the key behind the hook's name, where something must be cut.
-const KEPT_OF_KEY: usize = 32;
-/// Length of the hash that keeps cut keys different.
-const HASH: usize = 8;
+/// Length always available to the part after the hook's name if a key must be cut.
+const MIN_KEY_CHARS: usize = 32;
+/// Length of the hash that keeps cut keys distinct, in hexadecimal digits.
+const HASH_CHARS: usize = 8;
 
-/// The key as one name part: `<hook>_<key>` where that is valid and fits, otherwise as much of both as fits around a
-/// hash of the whole. A hook's name has no underscore, so the first one ends it. Our own keys are bare: the apiserver
-/// puts our name before them.
+/// Returns the key as one name part: `<hook>_<key>` if that is valid and short enough, otherwise the beginnings of both
+/// around a hash of the whole key. A hook's name has no underscore, so the first underscore ends it. Our own keys get
+/// no prefix: the apiserver adds our name.
 pub fn of(key: &str) -> String {
     let (hook, name) = match key.split_once('/') {
         None | Some((OWN, _)) => ("", key.rsplit('/').next().unwrap_or(key)),
@@ -185,13 +185,13 @@ pub fn of(key: &str) -> String {
         return plain;
     }
     let mut flat = String::with_capacity(MAX_NAME_CHARS);
-    let name = cut(name, KEPT_OF_KEY.max((MAX_NAME_CHARS - HASH - 2).saturating_sub(hook.len())));
-    let hook = cut(hook, MAX_NAME_CHARS - HASH - 2 - name.len());
+    let name = cut(name, MIN_KEY_CHARS.max((MAX_NAME_CHARS - HASH_CHARS - 2).saturating_sub(hook.len())));
+    let hook = cut(hook, MAX_NAME_CHARS - HASH_CHARS - 2 - name.len());
     if !hook.is_empty() {
         flat.push_str(&hook);
         flat.push('-');
     }
-    for byte in &Sha256::digest(key)[..HASH / 2] {
+    for byte in &Sha256::digest(key)[..HASH_CHARS / 2] {
         // Writing to a String cannot fail.
         let _ = write!(flat, "{byte:02x}");
     }
@@ -211,7 +211,8 @@ fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// At most so many characters of a text, only such as names have, letters or digits at both ends.
+/// Returns at most `longest` characters of a text. Replaces characters that are invalid in names by hyphens, and trims
+/// both ends to a letter or digit.
 fn cut(text: &str, longest: usize) -> String {
     let legal = text.chars().map(|sign| if sign.is_ascii() && in_name(sign as u8) { sign } else { '-' });
     let cut: String = legal.take(longest).collect();

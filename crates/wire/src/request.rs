@@ -1,4 +1,4 @@
-//! Request: the beginning of a request in protobuf, for canned probes, tests and load.
+//! A minimal AdmissionRequest in protobuf, for canned probes, tests and load generators.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use super::pb::k8s::io::{
     },
 };
 
-/// CREATE of an object of the core group's `v1`, by nobody and without a name.
+/// Returns a CREATE of an object of the core group's `v1`, without a user and a name.
 pub fn create(uid: &str, kind: &str, resource: &str, object: Bytes) -> AdmissionRequest {
     let text = |text: &str| Some(text.to_owned());
     AdmissionRequest {

@@ -1,7 +1,7 @@
-//! An AdmissionReview as people and apiservers write it, JSON or YAML, to the protobuf message.
+//! Parses an AdmissionReview in JSON or YAML into the protobuf message.
 //!
-//! From JSON, `object`, `oldObject` and `options` keep their bytes as they stand, white space included, and share the
-//! text's buffer. From YAML they are written anew, with their keys in order.
+//! From JSON, `object`, `oldObject` and `options` keep their bytes, white space included, and share the text's buffer.
+//! From YAML they are serialized again, with sorted keys.
 
 use std::collections::BTreeMap;
 
@@ -27,38 +27,38 @@ const KIND: &str = "AdmissionReview";
 /// Reason why a text is not a review.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// It is no JSON, or has other fields than a review has.
+    /// The text is not JSON or YAML, or its fields are not those of a review.
     #[error("line {line}, column {column}: {what}")]
     At {
-        /// From 1.
+        /// Line, from 1.
         line: u64,
-        /// From 1.
+        /// Column, from 1.
         column: u64,
-        /// Fault at that place.
+        /// Fault at that position.
         what: String,
     },
-    /// A YAML document that has other fields than a review has.
+    /// A fault without a position: the text is not UTF-8, or the fields of a YAML document are not those of a review.
     #[error("{0}")]
     Shape(String),
-    /// It is another kind of document.
+    /// The text is another kind of document.
     #[error("apiVersion is {api_version:?} and kind is {kind:?}; a review is {KIND} of {API_VERSION}")]
     NotAReview {
-        /// As written.
+        /// Its `apiVersion`.
         api_version: String,
-        /// As written.
+        /// Its `kind`.
         kind: String,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{field}: {what}")]
     Field {
-        /// Its path.
+        /// Path of the field.
         field: &'static str,
         /// Fault of the value.
         what: &'static str,
     },
 }
 
-/// Reads a review from a file of that name: JSON where it ends in `.json`, otherwise YAML.
+/// Reads a review from the text of a file: JSON if `name` ends in `.json`, otherwise YAML.
 ///
 /// # Errors
 /// As [`from_json`] and [`from_yaml`].
@@ -74,7 +74,7 @@ pub fn from_file(name: &str, text: &Bytes) -> Result<AdmissionReview, TextError>
 /// Reads a review in JSON.
 ///
 /// # Errors
-/// [`TextError`] names the place. Unknown fields are refused: they are mistakes, as the format is settled.
+/// [`TextError`] with the position. Unknown fields are rejected: they are mistakes, because the format is final.
 pub fn from_json(text: &Bytes) -> Result<AdmissionReview, TextError> {
     let review: Review<'_> = serde_json::from_slice(text).map_err(|error| TextError::At {
         line: error.line() as u64,
@@ -87,7 +87,7 @@ pub fn from_json(text: &Bytes) -> Result<AdmissionReview, TextError> {
 /// Reads a review in YAML, one document.
 ///
 /// # Errors
-/// As [`from_json`]; the place is known only where the text is not YAML.
+/// As [`from_json`], but with a position only if the text is not YAML.
 pub fn from_yaml(text: &str) -> Result<AdmissionReview, TextError> {
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     let value: serde_json::Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
@@ -98,7 +98,7 @@ pub fn from_yaml(text: &str) -> Result<AdmissionReview, TextError> {
         }
     })?;
     from_json(&value.to_string().into()).map_err(|error| match error {
-        // The place is one in a text that nobody has written.
+        // The position is in the generated JSON, not in the YAML.
         TextError::At { what, .. } => TextError::Shape(what),
         other => other,
     })
@@ -113,7 +113,7 @@ struct Review<'a> {
     kind: String,
     #[serde(borrow)]
     request: Option<Request<'a>>,
-    /// A recorded review may hold its answer.
+    /// Ignored: a recorded review may contain its response.
     #[serde(default, rename = "response")]
     _response: Option<IgnoredAny>,
 }
@@ -207,7 +207,7 @@ impl Request<'_> {
     }
 }
 
-/// The value's own bytes, in the text's buffer.
+/// Returns the value's bytes as a slice of the text's buffer.
 fn raw(text: &Bytes, value: Option<&RawValue>, field: &'static str) -> Result<Option<RawExtension>, TextError> {
     let Some(value) = value else { return Ok(None) };
     if !value.get().starts_with('{') {
@@ -240,7 +240,7 @@ impl From<User> for UserInfo {
     }
 }
 
-/// The crates' messages end with line and column; ours begin with them.
+/// Removes the position at the end of a parser's message, because our messages begin with it.
 fn without_place(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let end = line.find(" at line ").or_else(|| line.find(" (line ")).unwrap_or(line.len());

@@ -1,4 +1,4 @@
-//! Fields seen of a review while its bytes were walked, in whichever encoding, and the reasons why it is none.
+//! Fields collected from the bytes of a review in any encoding, and reasons why a message is not a review.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use super::{json::JsonError, walk::WalkError};
 use gatepost_api::{ContainerEnds, Encoding, Gvk, Gvr, Operation, Review, Rope, builtin};
 
-/// Reason why a message is not a review. All are the caller's fault.
+/// Reason why a message is not a review. Each is the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
     /// The bytes are not a protobuf AdmissionReview.
@@ -22,45 +22,45 @@ pub enum ViewError {
     /// The bytes are not JSON.
     #[error("the message is not JSON at {0}")]
     NotJson(#[from] JsonError),
-    /// `apiVersion` or `kind` say that the message is something else, or nothing.
+    /// `apiVersion` or `kind` is absent or not that of a review.
     #[error("{0} must be {1}")]
     NotAReview(&'static str, &'static str),
-    /// A field has another type than it must have.
+    /// A field has the wrong type.
     #[error("{field} must be {wanted}")]
     Type {
-        /// Its path.
+        /// Path of the field.
         field: &'static str,
         /// Required type.
         wanted: &'static str,
     },
-    /// A field is there twice: two readers might read two different reviews.
+    /// A field occurs twice, so two readers might see different reviews.
     #[error("{0} is given twice")]
     Twice(&'static str),
-    /// A field that rules are compared with is not there, or holds nothing: fewer hooks would see the request.
+    /// A field that rules match is missing or empty, so fewer hooks would match the request.
     #[error("{0} is missing or empty")]
     Lacks(&'static str),
-    /// A resource holds a slash, as rules name subresources.
+    /// A resource contains a slash. Only rules name subresources in this way.
     #[error("{0} holds a slash: a subresource goes into request.subResource")]
     Slash(&'static str),
-    /// The client cannot have asked for another subresource than the caller matched.
+    /// The subresource of the client's request differs from the one that the caller matched, which is impossible.
     #[error("request.requestSubResource must be the same as request.subResource")]
     OtherSubResource,
-    /// A resource of Kubernetes' own is in namespaces, and the request is in none.
+    /// A built-in resource is namespaced, and the request has no namespace.
     #[error("request.namespace is missing or empty, and {0} is a resource in namespaces")]
     NoNamespace(&'static str),
-    /// A resource of Kubernetes' own is in no namespace, and the request is in one.
+    /// A built-in resource is cluster-scoped, and the request has a namespace.
     #[error("request.namespace must be empty: {0} is a resource in no namespace")]
     Namespace(&'static str),
     /// There is no `request`.
     #[error("the review has no request")]
     NoRequest,
-    /// A field is longer than it can be.
+    /// A field exceeds its maximum length.
     #[error("{0} is longer than {1} bytes")]
     TooLong(&'static str, usize),
     /// `request.uid` is missing.
     #[error("the review's request has no uid")]
     NoUid,
-    /// `request.operation` is not one of the four.
+    /// `request.operation` is not one of the four operations.
     #[error("the review's operation must be CREATE, UPDATE, DELETE or CONNECT")]
     Operation,
 }
@@ -71,11 +71,11 @@ impl From<WalkError> for ViewError {
     }
 }
 
-/// The most bytes of a request's user. Bypass rules look through all of it, one after the other; what proves a user to
-/// an apiserver comes in one header and is shorter.
-const LONGEST_USER: usize = 1 << 20;
+/// Maximum size of a request's user in bytes. Each bypass rule scans all of it. A real user is smaller, because its
+/// credentials fit into one HTTP header.
+const MAX_USER_BYTES: usize = 1 << 20;
 
-/// Fields of AdmissionRequest seen so far.
+/// Fields of AdmissionRequest read so far.
 #[derive(Default)]
 pub(super) struct RequestFields {
     pub(super) uid: ByteString,
@@ -99,16 +99,16 @@ pub(super) struct RequestFields {
 }
 
 impl RequestFields {
-    /// The review, where all is there that one must have.
+    /// Returns the review. Fails if a required field is missing or invalid.
     pub(super) fn review(self, bytes: Rope, message: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
         if self.uid.is_empty() {
             return Err(ViewError::NoUid);
         }
-        if self.user.as_ref().is_some_and(|user| user.len() > LONGEST_USER) {
-            return Err(ViewError::TooLong("request.userInfo", LONGEST_USER));
+        if self.user.as_ref().is_some_and(|user| user.len() > MAX_USER_BYTES) {
+            return Err(ViewError::TooLong("request.userInfo", MAX_USER_BYTES));
         }
         let operation = Operation::from_name(&self.operation).ok_or(ViewError::Operation)?;
-        self.is_whole()?;
+        self.check_required()?;
         Ok(Review {
             uid: self.uid,
             kind: self.kind,
@@ -134,8 +134,8 @@ impl RequestFields {
         })
     }
 
-    /// Is all there that rules and selectors look at, and that every apiserver sends? Only groups may be empty.
-    fn is_whole(&self) -> Result<(), ViewError> {
+    /// Checks the fields that rules and selectors use and that every apiserver sends. Only groups may be empty.
+    fn check_required(&self) -> Result<(), ViewError> {
         let given = |text: &str, field| if text.is_empty() { Err(ViewError::Lacks(field)) } else { Ok(()) };
         given(&self.kind.version, "request.kind.version")?;
         given(&self.kind.kind, "request.kind.kind")?;
@@ -149,17 +149,19 @@ impl RequestFields {
             given(&resource.version, "request.requestResource.version")?;
             given(&resource.resource, "request.requestResource.resource")?;
         }
-        let says_what_was_asked = self.request_resource.is_some() || !self.request_sub_resource.is_empty();
-        if says_what_was_asked && self.request_sub_resource != self.sub_resource {
+        let has_original_resource = self.request_resource.is_some() || !self.request_sub_resource.is_empty();
+        if has_original_resource && self.request_sub_resource != self.sub_resource {
             return Err(ViewError::OtherSubResource);
         }
-        self.is_named(&self.resource, "request.resource.resource")?;
-        self.request_resource.as_ref().map_or(Ok(()), |made| self.is_named(made, "request.requestResource.resource"))
+        self.check_resource(&self.resource, "request.resource.resource")?;
+        self.request_resource
+            .as_ref()
+            .map_or(Ok(()), |made| self.check_resource(made, "request.requestResource.resource"))
     }
 
-    /// Can this be what the request is about? Of Kubernetes' own resources it is known which of them are in namespaces;
-    /// a Namespace's request may name itself.
-    fn is_named(&self, Gvr { group, resource, .. }: &Gvr, field: &'static str) -> Result<(), ViewError> {
+    /// Checks the name of a resource, and the namespace of the request if the resource is built in. A request for a
+    /// Namespace may have that namespace.
+    fn check_resource(&self, Gvr { group, resource, .. }: &Gvr, field: &'static str) -> Result<(), ViewError> {
         if resource.contains('/') {
             return Err(ViewError::Slash(field));
         }
@@ -173,15 +175,15 @@ impl RequestFields {
     }
 }
 
-/// The fields of one message that were met, each of which may be there once.
+/// Fields of one message that have occurred. Each may occur once.
 #[derive(Default)]
-pub(super) struct Once(u16);
+pub(super) struct SeenFields(u16);
 
-impl Once {
-    /// Notes the field of this number, where it is one of those in `names`, which begin with number 1. Protobuf takes
-    /// the last of two, or merges them; who reads another encoding of the same, or stops early, would see something
-    /// else.
-    pub(super) fn meet(&mut self, number: u32, names: &[&'static str]) -> Result<(), ViewError> {
+impl SeenFields {
+    /// Records the field with this number if it is in `names`, which begin with number 1. Fails if it occurs again:
+    /// protobuf takes the last of two or merges them, but a reader of another encoding, or one that stops early, would
+    /// see something else.
+    pub(super) fn record(&mut self, number: u32, names: &[&'static str]) -> Result<(), ViewError> {
         let Some(name) = (number as usize).checked_sub(1).and_then(|number| names.get(number)) else { return Ok(()) };
         let bit = 1 << (number - 1);
         if self.0 & bit != 0 {

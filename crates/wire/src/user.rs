@@ -1,4 +1,4 @@
-//! User of a review: `userInfo` in JSON, to protobuf's message of it and back.
+//! Converts the user of a review, `userInfo`, between JSON and protobuf.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -37,7 +37,7 @@ pub(super) fn from_json(cursor: &mut Cursor<'_>) -> Result<Option<UserInfo>, Vie
     Ok(Some(user))
 }
 
-/// Sets a field that may be there once.
+/// Sets a field. Fails if it is already set: each field may occur once.
 pub(super) fn once<T>(place: &mut Option<T>, value: T, field: &'static str) -> Result<(), ViewError> {
     match place.replace(value) {
         None => Ok(()),
@@ -72,17 +72,17 @@ fn extra(cursor: &mut Cursor<'_>) -> Result<BTreeMap<String, ExtraValue>, ViewEr
     Ok(extra)
 }
 
-/// Reads a whole `userInfo` in JSON; `None` where it is none.
+/// Reads a whole `userInfo` in JSON; `None` if it is invalid or `null`.
 pub(super) fn in_json(bytes: &[u8]) -> Option<UserInfo> {
     from_json(&mut Cursor::new(std::str::from_utf8(bytes).ok()?)).ok()?
 }
 
-/// Reads a whole `userInfo` in protobuf; `None` where it is none.
+/// Reads a whole `userInfo` in protobuf; `None` if it is invalid.
 pub(super) fn in_protobuf(bytes: Bytes) -> Option<UserInfo> {
     UserInfo::decode(bytes).ok()
 }
 
-/// Writes `userInfo` as kube-apiserver does: what is empty is left out.
+/// Writes `userInfo` as kube-apiserver does: omits empty fields.
 pub(super) fn to_json(user: &UserInfo, out: &mut Pieces) {
     let mut separator = "{";
     let mut key = |out: &mut Pieces, key: &str| {

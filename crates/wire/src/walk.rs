@@ -1,5 +1,5 @@
-//! Walk: one protobuf message, field by field, over the pieces it arrived in; and Pieces, a rope that is made of small
-//! owned pieces and slices of another.
+//! `Walk` reads a protobuf message field by field from the pieces it arrived in. `Pieces` builds a rope of small owned
+//! pieces and slices of another rope.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use gatepost_api::Rope;
 
-/// The bytes are not protobuf; the text says why and repeats nothing of them.
+/// The bytes are not protobuf. The text gives the reason and quotes no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WalkError(pub(super) &'static str);
 
-/// The value of one field: numbers are read, bytes are only located.
+/// Value of one field. Varints are decoded; bytes are only located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A varint, or one of the fixed-width kinds.
+    /// A varint.
     Number(u64),
-    /// Range in the rope of the bytes (a string, bytes or a message).
+    /// Range in the rope of a string, bytes or a message.
     Bytes(Range<usize>),
-    /// A field kind that no known field has.
+    /// A fixed-width number or a group, which no known field is.
     Other,
 }
 
 impl Value {
-    /// A known field of bytes came as something else.
+    /// Fails if the value is not bytes, as the field's type requires.
     pub(super) fn expect_bytes(&self) -> Result<(), WalkError> {
         match self {
             Self::Bytes(_) => Ok(()),
@@ -32,21 +32,21 @@ impl Value {
     }
 }
 
-/// One field.
+/// Field of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) number: u32,
     pub(super) value: Value,
 }
 
-/// Groups may nest no deeper (as in prost).
+/// Maximum depth of nested groups, as in prost.
 const MAX_GROUPS: usize = 100;
 
-/// A cursor over the part of a rope that one message takes up.
+/// Cursor over the range of a rope that one message occupies.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'a> {
     rope: &'a Rope,
-    /// The piece that `at` lies in, and where that piece begins.
+    /// Index of the piece that contains `at`, and the offset at which the piece begins.
     chunk: usize,
     chunk_start: usize,
     at: usize,
@@ -54,23 +54,23 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk over `range`, which must lie in the rope.
+    /// Creates a walk over `range`, which must be in the rope.
     pub(super) fn over(rope: &'a Rope, range: Range<usize>) -> Self {
         let (chunk, chunk_start) = rope.piece_at(range.start);
         Self { rope, chunk, chunk_start, at: range.start, end: range.end }
     }
 
-    /// A walk over the message inside a field of this one.
+    /// Creates a walk over the message in `range`, the value of a field.
     pub(super) fn inside(&self, range: Range<usize>) -> Self {
         Self::over(self.rope, range)
     }
 
-    /// The text of a field.
+    /// Returns the value of a string field.
     pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, WalkError> {
         ByteString::try_from(self.rope.copy_of(range)).map_err(|_| WalkError("a text field is not UTF-8"))
     }
 
-    /// The next field, or `None` at the end of the message.
+    /// Reads the next field. `None` at the end of the message.
     pub(super) fn next(&mut self) -> Result<Option<Field>, WalkError> {
         if self.at == self.end {
             return Ok(None);
@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
         Ok((tag >> 3, u64::from(tag & 7)))
     }
 
-    /// The value behind a tag; `None` where a group begins.
+    /// Reads the value after a tag; `None` if a group begins.
     fn value(&mut self, wire_type: u64) -> Result<Option<Value>, WalkError> {
         Ok(Some(match wire_type {
             0 => Value::Number(self.varint()?),
@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    /// Passes by a group (an old field kind that may still occur among unknown fields).
+    /// Skips a group, an old field kind that may still occur among unknown fields.
     fn skip_group(&mut self, number: u32) -> Result<(), WalkError> {
         let mut open = vec![number];
         while let Some(&innermost) = open.last() {
@@ -173,23 +173,23 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Pieces written so far.
+/// Builder of a rope.
 #[derive(Default)]
 pub(super) struct Pieces {
     done: Vec<Bytes>,
-    /// Written since the last shared slice.
+    /// Bytes written since the last shared slice.
     small: Vec<u8>,
-    /// Bytes in `done`.
+    /// Number of bytes in `done`.
     len: usize,
 }
 
 impl Pieces {
-    /// Writes bytes of our own.
+    /// Writes a copy of `bytes`.
     pub(super) fn own(&mut self, bytes: impl AsRef<[u8]>) {
         self.small.extend_from_slice(bytes.as_ref());
     }
 
-    /// Writes part of another rope, without copying it.
+    /// Writes a range of another rope without copying it.
     pub(super) fn share(&mut self, rope: &Rope, range: Range<usize>) {
         if !self.small.is_empty() {
             self.len += self.small.len();
@@ -201,7 +201,7 @@ impl Pieces {
         }
     }
 
-    /// Number of bytes written.
+    /// Returns the number of bytes written.
     pub(super) fn len(&self) -> usize {
         self.len + self.small.len()
     }
@@ -212,13 +212,13 @@ impl Pieces {
         debug_assert!(written.is_ok(), "a string is always written to memory");
     }
 
-    /// Writes the key of a protobuf field of bytes that are `len` long.
+    /// Writes the key and the length of a protobuf field of `len` bytes.
     pub(super) fn field(&mut self, number: u32, len: usize) {
         prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut self.small);
         prost::encoding::encode_varint(len as u64, &mut self.small);
     }
 
-    /// All that was written.
+    /// Returns everything written.
     pub(super) fn rope(mut self) -> Rope {
         if !self.small.is_empty() {
             self.done.push(self.small.into());
@@ -227,7 +227,7 @@ impl Pieces {
     }
 }
 
-/// Length of a protobuf field of bytes that are `len` long, key included; field numbers up to 15.
+/// Returns the length of a protobuf field of `len` bytes, including its key, for field numbers up to 15.
 pub(super) fn field_len(len: usize) -> usize {
     prost::encoding::key_len(1) + prost::encoding::encoded_len_varint(len as u64) + len
 }

@@ -16,7 +16,7 @@ pub(crate) struct Finding {
     /// Conditions that it is measured under.
     pub(crate) cell: String,
     pub(crate) unit: &'static str,
-    /// Compared with this, where it is with anything.
+    /// Requirement to compare with, if there is one.
     pub(crate) beside: Option<f64>,
     pub(crate) ours: f64,
     /// Judged by the target: a difference, a ratio, or what `ours` is.

@@ -1,4 +1,4 @@
-//! Destination: place that the document is written to, and the names of hooks and initializers that are known there.
+//! Destination: where the document is written, and the names of hooks and initializers that are known there.
 
 use std::{
     collections::BTreeSet,
@@ -21,15 +21,15 @@ use gatepost_config::{LastGoodDocuments, nearest_words};
 use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError};
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
 
-/// API path of our own kind, in a cluster.
+/// API path of BreakGlass objects in a cluster.
 const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
 /// Default name of the document.
 pub(super) const DEFAULT_NAME: &str = "break-glass";
 
-/// Destination of the document: the source, or a local file.
+/// Flags for the destination of the document: the source, or a local file.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DestinationArgs {
-    /// The local file that `serve --break-glass-file` reads, which works whatever the source does
+    /// The local file that `serve --break-glass-file` reads, even if the source cannot be read
     #[arg(long, value_name = "PATH", conflicts_with_all = ["source", "config"])]
     file: Option<PathBuf>,
 
@@ -41,7 +41,7 @@ pub(super) struct DestinationArgs {
     source: SourceArgs,
 }
 
-/// Reason why it could not be written.
+/// Error of writing or removing the document.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("{0}; or write a local file with --file PATH")]
@@ -74,7 +74,7 @@ fn writable(cause: &io::Error) -> &'static str {
     }
 }
 
-/// One file, key or object.
+/// Location of the document: a file, a key of etcd, or an object in a cluster.
 #[derive(Debug)]
 pub(super) enum Destination {
     File(PathBuf),
@@ -96,7 +96,7 @@ impl fmt::Display for Destination {
 }
 
 impl DestinationArgs {
-    /// Source of hooks' names, for a document in that place.
+    /// Returns the source of the names of hooks and initializers.
     pub(super) fn roster(self) -> Result<Roster, WriteError> {
         Ok(match self.file {
             Some(_) => Roster::Sidecar(self.admin.unwrap_or_else(AdminUrl::local)),
@@ -104,7 +104,7 @@ impl DestinationArgs {
         })
     }
 
-    /// The place for the document of that name.
+    /// Returns the destination of the document with this name.
     pub(super) fn open(self, name: &str) -> Result<Destination, WriteError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
@@ -131,7 +131,7 @@ fn file_name(name: &str) -> String {
 }
 
 impl Destination {
-    /// Writes the document as a whole or not at all.
+    /// Writes the document atomically.
     pub(super) async fn write(&self, document: &Value) -> Result<(), WriteError> {
         match self {
             Self::File(path) => write_file(path, text(document)?.as_bytes()),
@@ -143,7 +143,7 @@ impl Destination {
         }
     }
 
-    /// Takes the document away.
+    /// Removes the document. Fails if there is none.
     pub(super) async fn remove(&self) -> Result<(), WriteError> {
         let there = match self {
             Self::File(path) => match fs::remove_file(path) {
@@ -169,22 +169,22 @@ fn text(document: &Value) -> Result<String, WriteError> {
     yaml(document).map_err(WriteError::Unwritable)
 }
 
-/// Only we may write the file, and everybody may read it.
+/// Writes a file that only its owner may write and everybody may read.
 fn write_file(path: &Path, text: &[u8]) -> Result<(), WriteError> {
     replace_file(path, text, 0o600, Some(0o644)).map_err(|cause| WriteError::Write { path: path.to_owned(), cause })
 }
 
-/// An emergency does not wait longer for the names.
+/// Timeout of reading the names. It is short, as the command is for emergencies.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most names listed in an error where none is similar.
+/// Maximum number of names listed in an error if no name is similar.
 const MAX_LISTED_NAMES: usize = 8;
 
-/// Source of the names.
+/// Source of the names of hooks and initializers.
 #[derive(Debug)]
 pub(super) enum Roster {
-    /// In the source that sidecars read.
+    /// The source that sidecars read.
     Source(SourceLocation),
-    /// In the sidecar at this admin address.
+    /// The sidecar at this admin address.
     Sidecar(AdminUrl),
 }
 
@@ -192,21 +192,21 @@ pub(super) enum Roster {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     known: BTreeSet<String>,
-    /// Reason why there may be more than these.
+    /// Reason why there may be more names; `None` if all are known.
     gap: Option<String>,
 }
 
-/// A name that no hook or initializer has.
+/// Message about a name that no known hook or initializer has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MissingName {
-    /// There is no such hook or initializer; what to do.
+    /// All names are known, and this is none of them. The message contains a fix.
     Unknown(String),
-    /// It cannot be determined; why.
+    /// Not all names are known. The message contains the reason.
     Doubtful(String),
 }
 
 impl Roster {
-    /// The names that are there now.
+    /// Reads the names.
     pub(super) async fn names(self) -> Names {
         match self {
             Self::Source(place) => names_in_source(place).await,
@@ -220,7 +220,7 @@ impl Names {
         Self { known: BTreeSet::new(), gap: Some(gap) }
     }
 
-    /// The first of the wanted names that no hook or initializer has.
+    /// Returns the message about the first wanted name that is not known; `None` if all are known.
     pub(super) fn missing(&self, wanted: &[String]) -> Option<MissingName> {
         let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
         if let Some(gap) = &self.gap {
@@ -250,7 +250,7 @@ impl Names {
 
 async fn names_in_source(place: SourceLocation) -> Names {
     let SourceLocation::Kubernetes(cluster) = &place else { return read(&place).await };
-    // Sidecars may read either kind of object, or both; these flags need not say which.
+    // Sidecars may read either kind of object, or both, and the flags of this command may not match theirs.
     let both = cluster.objects.configurations && cluster.objects.webhooks;
     let all = ObjectSelection { configurations: true, webhooks: true };
     let names = read(&SourceLocation::Kubernetes(KubernetesLocation { objects: all, ..cluster.clone() })).await;

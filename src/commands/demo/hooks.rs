@@ -1,4 +1,4 @@
-//! The demo's hooks: real gRPC servers with small policies, and the configuration that names them.
+//! Hooks of the demo: gRPC servers with small policies, and their configuration.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ pub(super) const DOMAIN: &str = ".example.com";
 
 /// Transport to a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum HookTransport {
     MutualTls,
     Plaintext,
     UnixSocket,
@@ -42,12 +42,12 @@ pub(super) enum Way {
 /// A hook and its entry in the configuration.
 #[derive(Clone, Copy)]
 pub(super) struct Hook {
-    /// Without [`DOMAIN`].
+    /// Name without [`DOMAIN`].
     pub(super) name: &'static str,
-    pub(super) way: Way,
+    pub(super) transport: HookTransport,
     pub(super) failure_policy: &'static str,
     pub(super) timeout: &'static str,
-    /// Operations, API group, resources.
+    /// Operations, API group and resources of the only rule, as in YAML.
     pub(super) rule: [&'static str; 3],
 }
 
@@ -57,28 +57,34 @@ const SERVICES: [&str; 3] = [WRITES, "\"\"", "services"];
 const DEPLOYMENTS: [&str; 3] = [WRITES, "apps", "deployments"];
 const ALL: [&str; 3] = ["\"*\"", "\"*\"", "\"*/*\""];
 
-const fn hook(name: &'static str, way: Way, failure_policy: &'static str, rule: [&'static str; 3]) -> Hook {
-    Hook { name, way, failure_policy, timeout: "5s", rule }
+const fn hook(
+    name: &'static str,
+    transport: HookTransport,
+    failure_policy: &'static str,
+    rule: [&'static str; 3],
+) -> Hook {
+    Hook { name, transport, failure_policy, timeout: "5s", rule }
 }
 
-pub(super) const NO_LATEST: Hook = hook("no-latest-tag", Way::MutualTls, "Fail", PODS);
-pub(super) const NO_PRIVILEGED: Hook = hook("no-privileged", Way::MutualTls, "Fail", PODS);
-pub(super) const OWNER_LABEL: Hook = hook("owner-label", Way::Plaintext, "Fail", DEPLOYMENTS);
-pub(super) const WARN_NO_LIMITS: Hook = hook("warn-no-limits", Way::UnixSocket, "Ignore", PODS);
-pub(super) const AUDIT_ALL: Hook = hook("audit-everything", Way::MutualTls, "Ignore", ALL);
-pub(super) const SLOW: Hook = Hook { timeout: "50ms", ..hook("slow-but-ignored", Way::Plaintext, "Ignore", SERVICES) };
-pub(super) const NO_BALANCER: Hook = hook("no-load-balancer", Way::UnixSocket, "Fail", SERVICES);
-/// Hooks at the start.
+pub(super) const NO_LATEST: Hook = hook("no-latest-tag", HookTransport::MutualTls, "Fail", PODS);
+pub(super) const NO_PRIVILEGED: Hook = hook("no-privileged", HookTransport::MutualTls, "Fail", PODS);
+pub(super) const OWNER_LABEL: Hook = hook("owner-label", HookTransport::Plaintext, "Fail", DEPLOYMENTS);
+pub(super) const WARN_NO_LIMITS: Hook = hook("warn-no-limits", HookTransport::UnixSocket, "Ignore", PODS);
+pub(super) const AUDIT_ALL: Hook = hook("audit-everything", HookTransport::MutualTls, "Ignore", ALL);
+pub(super) const SLOW: Hook =
+    Hook { timeout: "50ms", ..hook("slow-but-ignored", HookTransport::Plaintext, "Ignore", SERVICES) };
+pub(super) const NO_BALANCER: Hook = hook("no-load-balancer", HookTransport::UnixSocket, "Fail", SERVICES);
+/// Hooks of the first configuration.
 pub(super) const FIRST: [Hook; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WARN_NO_LIMITS, AUDIT_ALL, SLOW];
-/// Hooks after the swap.
+/// Hooks of the configuration after the swap.
 pub(super) const SECOND: [Hook; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WARN_NO_LIMITS, AUDIT_ALL, NO_BALANCER];
 
-/// The hooks that run, and the folder in which they are configured.
+/// Running hooks, and the folder of their configuration.
 pub(super) struct Hooks<'a> {
     pub(super) folder: &'a Folder,
     tls: Arc<ServerConfig>,
     running: BTreeMap<&'static str, Runtime>,
-    /// Addresses of TCP hooks that have run.
+    /// Addresses of TCP hooks that run or have run.
     addresses: BTreeMap<&'static str, SocketAddr>,
 }
 
@@ -91,7 +97,7 @@ impl Drop for Hooks<'_> {
 }
 
 impl<'a> Hooks<'a> {
-    /// Makes fresh certificates, starts the first hooks, and writes their configuration.
+    /// Creates certificates, starts the first hooks, and writes their configuration.
     pub(super) fn start_first(folder: &'a Folder) -> Result<Self, String> {
         let tls = certificates(folder)?;
         let mut hooks = Self { folder, tls, running: BTreeMap::new(), addresses: BTreeMap::new() };
@@ -100,7 +106,7 @@ impl<'a> Hooks<'a> {
         Ok(hooks)
     }
 
-    /// Starts a hook, at the address that it had before.
+    /// Starts a hook. If it has run before, it gets the same address.
     pub(super) fn start(&mut self, hook: &Hook) -> Result<(), String> {
         self.serve(hook).map_err(|error| format!("hook {}: {error}", hook.name))
     }
@@ -108,12 +114,12 @@ impl<'a> Hooks<'a> {
     fn serve(&mut self, hook: &Hook) -> io::Result<()> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let entered = runtime.enter();
-        let listener = match hook.way {
-            Way::UnixSocket => HookListener::unix(&self.socket(hook))?,
-            Way::MutualTls | Way::Plaintext => {
+        let listener = match hook.transport {
+            HookTransport::UnixSocket => HookListener::unix(&self.socket(hook))?,
+            HookTransport::MutualTls | HookTransport::Plaintext => {
                 let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let address = self.addresses.get(hook.name).copied().unwrap_or(free);
-                HookListener::tcp(address, (hook.way == Way::MutualTls).then(|| Arc::clone(&self.tls)))?
+                HookListener::tcp(address, (hook.transport == HookTransport::MutualTls).then(|| Arc::clone(&self.tls)))?
             }
         };
         self.addresses.extend(listener.address().map(|address| (hook.name, address)));
@@ -128,10 +134,10 @@ impl<'a> Hooks<'a> {
         Ok(())
     }
 
-    /// Kills a hook: all its connections end at once.
+    /// Stops a hook and closes its connections.
     pub(super) fn kill(&mut self, hook: &Hook) {
         if let Some(runtime) = self.running.remove(hook.name) {
-            // A runtime cannot be dropped on a thread of another one. A hook that panicked has said so.
+            // A runtime cannot be dropped on a thread of another runtime. A panic of the hook was printed already.
             let _ = thread::spawn(move || drop(runtime)).join();
             let _ = std::fs::remove_file(self.socket(hook));
         }
@@ -141,26 +147,28 @@ impl<'a> Hooks<'a> {
         self.folder.0.join(format!("{}.sock", hook.name))
     }
 
-    /// URL of a hook that runs or will.
+    /// Returns the URL of a hook, which need not run.
     fn url(&self, hook: &Hook) -> String {
-        let scheme = if hook.way == Way::MutualTls { "grpcs" } else { "grpc" };
+        let scheme = if hook.transport == HookTransport::MutualTls { "grpcs" } else { "grpc" };
         match self.addresses.get(hook.name) {
             Some(address) => format!("{scheme}://{address}"),
             None => format!("unix://{}", self.socket(hook).display()),
         }
     }
 
-    /// The configuration that names these hooks.
+    /// Returns the configuration with these hooks.
     pub(super) fn document(&self, hooks: &[Hook]) -> String {
         let mut text = String::from(
             "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: demo}\n\
              externalAdmissionHooks:\n",
         );
         for hook in hooks {
-            let Hook { name, way, failure_policy, timeout, rule: [operations, group, resources] } = hook;
-            let certificates = match way {
-                Way::MutualTls => ", caFile: ca.crt, clientCertificateFile: sidecar.crt, clientKeyFile: sidecar.key",
-                Way::Plaintext | Way::UnixSocket => "",
+            let Hook { name, transport, failure_policy, timeout, rule: [operations, group, resources] } = hook;
+            let certificates = match transport {
+                HookTransport::MutualTls => {
+                    ", caFile: ca.crt, clientCertificateFile: sidecar.crt, clientKeyFile: sidecar.key"
+                }
+                HookTransport::Plaintext | HookTransport::UnixSocket => "",
             };
             text += &format!(
                 "- name: {name}{DOMAIN}\n  clientConfig: {{url: \"{}\"{certificates}}}\n  failurePolicy: \
@@ -178,7 +186,7 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// Writes the sidecar's certificates for mutual TLS into the folder; returns the hooks' side of it.
+/// Writes the sidecar's certificates for mutual TLS into the folder. Returns the TLS configuration of the hooks.
 fn certificates(folder: &Folder) -> Result<Arc<ServerConfig>, String> {
     let pair = |authority: &CertifiedIssuer<'_, KeyPair>, name: &str, purpose| {
         let key = KeyPair::generate()?;
@@ -201,7 +209,7 @@ fn certificates(folder: &Folder) -> Result<Arc<ServerConfig>, String> {
     gatepost_tls::server_config(hooks.0.as_bytes(), hooks.1.as_bytes(), Some(authority.as_bytes())).map_err(text)
 }
 
-/// Policy of the hook of this name, served by gRPC.
+/// Policy of the hook with this name, served by gRPC.
 struct Policy(&'static str);
 
 #[tonic::async_trait]
@@ -245,10 +253,10 @@ impl Admission for Policy {
     }
 }
 
-/// The reason why that hook denies the object; `None` if it allows it.
+/// Returns the reason why the hook denies the object; `None` if the hook allows it.
 fn denial(hook: &str, object: &Value) -> Option<String> {
     if hook == NO_LATEST.name {
-        // No image without a tag, and none that is `:latest`; a digest is better than both.
+        // Deny images without a tag or with the tag `latest`, unless they have a digest.
         let floats = |image: &&str| {
             let name = image.rsplit('/').next().unwrap_or(image);
             !image.contains('@') && matches!(name.split_once(':'), None | Some((_, "latest")))
@@ -270,7 +278,7 @@ fn denial(hook: &str, object: &Value) -> Option<String> {
     }
 }
 
-/// Containers of a Pod or of a template for Pods, by name.
+/// Returns the containers of a Pod or of a Pod template, with their names.
 fn containers(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let spec = object.pointer("/spec/template/spec").unwrap_or(&object["spec"]);
     let all = ["initContainers", "containers"].into_iter().filter_map(|list| spec[list].as_array()).flatten();

@@ -1,4 +1,4 @@
-//! The story of initializers: new Pods are prepared before anyone sees them, by built-in initializers and by a process.
+//! `demo --initializers`: built-in initializers and a process prepare new Pods before anyone sees them.
 
 use std::{
     future::pending,
@@ -26,26 +26,26 @@ use gatepost_wire::{
 
 const NAME: &str = "digest.example.com";
 const TOKEN: &str = "open-sesame";
-/// An image in its own right, so that the digest initializer leaves it alone.
+/// Image with a digest, which the digest initializer does not change.
 const PROXY: &str = "proxy@sha256:6d2e0d9ba56d7e2a9c9d1a5be4a2d39c9f4f0c4a5b5ae7e5a1d0fa1f4c6bb7a1";
-/// The image that the digest initializer knows, and the one that Pods get instead.
+/// Image that the digest initializer knows, and the image that replaces it.
 const IMAGE: (&str, &str) = (
     "registry.example/shop:1",
     "registry.example/shop@sha256:4bcff63911fcb4448bd4fdacec207030997caf25e9bea4045fa6c8c44de311d1",
 );
 
-/// Plays the story; then stays for initializers of others, where that is wanted.
+/// Runs the demo. With `stay`, then waits for further initializers to attach.
 pub(super) fn perform(stay: bool) -> Result<(), String> {
     let folder = Folder::new()?;
     folder.write("initializers.yaml", &configuration())?;
     stage::perform(&folder, async |stage| {
         let story = Story(stage);
         story.introduce();
-        story.unattended().await?;
-        let instance = story.attached().await?;
-        story.refused().await?;
-        story.passed_by().await?;
-        story.crashed(instance).await?;
+        story.create_before_attach().await?;
+        let instance = story.attach_and_create().await?;
+        story.create_refused().await?;
+        story.create_without_initializers().await?;
+        story.crash_and_finish(instance).await?;
         if stay { story.stay().await } else { Ok(()) }
     })
 }
@@ -95,16 +95,16 @@ impl Story<'_> {
         field("nobody", "audit.example.com: never attaches; failurePolicy Ignore, timeout 200ms");
     }
 
-    /// The process is not there yet.
-    async fn unattended(&self) -> Result<(), String> {
+    /// Creates a Pod before the process attaches.
+    async fn create_before_attach(&self) -> Result<(), String> {
         heading(format!("Nobody acts as {NAME} yet"));
         let response = self.create("web", IMAGE.0, "ann", &[]).await?;
         let (code, message) = status(&response);
         ensure(code == 504, || format!("it should have been late: {message}"))
     }
 
-    /// The process attaches, and a Pod is prepared.
-    async fn attached(&self) -> Result<Instance, String> {
+    /// Attaches the process and creates a Pod, which it prepares.
+    async fn attach_and_create(&self) -> Result<Instance, String> {
         let (tasks, mut repeats) = mpsc::channel(16);
         let instance = self.attach(false, tasks)?;
         self.instances(1).await?;
@@ -120,8 +120,8 @@ impl Story<'_> {
         Ok(instance)
     }
 
-    /// The process refuses a Pod.
-    async fn refused(&self) -> Result<(), String> {
+    /// Creates a Pod that the process refuses.
+    async fn create_refused(&self) -> Result<(), String> {
         heading("It refuses a Pod, in its own words");
         let response = self.create("odd", "registry.example/odd:2", "ann", &[]).await?;
         let (code, message) = status(&response);
@@ -129,8 +129,8 @@ impl Story<'_> {
         ensure(is_refused, || format!("it should have refused: {message}"))
     }
 
-    /// An operator writes the list of initializers himself.
-    async fn passed_by(&self) -> Result<(), String> {
+    /// Creates Pods with an empty list of initializers: by a user who may not write the list, then by one who may.
+    async fn create_without_initializers(&self) -> Result<(), String> {
         heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
         let none = [("gatepost.dev/initializers", "")];
         let response = self.create("web", "registry.example/odd:2", "ann", &none).await?;
@@ -139,8 +139,8 @@ impl Story<'_> {
         ensure(response.allowed() && response.patch().is_empty(), || status(&response).1.to_owned())
     }
 
-    /// A process hangs with a Pod and is killed; another has its turn.
-    async fn crashed(&self, instance: Instance) -> Result<(), String> {
+    /// Kills a process that hangs with a Pod; another process finishes the Pod.
+    async fn crash_and_finish(&self, instance: Instance) -> Result<(), String> {
         heading("A process takes a Pod and crashes; another finishes it");
         drop(instance);
         self.instances(0).await?;
@@ -175,7 +175,7 @@ impl Story<'_> {
         line(format!("    cargo run --example initializer-rust -- --to http://{address} {image}"));
         line(format!("    (cd examples/initializers/go && go run . -to {address} {image})"));
         line(format!("    python examples/initializers/python/initializer.py --to {address} {image}"));
-        // The last one of the story goes first.
+        // First wait until the instances of the demo are gone.
         self.instances(0).await?;
         let mut before = 0;
         loop {
@@ -202,7 +202,7 @@ impl Story<'_> {
         }
     }
 
-    /// Has a Pod reviewed, and shows what became of it.
+    /// Sends the review of a new Pod and prints the result.
     async fn create(
         &self,
         name: &str,
@@ -245,7 +245,7 @@ impl Story<'_> {
         .await
     }
 
-    /// Attaches an instance, which reports for each task whether it is a repeat. One that hangs never answers.
+    /// Attaches an instance that sends to `tasks` whether each task is a repeat. With `hangs`, it never answers.
     fn attach(&self, hangs: bool, tasks: mpsc::Sender<bool>) -> Result<Instance, String> {
         let sidecar = format!("http://{}", self.0.sidecar.addresses.tcp);
         let channel = Endpoint::from_shared(sidecar).map_err(text)?.connect_lazy();
@@ -261,7 +261,7 @@ impl Story<'_> {
     }
 }
 
-/// CREATE of a Pod with one container.
+/// Returns a CREATE request of a Pod with one container.
 fn request(name: &str, image: &str, user: &str, annotations: &[(&str, &str)]) -> AdmissionRequest {
     let text = |text: &str| Some(text.to_owned());
     let annotations: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
@@ -289,7 +289,7 @@ impl Drop for Instance {
     }
 }
 
-/// Replaces the image that it knows by its digest, and refuses others.
+/// Replaces the known image by its digest. Refuses other images that have no digest.
 fn pin_images(object: &NewObject) -> Result<ObjectChange, ObjectRefusal> {
     let pod: Value = object.read()?;
     let mut patch = Vec::new();

@@ -1,4 +1,4 @@
-//! Stage: a sidecar in this process, those who ask it, its audit log, and the screen.
+//! Stage: a sidecar in this process, its callers, its audit log, and printing.
 
 use std::{
     cell::Cell,
@@ -33,21 +33,22 @@ use crate::{
 use gatepost_api::{Endpoint, Transport, hook::Address};
 use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 
-/// `serve` reads every second; here people watch.
+/// Interval of reads of the configuration. It is shorter than that of `serve`, because people watch the demo.
 pub(super) const READ_INTERVAL: Duration = Duration::from_millis(250);
-/// Bound on every wait, also on a busy machine.
+/// Timeout of every wait, long enough for a busy machine.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Callers of a crowd.
+/// Number of callers of a crowd.
 const CALLERS: usize = 2;
-/// Columns of a line, and of the label in it.
+/// Columns of a line with its label.
 const WIDTH: usize = 96;
+/// Columns of the label.
 const LABEL_WIDTH: usize = 9;
 
-/// Polls until `look` has a value.
+/// Polls until `look` returns a value.
 ///
 /// # Errors
-/// The error of `look`, or that there was none in time.
+/// The error of `look`, or a message if it returns no value within [`MAX_WAIT`].
 pub(super) async fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, String>) -> Result<T, String> {
     let polling = async {
         loop {
@@ -60,23 +61,22 @@ pub(super) async fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option
     timeout(MAX_WAIT, polling).await.unwrap_or_else(|_| Err(format!("waited {MAX_WAIT:?} in vain for {what}")))
 }
 
-/// # Errors
-/// The text of `otherwise`, unless the condition holds.
+/// Returns the text of `otherwise` as an error if `holds` is false.
 pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Any error as text.
+/// Returns any error as text.
 pub(super) fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-/// A new temporary folder, for us alone. It is removed when this is dropped.
+/// New temporary folder that only our user can access. It is removed on drop.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that cannot be removed is the temporary folder's problem.
+        // Ignore errors: the system cleans up its temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -92,7 +92,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// The folder that the sidecar reads.
+    /// Returns the folder that the sidecar reads.
     pub(super) fn config(&self) -> PathBuf {
         self.0.join("config")
     }
@@ -101,7 +101,7 @@ impl Folder {
         self.0.join("audit.jsonl")
     }
 
-    /// Replaces a file of the configuration, so that a reader sees the old one or the new one.
+    /// Replaces a file of the configuration atomically.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         let (draft, file) = (self.0.join("draft"), self.config().join(name));
         let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &file));
@@ -109,20 +109,20 @@ impl Folder {
     }
 }
 
-/// A sidecar, and a caller of it.
+/// A running sidecar, and a client of it.
 pub(super) struct Stage {
     pub(super) sidecar: Running,
-    /// The sidecar's address, for further callers.
+    /// Address of the sidecar, for further clients.
     pub(super) endpoint: Endpoint,
-    /// Reviews sent, by any caller.
+    /// Number of reviews sent by all callers.
     pub(super) sent: Cell<usize>,
     caller: ReviewClient,
 }
 
-/// Starts a sidecar over the folder, plays the story, and stops the sidecar.
+/// Starts a sidecar with the folder's configuration, runs `play`, and stops the sidecar.
 ///
 /// # Errors
-/// The story's, or that the sidecar did not start or drain.
+/// The error of `play`, or a message if the sidecar does not start or drain.
 pub(super) fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<(), String>) -> Result<(), String> {
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(|error| format!("cannot start: {error}"))?;
@@ -135,7 +135,7 @@ pub(super) fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<
     let caller = runtime.block_on(async { ReviewClient::open(&endpoint) }).map_err(text)?;
     let stage = Stage { sidecar, endpoint, sent: Cell::new(0), caller };
     let played = runtime.block_on(play(&stage));
-    // Every connection of ours ends with the runtime; a sidecar that drains waits for its callers.
+    // Dropping the runtime closes our connections, for which a draining sidecar would wait.
     drop(runtime);
     let drained = stage.sidecar.stop();
     played?;
@@ -143,7 +143,7 @@ pub(super) fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<
 }
 
 impl Stage {
-    /// Sends a review and measures the time to its response.
+    /// Sends a review. Returns the response and the time until it arrived.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -152,7 +152,7 @@ impl Stage {
         self.sent.set(self.sent.get() + 1);
         let mut review = review.clone();
         if let Some(request) = &mut review.request {
-            // A repeated uid would be taken for a review that came again.
+            // Use a new uid: the sidecar treats a repeated uid as a repeated review.
             request.uid = Some(format!("00000000-0000-4000-8000-{:012}", self.sent.get()));
         }
         let began = Instant::now();
@@ -161,18 +161,18 @@ impl Stage {
     }
 }
 
-/// Status code and message of a response.
+/// Returns the status code and the message of a response.
 pub(super) fn status(response: &AdmissionResponse) -> (i32, &str) {
     response.status.as_ref().map_or((0, ""), |status| (status.code(), status.message()))
 }
 
-/// Bytes of the object and the old object.
+/// Returns the number of bytes of the object and the old object together.
 pub(super) fn object_bytes(request: &AdmissionRequest) -> usize {
     let raws = [&request.object, &request.old_object].into_iter().flatten().filter_map(|object| object.raw.as_ref());
     raws.map(Bytes::len).sum()
 }
 
-/// Callers that send the same review again and again, until they are stopped.
+/// Callers that send the same review repeatedly until they are stopped.
 pub(super) struct Crowd {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -180,7 +180,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts callers over connections of their own. Every answer has to be a yes.
+    /// Starts callers with a connection each. A caller fails if a review is not allowed.
     pub(super) fn start(endpoint: &Endpoint, review: &AdmissionReview) -> Result<Self, String> {
         let mut crowd = Self { stop: Arc::default(), answered: Arc::default(), callers: Vec::new() };
         for _ in 0..CALLERS {
@@ -202,7 +202,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Waits for so many more answers. A caller that has failed gives the reason in the end.
+    /// Waits for `more` further answers, or until a caller fails. [`Crowd::end`] returns its error.
     pub(super) async fn answers(&self, more: usize) -> Result<(), String> {
         let wanted = self.answered.load(Relaxed) + more;
         let failed = || self.callers.iter().any(JoinHandle::is_finished);
@@ -210,7 +210,7 @@ impl Crowd {
         until("the crowd's answers", || Ok(done().then_some(()))).await
     }
 
-    /// Stops the callers; returns how long each answer took, sorted.
+    /// Stops the callers. Returns the durations of all answers, sorted.
     pub(super) async fn end(self) -> Result<Vec<Duration>, String> {
         self.stop.store(true, Relaxed);
         let mut took = Vec::new();
@@ -222,7 +222,7 @@ impl Crowd {
     }
 }
 
-/// Audit record of one review, as far as it is shown. `docs/audit.md` has the whole.
+/// Fields of a review's audit record that the demo uses. `docs/audit.md` lists all fields.
 #[derive(Debug, Deserialize)]
 pub(super) struct Record {
     uid: String,
@@ -240,15 +240,15 @@ pub(super) struct HookCall {
     pub(super) took_us: u64,
 }
 
-/// The sidecar's audit log, read as it grows.
+/// Reader of the sidecar's audit log, which grows.
 pub(super) struct Records {
     log: BufReader<File>,
-    /// The line that is being written.
+    /// Beginning of a line that is not yet complete.
     line: Vec<u8>,
     unclaimed: HashMap<String, Record>,
     pub(super) reviews: usize,
     pub(super) calls: usize,
-    /// Reviews decided under each generation.
+    /// Number of reviews decided under each generation.
     pub(super) by_generation: BTreeMap<u64, usize>,
 }
 
@@ -275,7 +275,7 @@ impl Records {
         .await
     }
 
-    /// Waits for the records of so many reviews in all.
+    /// Waits until the log has records of `reviews` reviews in total.
     pub(super) async fn all(&mut self, reviews: usize) -> Result<(), String> {
         until("the last audit records", || {
             self.read_on()?;
@@ -299,13 +299,13 @@ impl Records {
     }
 }
 
-/// Colours of a terminal.
+/// Codes of a terminal's colours and styles.
 pub(super) const GOOD: &str = "32";
 pub(super) const BAD: &str = "31";
 const BOLD: &str = "1";
 const DIM: &str = "2";
 
-/// Text in that colour on a terminal, unless `NO_COLOR` is set to something.
+/// Returns the text in that colour if stdout is a terminal and `NO_COLOR` is unset or empty.
 fn tinted(colour: &str, text: &str) -> String {
     static COLOURED: LazyLock<bool> = LazyLock::new(|| {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -316,7 +316,7 @@ fn tinted(colour: &str, text: &str) -> String {
 
 /// Prints a line.
 pub(super) fn line(text: impl AsRef<str>) {
-    // A reader that closed our output (`| head`) has seen enough.
+    // Ignore errors: a reader that has closed stdout (`| head`) needs no more.
     let _ = writeln!(io::stdout(), "{}", text.as_ref());
 }
 
@@ -331,7 +331,7 @@ pub(super) fn verdict(what: &str, bytes: usize, colour: &str, word: &str) {
     line(format!("\n  {what:<60}{size:>16}  {}", tinted(colour, word)));
 }
 
-/// Prints a label and its text, broken into lines where it is long.
+/// Prints a label and its text, wrapped if it is long.
 pub(super) fn field(label: &str, text: impl AsRef<str>) {
     for (index, part) in wrapped(text.as_ref(), WIDTH - LABEL_WIDTH - 4).iter().enumerate() {
         let label = if index == 0 { label } else { "" };
@@ -346,7 +346,7 @@ pub(super) fn fields(label: &str, texts: impl IntoIterator<Item = String>) {
     }
 }
 
-/// Breaks text between words; a word that is too long stands alone.
+/// Splits the text between words into lines of `width` characters. A longer word gets a line of its own.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -359,7 +359,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `512034` as `512,034`.
+/// Returns a number such as `512034` in the form `512,034`.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let head = digits.len() % 3;
@@ -371,13 +371,13 @@ pub(super) fn grouped(number: usize) -> String {
     groups.join(",")
 }
 
-/// In milliseconds, as many digits as mean something.
+/// Returns the time in milliseconds, with two decimals below 10 ms.
 pub(super) fn millis(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1000.0;
     if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
 }
 
-/// The middle of a sorted list, in milliseconds.
+/// Returns the median of a sorted list, in milliseconds.
 pub(super) fn median(sorted: &[Duration]) -> String {
     millis(sorted.get(sorted.len() / 2).copied().unwrap_or_default())
 }

@@ -12,29 +12,29 @@ use gatepost_cel::Condition;
 use gatepost_config::{NOT_STATIC, STATIC};
 use gatepost_kube_support::is_our_own;
 
-/// Fields in which the apiserver and kubectl keep their own records.
+/// Fields of the metadata that only an apiserver sets.
 const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
+/// Maximum length of an object's name in a file name, in bytes. File names are limited to 255, temporary ones included.
 const MAX_NAME_BYTES: usize = 200;
 
 /// One webhook configuration, ready to be written.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object {
     pub(super) hook_type: HookType,
-    /// Its name in the cluster.
+    /// Name in the cluster.
     pub(super) name: String,
-    /// Names of its hooks that a Gatepost calls in the apiserver's place.
+    /// Names of the hooks that a Gatepost calls in place of the apiserver.
     pub(super) adopted: Vec<String>,
     value: Value,
 }
 
 impl Object {
-    /// Takes one over from a list, without what only the cluster has a use for.
+    /// Creates an object from an item of a list, without the fields that only the cluster needs.
     ///
     /// # Errors
-    /// The fault: an apiserver would not have stored such an object.
+    /// A message, if the item is invalid. An apiserver stores no such object.
     pub(super) fn new(hook_type: HookType, mut value: Value) -> Result<Self, String> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or("an object has no metadata")?;
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -49,7 +49,7 @@ impl Object {
                 metadata.remove("annotations");
             }
         }
-        // Not by its name: what is in the store is none of the static ones.
+        // Objects in the store are not static, whatever their name.
         if name.ends_with(STATIC)
             && let Value::Object(annotations) = metadata.entry("annotations").or_insert_with(|| json!({}))
         {
@@ -65,12 +65,12 @@ impl Object {
         Ok(Self { hook_type, name, adopted, value: sorted(value) })
     }
 
-    /// Is it a registration of Gatepost with an apiserver?
+    /// Returns true if the object is a registration of Gatepost.
     pub(super) fn is_our_own(&self) -> bool {
         is_our_own(&self.value)
     }
 
-    /// The name of its file. Names too long for one are cut, and end with a digest.
+    /// Returns the name of its file. A name that is too long is cut and ends with a digest.
     pub(super) fn file(&self) -> String {
         let (prefix, name) = (self.hook_type.as_str().to_lowercase(), &self.name);
         match name.get(..MAX_NAME_BYTES) {
@@ -82,12 +82,12 @@ impl Object {
         }
     }
 
-    /// Text of the file.
+    /// Returns the text of its file.
     pub(super) fn text(&self) -> Result<String, String> {
         yaml(&self.value).map_err(|error| format!("{} cannot be written as YAML: {error}", self.name))
     }
 
-    /// The names of its hooks that are reached through a Service, each with the host that stands for it.
+    /// Returns the names of its hooks with a Service, each with the host name of the Service.
     pub(super) fn services(&self) -> impl Iterator<Item = (&str, String)> {
         self.hooks().filter_map(|hook| {
             let service = hook["clientConfig"]["service"].as_object()?;
@@ -96,18 +96,18 @@ impl Object {
         })
     }
 
-    /// The names of its hooks that look at the labels of namespaces.
+    /// Returns the names of its hooks with a `namespaceSelector` that is not empty.
     pub(super) fn namespace_selectors(&self) -> impl Iterator<Item = &str> {
         let selects =
             |hook: &&Value| hook["namespaceSelector"].as_object().is_some_and(|selector| !selector.is_empty());
         self.hooks().filter(selects).filter_map(|hook| hook["name"].as_str())
     }
 
-    /// The names of its hooks whose conditions ask what a user may do.
+    /// Returns the names of its hooks whose conditions query the authorizer.
     pub(super) fn asking_authorizer(&self) -> impl Iterator<Item = &str> {
         let asks = |hook: &&Value| {
             let mut conditions = hook["matchConditions"].as_array().into_iter().flatten();
-            conditions.any(|condition| condition["expression"].as_str().is_some_and(asks_authorizer))
+            conditions.any(|condition| condition["expression"].as_str().is_some_and(uses_authorizer))
         };
         self.hooks().filter(asks).filter_map(|hook| hook["name"].as_str())
     }
@@ -117,12 +117,12 @@ impl Object {
     }
 }
 
-/// Does the condition ask what a user may do? One that cannot be compiled is not served.
-fn asks_authorizer(expression: &str) -> bool {
-    Condition::compile("", expression).is_ok_and(|condition| condition.asks_authorizer())
+/// Returns true if the condition queries the authorizer. Returns false if it cannot be compiled and so is not served.
+fn uses_authorizer(expression: &str) -> bool {
+    Condition::compile("", expression).is_ok_and(|condition| condition.uses_authorizer())
 }
 
-/// The same with the keys of every map in order, whatever the JSON library makes of maps.
+/// Returns the value with the keys of every map sorted, even if the JSON library keeps their order.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -135,12 +135,12 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-/// Most names listed before the rest is only counted.
+/// Maximum number of names in a list. Further names are only counted.
 const MAX_LISTED_NAMES: usize = 5;
 
-/// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
-/// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether
-/// the files are free of problems.
+/// Returns the steps by which Gatepost replaces the originals of these objects, without a moment in which nobody calls
+/// their hooks, and what the hooks require. `kept` are objects that stay in the cluster because they cannot be served.
+/// `sound` is true if the files have no problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
         return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
@@ -170,7 +170,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     next("register Gatepost with the apiserver: gatepost register --help");
     next("see in /metrics that reviews arrive; until the next step every hook is called twice");
     for hook_type in [HookType::Mutating, HookType::Validating] {
-        let names: Vec<_> = of(objects, hook_type).map(|object| object.name.as_str()).collect();
+        let names: Vec<_> = of_type(objects, hook_type).map(|object| object.name.as_str()).collect();
         if !names.is_empty() {
             let (kind, originals) = (hook_type.resource(), names.join(" "));
             next(&format!(
@@ -179,7 +179,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
         }
     }
     let mut notes = Vec::new();
-    if of(objects, HookType::Mutating).next().is_some() {
+    if of_type(objects, HookType::Mutating).next().is_some() {
         notes.push(
             "mutating hooks are registered apart (gatepost register --kind mutating), and count in the order of their \
              configurations' names; between two of them the apiserver sets no defaults"
@@ -205,7 +205,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
              write the Service's cluster IP and this name into the hosts file there (keep the name, since the \
              hook's certificate has it), or let that host ask the cluster's DNS",
             services.len(),
-            few(hosts.into_iter()),
+            list_names(hosts.into_iter()),
         ));
     }
     if !selecting.is_empty() {
@@ -214,7 +214,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
              --namespaces-from name a kubeconfig (or in-cluster) whose user may get, list and watch namespaces; \
              without it a review that such a hook may want is rejected",
             selecting.len(),
-            few(selecting.iter().copied()),
+            list_names(selecting.iter().copied()),
         ));
     }
     if !asking.is_empty() {
@@ -222,7 +222,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
             "hooks with matchConditions that ask the authorizer: {} ({}); let --namespaces-from name a kubeconfig (or \
              in-cluster) whose user may create subjectaccessreviews; without it the configuration is refused",
             asking.len(),
-            few(asking.iter().copied()),
+            list_names(asking.iter().copied()),
         ));
     }
     let adopted: Vec<_> = objects.iter().flat_map(|object| &object.adopted).map(String::as_str).collect();
@@ -231,7 +231,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
             "hooks that a Gatepost with --adopt calls already: {} ({}); the files are without its condition: give them \
              back first (gatepost release), or leave them out here",
             adopted.len(),
-            few(adopted.iter().copied()),
+            list_names(adopted.iter().copied()),
         ));
     }
     notes.push(
@@ -246,11 +246,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     out
 }
 
-fn of(objects: &[Object], hook_type: HookType) -> impl Iterator<Item = &Object> {
+fn of_type(objects: &[Object], hook_type: HookType) -> impl Iterator<Item = &Object> {
     objects.iter().filter(move |object| object.hook_type == hook_type)
 }
 
-fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(MAX_LISTED_NAMES);
     let first = names.take(MAX_LISTED_NAMES).collect::<Vec<_>>().join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }

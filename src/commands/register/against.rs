@@ -1,4 +1,4 @@
-//! Against: served hooks that a registration does not cover, so that an apiserver never sends what they mean.
+//! Against: finds requests that hooks match and a registration does not send.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -10,10 +10,10 @@ use gatepost_config::{
     coverage::{CoverageSubject, Registration, compared},
 };
 
-/// Comparison of the hooks with a registration, and whether all are covered.
+/// Compares the hooks with a registration. Returns a report, and true if the registration covers all hooks.
 ///
 /// # Errors
-/// The registration cannot be read, or is none.
+/// A message, if a file cannot be read or has no registration of Gatepost.
 pub(in crate::commands) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(String, bool), String> {
     let mut registration = Registration::default();
     for file in files {
@@ -54,7 +54,7 @@ pub(in crate::commands) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Res
     Ok((output, covered))
 }
 
-/// The registration in this text.
+/// Parses a registration.
 fn read(text: &str) -> Result<Registration, String> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(text).map_err(|error| format!("cannot be read as YAML: {error}"))?;

@@ -1,4 +1,4 @@
-//! Document: the webhook configuration that leads to Gatepost, and the comments around it.
+//! Document: the webhook configuration that leads to Gatepost, and the comments above it.
 
 use gatepost_operator::{
     command::yaml,
@@ -12,13 +12,13 @@ use gatepost_api::{
     registration::{NEVER_SENT, SENT_ALREADY},
 };
 use gatepost_config::hazards::written_selector;
-use gatepost_kube_support::{MANAGED_BY, our_webhooks};
+use gatepost_kube_support::{MANAGED_BY, webhook_suffix};
 
-/// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
+/// Suffix of the path if each entry sends one version. Gatepost then calls only hooks of the review's version.
 const ONE_VERSION: &str = "/one-version";
-/// The annotation by which cert-manager's injector finds an object.
+/// Annotation by which cert-manager's injector finds an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
-/// Names of static manifests end so, and no others may.
+/// Suffix of the names of static manifests, which names of other objects must not have.
 const STATIC: &str = ".static.k8s.io";
 
 /// Form of the registration.
@@ -30,7 +30,7 @@ pub(super) enum Form {
     Api,
 }
 
-/// Treatment of a write when we do not answer.
+/// Failure policy for writes while Gatepost does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub(super) enum OurFailure {
@@ -52,32 +52,32 @@ impl OurFailure {
 pub(super) enum Caller {
     /// A URL without a path.
     Url(String),
-    /// Our Service.
+    /// The Service of Gatepost.
     Service(Service),
 }
 
-/// All that differs from one registration to the next.
+/// Parameters of a registration.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) form: Form,
-    /// Of which hooks.
+    /// Type of the hooks.
     pub(super) hook_type: HookType,
     pub(super) name: String,
     pub(super) caller: Caller,
     pub(super) ca_bundle: Option<String>,
-    /// The Certificate whose authority cert-manager writes into the object.
+    /// Certificate whose authority cert-manager writes into the object.
     pub(super) ca_from: Option<String>,
-    /// Namespaces that are left out whatever the hooks want.
+    /// Namespaces whose requests are never sent, whatever the hooks want.
     pub(super) excluded: Vec<String>,
     pub(super) timeout_seconds: u8,
-    /// For every entry; `None` where each has its hooks'.
+    /// Failure policy of every entry; `None` if each entry has that of its hooks.
     pub(super) failure_policy: Option<OurFailure>,
     pub(super) plan: Plan,
-    /// Configuration that the rules come from; `None` where they cover everything.
+    /// Path of the configuration that the rules come from; `None` if the rules match everything.
     pub(super) config: Option<String>,
 }
 
-/// A name that makes a valid name of an object and of hooks: DNS labels, short enough for what is added to them.
+/// Parses a name of DNS labels that is short enough for the suffixes of the object's and the hooks' names.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let text = text.strip_suffix(STATIC).unwrap_or(text);
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -93,8 +93,8 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Advice on a registration behind a Service that the deployed commands do not look for.
-pub(super) fn other_name(name: &str) -> String {
+/// Returns advice for a registration behind a Service whose name is not [`REGISTRATION`], as in the deployed commands.
+pub(super) fn other_name_advice(name: &str) -> String {
     format!(
         "`gatepost certificates` keeps the caBundle of the registration {REGISTRATION}. Start it, and `gatepost serve`, with\n  \
          --registration {name}, and let both have their rights on it, or calls fail after the next renewal."
@@ -102,7 +102,7 @@ pub(super) fn other_name(name: &str) -> String {
 }
 
 impl Registration {
-    /// The object.
+    /// Returns the object.
     fn value(&self) -> Value {
         let suffix = if self.form == Form::Static { STATIC } else { "" };
         let webhooks: Vec<_> = self.plan.entries.iter().zip(1..).map(|(entry, n)| self.webhook(entry, n)).collect();
@@ -123,7 +123,7 @@ impl Registration {
 
     fn webhook(&self, entry: &WebhookEntry, number: usize) -> Value {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
-        // Each entry asks about one version: hooks that want another are asked by another entry.
+        // With `one_version`, each entry sends one version; other entries send the versions of other hooks.
         let path = match self.hook_type {
             HookType::Validating => "/validate",
             HookType::Mutating => "/mutate",
@@ -139,7 +139,7 @@ impl Registration {
             client_config["caBundle"] = json!(bundle);
         }
         let mut webhook = json!({
-            "name": format!("{}{number}{}", self.name, our_webhooks(self.hook_type)),
+            "name": format!("{}{number}{}", self.name, webhook_suffix(self.hook_type)),
             "clientConfig": client_config,
             "rules": rules(&entry.atoms),
             "matchPolicy": "Equivalent",
@@ -169,7 +169,7 @@ impl Registration {
         self.failure_policy.unwrap_or(own)
     }
 
-    /// The whole text: why it says what it says, how it is put in force, and the object.
+    /// Returns the object as YAML, below comments that explain it and how to put it in force.
     pub(super) fn text(&self) -> Result<String, String> {
         let mut comments: Vec<String> = Vec::new();
         let mut say = |text: &str| comments.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
@@ -193,7 +193,7 @@ impl Registration {
                 (None, None) => CA_LEFT,
             });
             if self.ca_from.is_none() && self.name != REGISTRATION {
-                say(&other_name(&self.name));
+                say(&other_name_advice(&self.name));
             }
         }
         say(&format!("\n{SIDE_EFFECTS}"));

@@ -1,19 +1,20 @@
-//! Plan: the entries of a registration, such that each request is sent once, under no harder a failure policy than its
-//! hooks have, and nothing is sent that they leave out.
+//! Plan: the entries of a registration. Each request is sent once, with a failure policy no stricter than that of its
+//! hooks, and no request is sent that all hooks exclude.
 //!
-//! Hooks of one failure policy and the same selectors share entries. Where two entries match the same request, the
-//! later one leaves it to the earlier by a matchCondition: whichever entry sends a request, Gatepost asks every hook
-//! about it. A request that cannot be left to another entry for certain is sent by both, and the hooks are named: never
-//! is it sent by none.
+//! Hooks with the same failure policy and selectors share entries. If two entries match the same request, a
+//! matchCondition of the later entry excludes it: whichever entry sends a request, Gatepost calls every hook with it.
+//! If no condition can exclude exactly the requests of the earlier entry, both entries send them, and the plan names
+//! the hooks. A request that a hook wants is never excluded from all entries.
 //!
-//! An apiserver sends an object in the version its client used where some rule of the entry names it, and converts it
-//! to a version that a rule names where none does (`docs/reference/webhook-semantics.md` §4). So two hooks that want
-//! different versions of one resource cannot share an entry: one of them would not recognise what comes. Rules are
-//! taken apart into atoms of one group and one resource each; atoms that contradict each other go to different entries.
+//! An apiserver sends an object in the client's version if a rule of the entry names that version. Otherwise it
+//! converts the object to a version that a rule names (`docs/reference/webhook-semantics.md` §4). So two hooks that
+//! want different versions of one resource cannot share an entry: one hook would not match the object in the version of
+//! the other. Rules are split into atoms of one group and one resource each. Atoms that contradict each other go to
+//! different entries.
 //!
-//! What an entry leaves to those before it is CEL that an apiserver evaluates. `request.requestResource` is the request
-//! as its client made it, whatever the rules have made of it (§7). Only what is always there is looked at, or asked for
-//! first: an expression that fails rejects the write.
+//! An apiserver evaluates the conditions, which are CEL. `request.requestResource` is the resource of the client's
+//! request, before any conversion (§7). A condition reads only fields that always exist, or checks first that they
+//! exist: an expression that fails rejects the write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,56 +32,56 @@ use gatepost_config::{
     },
 };
 
-/// Most kinds of selectors that have entries of their own under one failure policy; more share what they have in
-/// common.
-const MAX_CLASSES: usize = 8;
-/// Of the 64 conditions that one webhook may have.
+/// Maximum number of different selectors with entries of their own under one failure policy. If there are more, all
+/// hooks share the common part of their selectors.
+const MAX_SELECTOR_CLASSES: usize = 8;
+/// Maximum number of conditions of an entry. An apiserver allows 64.
 const MAX_CONDITIONS: usize = 60;
 
 /// One webhook of the registration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct WebhookEntry {
-    /// Requests it matches.
+    /// Requests that the entry matches.
     pub(super) atoms: Vec<Atom>,
-    /// Is a write refused while Gatepost does not answer?
+    /// True if writes are rejected while Gatepost does not answer.
     pub(super) closed: bool,
-    /// Which namespaces' objects it sees.
+    /// Selector of namespaces.
     pub(super) namespaces: Selector,
-    /// Which objects it sees, by their labels.
+    /// Selector of objects, by their labels.
     pub(super) objects: Selector,
-    /// Requests it leaves to entries before it.
+    /// Excluded requests, which earlier entries send.
     pub(super) left: Vec<SentAlready>,
-    /// The mutating hooks that it is for, where some are registered apart.
+    /// Segment of the mutating hooks to call; `None` if there is only one segment.
     pub(super) segment: Option<Segment>,
-    /// Is it sent what it has seen once more, where something behind it changes the object?
+    /// True if the apiserver calls the webhook again after a later webhook has changed the object.
     pub(super) again: bool,
 }
 
-/// Registration that an apiserver needs for these hooks.
+/// Entries of a registration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) entries: Vec<WebhookEntry>,
-    /// Do entries differ in the versions that they send?
+    /// True if two entries send the same objects in different versions or groups.
     pub(super) one_version: bool,
-    /// Hooks of which two entries may send the same request.
+    /// Names of hooks that may get the same request from two entries.
     pub(super) twice: BTreeSet<Arc<str>>,
 }
 
-/// A hook, and whether its failures reject, now or once it is rolled out.
+/// A hook, and whether its declared failure policy rejects requests when it fails.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) hook: Arc<Hook>,
     pub(super) closed: bool,
 }
 
-/// Everything there is, in whatever version its client used, but for these namespaces.
+/// Returns a plan that sends every request in its client's version, except those of the excluded namespaces.
 pub(super) fn everything(closed: bool, excluded: &[String]) -> Plan {
     let namespaces = without(&Selector::default(), excluded);
     let entry = WebhookEntry { atoms: vec![Atom::everything()], closed, namespaces, ..WebhookEntry::default() };
     Plan { entries: vec![entry], ..Plan::default() }
 }
 
-/// Plan for these hooks, but for these namespaces.
+/// Returns the plan for these hooks, without requests of the excluded namespaces.
 pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
     let mut plan = Plan::default();
     for closed in [true, false] {
@@ -98,18 +99,18 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
             }));
         }
     }
-    // Later entries leave a request to an earlier one only where CEL can describe its requests: such entries go first.
+    // A later entry can exclude the requests of an earlier one only if CEL can describe them: put such entries first.
     plan.entries.sort_by_key(|entry| (!entry.closed, entry.rank()));
-    plan.drop_what_others_send();
-    plan.leave_to_earlier(wanted);
+    plan.remove_atoms_sent_earlier();
+    plan.exclude_requests_sent_earlier(wanted);
     plan.one_version = plan.sends_several_versions();
     plan
 }
 
-/// Plan for the hooks of that type in a configuration, and for its initializers, but for these namespaces.
+/// Returns the plan for a configuration's initializers and hooks of that type, without requests of excluded namespaces.
 ///
 /// # Errors
-/// Mutating hooks might change an object twice.
+/// A message, if mutating hooks might change an object twice.
 pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
     let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
     let hooks = of_type.map(|(index, hook)| {
@@ -117,14 +118,14 @@ pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[Stri
         (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
     });
     let mut hooks: Vec<_> = hooks.collect();
-    // Initializers act behind the last hook.
+    // Initializers act after the last hook.
     let last = hooks.last().and_then(|(segment, _)| *segment);
     hooks.extend(wanted_by_initializers(snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
     let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
     let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
-    // Built-in initializers find their own work done.
+    // Built-in initializers change nothing when they act a second time.
     plan.twice.retain(|name| !coverage::is_of_initializers(name));
-    // A validating hook that is asked twice says the same; a mutating one may patch twice.
+    // A validating hook that is called twice returns the same answer; a mutating hook may patch twice.
     if hook_type == HookType::Mutating && !plan.twice.is_empty() {
         let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
         return Err(format!(
@@ -136,7 +137,7 @@ pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[Stri
     Ok(plan)
 }
 
-/// Plan for the hooks of one segment.
+/// Returns the plan for the hooks of one segment.
 fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
     let wanted: Vec<_> = hooks.iter().map(|(_, wanted)| wanted.clone()).collect();
     let again = wanted.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
@@ -148,36 +149,38 @@ fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
     plan
 }
 
-struct Class {
+struct SelectorClass {
     namespaces: Selector,
     objects: Selector,
     hooks: Vec<Arc<Hook>>,
 }
 
-/// Hooks by their selectors, in order.
-fn classes(hooks: &[&Arc<Hook>]) -> Vec<Class> {
-    let mut classes: Vec<Class> = Vec::new();
+/// Groups the hooks by their selectors, in order. Returns a single class if there are more than
+/// [`MAX_SELECTOR_CLASSES`].
+fn classes(hooks: &[&Arc<Hook>]) -> Vec<SelectorClass> {
+    let mut classes: Vec<SelectorClass> = Vec::new();
     for &hook in hooks.iter().filter(|hook| !hook.rules.is_empty()) {
-        let same =
-            |class: &&mut Class| class.namespaces == hook.namespace_selector && class.objects == hook.object_selector;
+        let same = |class: &&mut SelectorClass| {
+            class.namespaces == hook.namespace_selector && class.objects == hook.object_selector
+        };
         match classes.iter_mut().find(same) {
             Some(class) => class.hooks.push(Arc::clone(hook)),
-            None => classes.push(Class {
+            None => classes.push(SelectorClass {
                 namespaces: hook.namespace_selector.clone(),
                 objects: hook.object_selector.clone(),
                 hooks: vec![Arc::clone(hook)],
             }),
         }
     }
-    if classes.len() <= MAX_CLASSES {
+    if classes.len() <= MAX_SELECTOR_CLASSES {
         return classes;
     }
     let namespaces = common(&classes.iter().map(|class| &class.namespaces).collect::<Vec<_>>());
-    // Labels of objects are looked at in the old and the new one: only what all say alike is common.
+    // An object selector may match the old object or the new one, so different selectors have nothing in common.
     let first = classes.first().map(|class| class.objects.clone()).unwrap_or_default();
     let same = classes.iter().all(|class| class.objects == first);
     let objects = if same { first } else { Selector::default() };
-    vec![Class { namespaces, objects, hooks: classes.into_iter().flat_map(|class| class.hooks).collect() }]
+    vec![SelectorClass { namespaces, objects, hooks: classes.into_iter().flat_map(|class| class.hooks).collect() }]
 }
 
 impl WebhookEntry {
@@ -189,15 +192,15 @@ impl WebhookEntry {
         }
     }
 
-    /// Does this one see whatever of its atoms that one sees, as far as labels go?
+    /// Returns true if the selectors of this entry match everything that those of `other` match.
     fn sees_all_of(&self, other: &Self) -> bool {
         is_within(&other.namespaces, &self.namespaces) && (self.objects.is_empty() || self.objects == other.objects)
     }
 }
 
 impl Plan {
-    /// An atom that an earlier entry sends anyway is left out.
-    fn drop_what_others_send(&mut self) {
+    /// Removes atoms whose requests an earlier entry sends.
+    fn remove_atoms_sent_earlier(&mut self) {
         for later in 1..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(later);
             let Some(entry) = rest.first() else { continue };
@@ -215,7 +218,8 @@ impl Plan {
         self.entries.retain(|entry| !entry.atoms.is_empty());
     }
 
-    fn leave_to_earlier(&mut self, wanted: &[Wanted]) {
+    /// Sets the requests that each entry excludes, and the hooks that may still get a request twice.
+    fn exclude_requests_sent_earlier(&mut self, wanted: &[Wanted]) {
         for later in 1..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(later);
             let Some(entry) = rest.first_mut() else { continue };
@@ -228,7 +232,7 @@ impl Plan {
                     let said = left_out.as_ref().and_then(|names| SentAlready::of(first, second, names));
                     let said = said.filter(|said| left.len() < MAX_CONDITIONS || left.contains(said));
                     if same_version && said.is_none() || first.may_be_sent_twice(second) {
-                        let mean_both = wanted.iter().filter(|wanted| means_both(&wanted.hook, first, second));
+                        let mean_both = wanted.iter().filter(|wanted| matches_both(&wanted.hook, first, second));
                         self.twice.extend(mean_both.map(|wanted| wanted.hook.name.clone()));
                     }
                     left.extend(said.filter(|said| !left.contains(said)));
@@ -238,7 +242,7 @@ impl Plan {
         }
     }
 
-    /// The hooks of a further segment, asked behind those of this.
+    /// Appends the plan of a later segment.
     pub(super) fn followed_by(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
         self.twice.extend(other.twice);
@@ -246,7 +250,7 @@ impl Plan {
         self
     }
 
-    /// Do two entries mean the same objects in different versions, or groups?
+    /// Returns true if two entries send the same objects in different versions or groups.
     fn sends_several_versions(&self) -> bool {
         let entries = self.entries.iter().enumerate();
         entries.into_iter().any(|(index, entry)| {
@@ -258,38 +262,38 @@ impl Plan {
     }
 }
 
-/// Does a hook mean what the two have in common?
-fn means_both(hook: &Hook, first: &Atom, second: &Atom) -> bool {
+/// Returns true if a rule of the hook matches requests of both atoms.
+fn matches_both(hook: &Hook, first: &Atom, second: &Atom) -> bool {
     atoms_of(hook).iter().any(|atom| atom.overlaps(first) && atom.overlaps(second))
 }
 
-/// The atoms of two entries that mean the same request.
+/// Returns the pairs of atoms of two entries that match the same request.
 fn pairs<'a>(one: &'a [Atom], other: &'a [Atom]) -> impl Iterator<Item = (&'a Atom, &'a Atom)> {
     one.iter().flat_map(move |first| other.iter().map(move |second| (first, second))).filter(|(a, b)| a.overlaps(b))
 }
 
-/// Requests that another entry sends.
+/// Requests that an earlier entry sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SentAlready {
-    /// `*` is any.
+    /// API group; `*` is any.
     group: Box<str>,
     resource: Box<str>,
-    /// Subresource; "" is none, `*` any.
+    /// Subresource; "" is none, `*` is any.
     sub_resource: Box<str>,
-    /// As the client made it; none for any.
+    /// Versions of the client's request; `None` is any.
     versions: Option<BTreeSet<Box<str>>>,
     operations: BTreeSet<&'static str>,
     scope: &'static str,
-    /// Not in these namespaces.
+    /// Namespaces whose requests the earlier entry does not send.
     left_out: Vec<Box<str>>,
 }
 
 impl SentAlready {
-    /// Requests that both atoms match, and that an entry with the first sends; `None` where there are none, or where an
-    /// expression cannot match them.
+    /// Returns the requests that both atoms match and that an entry with the first sends; `None` if there are none, or
+    /// CEL cannot describe them.
     ///
-    /// Nothing is described that the first entry would not send in a version that every hook of the second takes:
-    /// of atoms that differ in their versions, only what is made in one that both name.
+    /// Includes only requests that the first entry sends in a version that every hook of the second accepts: if the
+    /// atoms differ in their versions, only those whose client used a version that both name.
     pub(super) fn of(first: &Atom, second: &Atom, left_out: &[&str]) -> Option<Self> {
         let versions = match first.agrees_on_versions(second) {
             true => None,
@@ -312,7 +316,7 @@ impl SentAlready {
         })
     }
 
-    /// True of such a request.
+    /// Returns a CEL expression that is true for these requests.
     pub(super) fn expression(&self) -> String {
         const RESOURCE: &str = "request.requestResource.resource";
         let mut all: Vec<String> = Vec::new();
@@ -332,37 +336,38 @@ impl SentAlready {
         if self.operations.len() < Operation::ALL.len() {
             all.push(one_of("request.operation", self.operations.iter().copied()));
         }
-        // Namespaces count as being in none, and a resource of that name in another group is asked about twice.
+        // A request for a Namespace has a namespace, but is cluster-scoped. Resources of that name in another group are
+        // sent twice.
         if self.scope == Scope::Namespaced.as_str() {
             all.push(format!("has(request.namespace) && request.namespace != '' && {RESOURCE} != 'namespaces'"));
         } else if self.scope == Scope::Cluster.as_str() {
             all.push("(!has(request.namespace) || request.namespace == '')".into());
         }
         if !self.left_out.is_empty() {
-            // Of a namespace itself, labels are looked at that are not to be seen here.
+            // For a Namespace, the selector matches the labels of the object, which this expression does not read.
             let names: Vec<String> = self.left_out.iter().map(|name| format!("'{name}'")).collect();
             all.push(format!("{RESOURCE} != 'namespaces'"));
             all.push(format!("(!has(request.namespace) || !(request.namespace in [{}]))", names.join(", ")));
         }
-        // Both are about everything.
+        // Both atoms match everything.
         if all.is_empty() { "true".into() } else { all.join(" && ") }
     }
 }
 
-/// Namespaces whose requests an entry with the first selectors leaves out, and one with the second sees; `None` where
-/// it leaves out more than names of namespaces can describe.
+/// Returns the namespaces that the first selectors exclude and the second selectors may match; `None` if the first
+/// exclude more than names of namespaces can describe.
 pub(super) fn left_out_by<'a>(
     (namespaces, objects): (&'a Selector, &Selector),
     (second_namespaces, second_objects): (&Selector, &Selector),
 ) -> Option<Vec<&'a str>> {
-    // An object may meet one selector by what it was, and another by what it is: only the same is the same.
+    // The old object may match one selector and the new object the other, so only equal selectors can be compared.
     if !objects.is_empty() && objects != second_objects {
         return None;
     }
     if is_within(second_namespaces, namespaces) { Some(Vec::new()) } else { names_left_out(namespaces) }
 }
 
-/// Fit to stand between quotes.
+/// Returns true if the word needs no escapes between quotes.
 fn plain(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/".contains(&byte))
 }
@@ -375,16 +380,16 @@ fn one_of<'a>(field: &str, words: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Entries of a registration for hooks that share their failure policy and their selectors.
+/// Entries of a registration for hooks with the same failure policy and selectors.
 #[derive(Debug, PartialEq)]
 pub(super) struct Union {
-    /// Requests of each entry.
+    /// Atoms of each entry.
     pub(super) entries: Vec<Vec<Atom>>,
-    /// Hooks of which two entries may send the same request.
+    /// Names of hooks that may get the same request from two entries.
     pub(super) twice: BTreeSet<Arc<str>>,
 }
 
-/// The union of the rules of these hooks.
+/// Returns the union of the rules of these hooks.
 pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
     let mut atoms: BTreeMap<Atom, BTreeSet<Arc<str>>> = BTreeMap::new();
     for hook in hooks {
@@ -392,9 +397,9 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
             atoms.entry(atom).or_default().insert(hook.name.clone());
         }
     }
-    let twice = asked_twice(&atoms);
-    // The same objects by another group: an apiserver sends them in one of the two, so that a hook that takes this one
-    // alone cannot share an entry with one that takes the other.
+    let twice = hooks_called_twice(&atoms);
+    // Of two groups with the same objects, an apiserver sends an object in only one. So a hook that accepts one group
+    // cannot share an entry with a hook that accepts only the other.
     let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
     let all: Vec<_> = atoms.keys().cloned().collect();
     let is_sent = |atom: &Atom, other: &Atom| other != atom && atom.is_within(other) && !apart(atom, other);
@@ -410,11 +415,11 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
     Union { entries: entries.into_iter().map(|entry| entry.into_iter().cloned().collect()).collect(), twice }
 }
 
-/// Two that contradict each other, and both of which some version satisfies: a request that one entry sends, the
-/// other's hooks take as well. A request in a version that both name is left to one of the entries; in one that a hook
-/// takes as it was made, Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::review::OtherVersions)). The
-/// rest is a request in a version that neither names: each entry may have it converted to one that both do.
-fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
+/// Returns the hooks of atoms that contradict each other but share a version. A request in a version that neither atom
+/// names may be sent by both entries, converted to the shared version. Other requests reach each hook once: one entry
+/// excludes requests in a shared version. For a version that only one atom names, Gatepost calls its hooks only with
+/// the unconverted request ([`OtherVersions::ReviewedSeparately`](crate::review::OtherVersions)).
+fn hooks_called_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
     let mut twice = BTreeSet::new();
     for (one, hooks) in atoms {
         for (other, others) in atoms {
@@ -426,7 +431,7 @@ fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>>
     twice
 }
 
-/// Atoms put together again: first those that differ in their resource only, then those that differ in their group.
+/// Merges atoms into rules: first atoms that differ only in their resource, then those that differ only in their group.
 pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
     let mut by_group: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for Atom { group, resource, scope, versions, operations } in atoms {
@@ -445,8 +450,8 @@ pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
     rules
 }
 
-/// One for each resource whose new objects must be sent, as if all of its initializers were one mutating hook. Such a hook
-/// is never called: a plan only looks at its requests.
+/// Returns one hook for each resource whose requests must be sent, which stands for all initializers of the resource.
+/// The hook is never called: a plan only reads its rules.
 fn wanted_by_initializers(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
     let needing = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     let hooks = needing.filter_map(|entry| match hook_type {

@@ -1,4 +1,4 @@
-//! Policy: what an apiserver itself refuses of the marks of objects that are stored unfinished, whether Gatepost runs or not.
+//! Policy: lets an apiserver protect the marks of objects that are stored unfinished, even if Gatepost does not run.
 
 use gatepost_operator::command::yaml;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION, VERB};
 use gatepost_config::Snapshot;
 use gatepost_kube_support::MANAGED_BY;
 
-/// Words above the documents.
+/// Comment above the documents.
 const ABOUT: &str = "\
 # Refuses, inside of each apiserver (1.30 or newer), what would set, clear or change the marks of objects that are stored
 # before they are initialized. It counts while Gatepost does not run, and in namespaces whose requests are not sent to
@@ -16,10 +16,10 @@ const ABOUT: &str = "\
 #
 # Static Pods are exempt: kubelets (system:nodes) mirror what runs already.";
 
-/// Beginning of the annotation of a new object, as Gatepost writes it.
+/// Pattern of the beginning of a new object's annotation, as Gatepost writes it.
 const NEW: &str = r#"^\{"state":"Pending","pending":\["[^"\\]+"(,"[^"\\]+")*\],"started":"[^"\\]*","creator":\{"#;
 
-/// The policy, and its binding.
+/// Returns the policy and its binding as YAML.
 pub(super) fn text(snapshot: &Snapshot, name: &str) -> Result<String, String> {
     let entries = snapshot.initializers().iter().filter(|entry| entry.by_label);
     let stored: Vec<_> = entries.map(|entry| format!("{}/{}", entry.api_group, entry.resource)).collect();
@@ -41,7 +41,7 @@ fn policy(name: &str, stored: &[String]) -> Value {
     let [label, old_label] = ["object", "oldObject"].map(|object| has(object, "labels", PENDING_LABEL));
     let [state, old_state] = ["object", "oldObject"].map(|object| has(object, "annotations", STATE_ANNOTATION));
     let any = format!("{label} || {state} || {old_label} || {old_state}");
-    // Clients that read and write JSON may have put a space behind the colon, and the fields into another order.
+    // Clients that parse and rewrite the JSON may add a space after the colon and change the order of the fields.
     let says = |state: &str, phases: &str| format!(r#"variables.{state}.matches('"state": *"({phases})"')"#);
     let waits = |state: &str| says(state, "Pending|Failed");
     let completed = format!("{} && !{}", says("state", "Completed"), waits("state"));
@@ -56,7 +56,7 @@ fn policy(name: &str, stored: &[String]) -> Value {
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*/*"],
             }]},
-            // Nothing else is looked at of all the other writes.
+            // For all other writes, nothing else is evaluated.
             "matchConditions": [{
                 "name": "has-a-mark",
                 "expression": any,
@@ -139,8 +139,8 @@ fn policy(name: &str, stored: &[String]) -> Value {
     })
 }
 
-/// End of the annotation of a new object: who makes the request. The text before it cannot name anybody else, since of
-/// two fields with one name the last counts, and no fields are taken that Gatepost does not write.
+/// Returns a CEL expression for the end of a new object's annotation, which names the user of the request. The text
+/// before it cannot name another user: the last of two fields with one name counts, and unknown fields are rejected.
 fn creator() -> String {
     let escaped = |text: &str| format!(r#"{text}.replace('\\', '\\\\').replace('"', '\\"')"#);
     let text = |field: &str| format!("(has({field}) ? {} : '')", escaped(field));

@@ -1,4 +1,4 @@
-//! Upkeep: the webhooks of a registration that is in a cluster already, made anew for another configuration.
+//! Upkeep: new webhooks for a registration that is already in a cluster, when the configuration changes.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use super::{
     document::{Caller, Form, Registration},
     plan::plan_of,
 };
-use gatepost_api::{HookType, registration::our_webhooks};
+use gatepost_api::{HookType, registration::webhook_suffix};
 use gatepost_config::{Snapshot, coverage};
 
 /// Placeholder for the address of Gatepost.
 const PLACEHOLDER_URL: &str = "https://gatepost.invalid";
 
-/// Webhooks as `gatepost register --config` prints them for that configuration, with the `clientConfig` of the existing
-/// registration.
+/// Returns webhooks as `gatepost register --config` prints them for the configuration, with the `clientConfig` of the
+/// existing registration.
 ///
 /// # Errors
-/// Message with the reason why there can be no such registration.
+/// A message, if there can be no such registration.
 pub(in crate::commands) fn webhooks(
     snapshot: &Snapshot,
     registration: &Value,
@@ -27,11 +27,11 @@ pub(in crate::commands) fn webhooks(
     if plan.entries.is_empty() {
         return Ok(Vec::new());
     }
-    let of_hooks = |entry: &&Value| clients(entry, hook_type).is_some();
+    let of_hooks = |entry: &&Value| route(entry, hook_type).is_some();
     let entries = registration["webhooks"].as_array().into_iter().flatten();
     let first = entries.clone().find(of_hooks).ok_or("none of the registration's webhooks leads to Gatepost")?;
     let seconds = entries.filter(of_hooks).filter_map(|entry| entry["timeoutSeconds"].as_u64()).max().unwrap_or(10);
-    let name = first["name"].as_str().and_then(|name| name.strip_suffix(our_webhooks(hook_type)));
+    let name = first["name"].as_str().and_then(|name| name.strip_suffix(webhook_suffix(hook_type)));
     let name = name.or(registration["metadata"]["name"].as_str()).unwrap_or("gatepost").to_owned();
     let text = Registration {
         form: Form::Api,
@@ -53,12 +53,12 @@ pub(in crate::commands) fn webhooks(
         let path = webhook["clientConfig"]["url"].as_str().and_then(|url| url.strip_prefix(PLACEHOLDER_URL));
         let path = path.unwrap_or_default().to_owned();
         webhook["clientConfig"] =
-            clients(first, hook_type).map(|(client, key, base)| led(client, key, &base, &path)).unwrap_or_default();
+            route(first, hook_type).map(|(client, key, base)| with_path(client, key, &base, &path)).unwrap_or_default();
     }
     Ok(webhooks)
 }
 
-fn led(client: &Value, key: &str, base: &str, path: &str) -> Value {
+fn with_path(client: &Value, key: &str, base: &str, path: &str) -> Value {
     let mut client = client.clone();
     let to: Value = format!("{base}{path}").into();
     match key {
@@ -68,9 +68,9 @@ fn led(client: &Value, key: &str, base: &str, path: &str) -> Value {
     client
 }
 
-/// Route of an entry to Gatepost: its `clientConfig`, the part of it with the path (`url` or `service`), and the prefix
-/// of our own path.
-fn clients(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, String)> {
+/// Returns the route of an entry to Gatepost: its `clientConfig`, the key with the path (`url` or `service`), and the
+/// text before our own path. Returns `None` if the entry does not lead to Gatepost.
+fn route(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, String)> {
     let client = &entry["clientConfig"];
     let url = client["url"].as_str().map(|url| ("url", url));
     let (key, whole) = url.or_else(|| Some(("service", client["service"]["path"].as_str()?)))?;
@@ -78,11 +78,11 @@ fn clients(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, 
     Some((client, key, base.to_owned()))
 }
 
-/// Namespaces that a registration leaves out on purpose, where it leads to a Service: among them is what our own Pods need
-/// in order to come up.
+/// Returns the namespaces that a registration excludes on purpose; none if it has no Service. Our own Pods need some of
+/// these namespaces in order to start.
 fn excluded(registration: &Value, hook_type: HookType) -> Vec<String> {
     let entries = registration["webhooks"].as_array().into_iter().flatten();
-    let ours = entries.filter(|entry| clients(entry, hook_type).is_some_and(|(_, key, _)| key == "service"));
+    let ours = entries.filter(|entry| route(entry, hook_type).is_some_and(|(_, key, _)| key == "service"));
     coverage::selectors::never_sent(registration, ours)
 }
 

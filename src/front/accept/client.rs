@@ -1,4 +1,4 @@
-//! Client: who is at the other end of a connection, and what its connections share.
+//! Client of a connection: its identity, and the state that its connections share.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -13,28 +13,28 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::front::outgoing::Unsent;
 
-/// Time for which a client that had a verdict is known, in seconds.
+/// Seconds for which a client is known after a verdict.
 const KNOWN_SECONDS: u64 = 600;
-/// Interval at which that is renewed, in seconds.
+/// Seconds between two renewals of that time.
 const KNOWN_RENEWAL_SECONDS: u64 = 60;
 
-/// Identity of a client among others.
+/// Identity of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// The name in a certificate that was let in.
+    /// The name in a verified client certificate.
     Certificate(Arc<str>),
-    /// A client on this machine over TCP: any address of the loopback network is anybody's here.
+    /// A client on this machine over TCP: any process here may use any loopback address.
     Loopback,
-    /// An address; for IPv6 its network of 64 bits, since one client usually has all addresses of it.
+    /// The address of a client; for IPv6 its /64 network, since one client usually has all addresses of that network.
     Address(IpAddr),
-    /// The user at the other end of a unix socket.
+    /// The user id of the peer of a unix socket.
     User(u32),
-    /// A unix socket whose other end is unknown.
+    /// The peer of a unix socket whose user is unknown.
     Unix,
 }
 
 impl Identity {
-    /// A peer by its address.
+    /// Returns the identity of a peer without a client certificate.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
@@ -43,7 +43,7 @@ impl Identity {
         }
     }
 
-    /// The identity as one text. No two clients have the same.
+    /// Returns the identity as a text that differs for any two clients.
     pub(crate) fn to_key(&self) -> Arc<str> {
         match self {
             Self::Certificate(name) => format!("certificate {name}").into(),
@@ -54,7 +54,7 @@ impl Identity {
         }
     }
 
-    /// True for a client that is known before its first verdict: it has shown a certificate, or is on this machine.
+    /// Returns true if the client is known before its first verdict: it has a certificate, or is on this machine.
     pub(crate) fn is_known(&self) -> bool {
         !matches!(self, Self::Address(_))
     }
@@ -62,19 +62,19 @@ impl Identity {
 
 /// One client's share of a limit on all clients together.
 ///
-/// Where the limit is N, a client that is known (see [`Identity::is_known`]; or it had a verdict lately) may take all
-/// of it while no other known client is connected, else half. A client that is not known may take half, and only while
-/// three quarters are not taken: the last quarter is kept for known clients, whatever floods come from others.
+/// A client is known if [`Identity::is_known`] says so or if it had a verdict lately. A known client may use the whole
+/// limit while no other known client is connected, otherwise half. An unknown client may use half, and only while the
+/// total is below three quarters: the last quarter is reserved for known clients, whatever unknown clients send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// The client's own.
+    /// What the client itself may use.
     pub(crate) own: usize,
-    /// Total of all clients above which only others may take more.
+    /// Total of all clients beyond which this client may use no more.
     pub(crate) of_all: usize,
 }
 
 impl Share {
-    /// Share of `limit`, for a client that is known or not, beside other known ones or not.
+    /// Returns the share of `limit`. `beside_others` says whether other known clients are connected.
     pub(crate) fn of(limit: usize, known: bool, beside_others: bool) -> Self {
         match (known, beside_others) {
             (true, false) => Self { own: limit, of_all: limit },
@@ -84,8 +84,8 @@ impl Share {
     }
 }
 
-/// Kinds of calls that are no reviews. Each kind has places of its own, so that calls that stay long do not keep out
-/// a kubelet's health check.
+/// Kind of a call that is no review. Each kind has its own limit, so that long calls cannot exclude a kubelet's health
+/// check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Places {
     /// Calls of health and reflection.
@@ -93,22 +93,22 @@ pub(crate) enum Places {
     Aux,
     /// Instances of initializers, and apiservers that report their unfinished objects.
     Attached,
-    /// Calls about unfinished objects: an apiserver has one for each CREATE that it holds.
+    /// Calls about unfinished objects: an apiserver has one for each CREATE that it delays.
     Initialization,
 }
 
-/// Number of places taken, by [`Places`].
+/// Number of calls by [`Places`].
 pub(crate) type PlaceCounts = [AtomicUsize; 3];
 
-/// One client, however many connections it has.
+/// One client with all its connections.
 #[derive(Debug)]
 pub(crate) struct ConnectedClient {
     pub(crate) identity: Identity,
     /// Bytes of its reviews in the memory budget.
     bytes: AtomicUsize,
-    /// Places that it has taken on all its connections.
+    /// Calls on all its connections.
     pub(crate) places: PlaceCounts,
-    /// Time until which it is known for its verdicts, in seconds since the front began; 0 for never.
+    /// End of the time for which a verdict made it known, in seconds since the front began; 0 if it had no verdict.
     known_until: AtomicU64,
 }
 
@@ -117,12 +117,12 @@ impl ConnectedClient {
         Self { identity, bytes: AtomicUsize::new(0), places: PlaceCounts::default(), known_until: AtomicU64::new(0) }
     }
 
-    /// True if it is known at that second.
+    /// Returns true if the client is known at `second`.
     pub(crate) fn is_known(&self, second: u64) -> bool {
         self.identity.is_known() || second < self.known_until.load(Relaxed)
     }
 
-    /// It has had a verdict. Written once a minute, as every worker reads it.
+    /// Records that the client had a verdict. Stored at most once a minute, since every worker reads it.
     pub(crate) fn had_verdict(&self, second: u64) {
         let renewed = second + KNOWN_SECONDS;
         if !self.identity.is_known() && self.known_until.load(Relaxed) < renewed - KNOWN_RENEWAL_SECONDS {
@@ -130,7 +130,7 @@ impl ConnectedClient {
         }
     }
 
-    /// Takes so many bytes of its share. If that is more than `limit`, returns false and changes nothing.
+    /// Adds `bytes` to the client's use. If the sum would exceed `limit`, returns false and changes nothing.
     pub(crate) fn try_take(&self, bytes: usize, limit: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > limit {
@@ -140,7 +140,7 @@ impl ConnectedClient {
         true
     }
 
-    /// Gives bytes back.
+    /// Subtracts `bytes` from the client's use.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
@@ -149,27 +149,27 @@ impl ConnectedClient {
 /// State that the calls of one connection share.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Its number, which no other connection ever has.
+    /// Number of the connection, never reused.
     pub(crate) number: u64,
     /// Client of the connection.
     pub(crate) client: Arc<ConnectedClient>,
-    /// Its verdicts that are not written yet.
+    /// Verdicts of the connection that are not written yet.
     pub(crate) unsent: Arc<Unsent>,
-    /// Reviews being read or decided.
+    /// Reviews that are being read or decided.
     calls: AtomicUsize,
-    /// Places that its calls have taken.
+    /// Calls that are no reviews.
     pub(crate) places: PlaceCounts,
-    /// Instances of initializers: its streams whose claim is good.
+    /// Attached instances of initializers.
     instances: AtomicUsize,
-    /// True once it had a verdict.
+    /// True once the connection had a verdict.
     served: AtomicBool,
-    /// Second in which it came, or in which its last review began.
+    /// Second in which the connection was accepted, or in which its last review began.
     last_used: AtomicU64,
     evicted: Notify,
 }
 
 impl Session {
-    /// The connection of that number and client, which came at that second.
+    /// Creates the state of a connection that is accepted at `second`.
     pub(crate) fn new(number: u64, client: Arc<ConnectedClient>, now: Instant, second: u64) -> Arc<Self> {
         Arc::new(Self {
             number,
@@ -184,12 +184,12 @@ impl Session {
         })
     }
 
-    /// Number of reviews being read or decided.
+    /// Returns the number of reviews that are being read or decided.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Relaxed)
     }
 
-    /// True while a review is read, decided or answered, or an instance of an initializer is attached.
+    /// Returns true while a review is being read, decided or answered, or an instance of an initializer is attached.
     pub(crate) fn is_busy(&self) -> bool {
         !self.is_idle() || !self.unsent.is_empty()
     }
@@ -198,47 +198,48 @@ impl Session {
         self.calls() == 0 && self.instances.load(Relaxed) == 0
     }
 
-    /// An instance of an initializer is attached until the guard is dropped.
+    /// Counts an attached instance of an initializer until the guard is dropped.
     pub(crate) fn attach(&self) -> InstanceGuard<'_> {
         self.instances.fetch_add(1, Relaxed);
         InstanceGuard(&self.instances)
     }
 
-    /// A review begins in that second.
+    /// Records that a review begins at `second`.
     pub(crate) fn begin(&self, second: u64) {
         self.calls.fetch_add(1, Relaxed);
         self.last_used.store(second, Relaxed);
     }
 
-    /// A review ends.
+    /// Records that a review ends.
     pub(crate) fn end(&self) {
         self.calls.fetch_sub(1, Relaxed);
     }
 
-    /// It had a verdict.
+    /// Records that the connection had a verdict.
     pub(crate) fn had_verdict(&self) {
         if !self.served.load(Relaxed) {
             self.served.store(true, Relaxed);
         }
     }
 
-    /// Worth of an idle connection: less if it never had a verdict, and the longer it has been idle.
+    /// Returns the worth of an idle connection: least without a verdict, and less the longer it is idle. `None` if
+    /// busy.
     pub(crate) fn idle_worth(&self) -> Option<(bool, u64)> {
         self.is_idle().then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
     }
 
-    /// Evicts the connection, which makes room for others.
+    /// Evicts the connection, to make room for another.
     pub(crate) fn evict(&self) {
         self.evicted.notify_one();
     }
 
-    /// Done once the connection is evicted.
+    /// Waits until the connection is evicted.
     pub(crate) fn evicted(&self) -> Notified<'_> {
         self.evicted.notified()
     }
 }
 
-/// One attached instance of an initializer.
+/// Guard of one attached instance of an initializer.
 #[derive(Debug)]
 pub(crate) struct InstanceGuard<'a>(&'a AtomicUsize);
 

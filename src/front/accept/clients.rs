@@ -1,8 +1,8 @@
-//! Clients: who is connected, and with how many connections.
+//! Registry of the connected clients and their connections.
 //!
-//! A connection beyond the limit of its client, or of all clients, takes the place of an idle one: first one that never
-//! had a verdict, then the one idle longest. So idle connections keep out no client. If none is idle, the new connection
-//! is closed.
+//! A connection beyond the limit of its client, or of all clients, evicts an idle connection: first one without a
+//! verdict, then the one that has been idle longest. So idle connections exclude no client. If no connection is idle,
+//! the new one is closed.
 
 use std::{
     collections::HashMap,
@@ -15,15 +15,15 @@ use std::{
 
 use super::client::{ConnectedClient, Identity, Session, Share};
 
-/// Clients without a connection that are remembered, as a multiple of the limit on connections.
+/// Number of remembered clients without a connection, as a multiple of the limit on connections.
 const REMEMBERED_PER_CONNECTION: usize = 4;
 
-/// The connected clients.
+/// ClientEntry clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
     began: Instant,
     limit: usize,
-    /// Known clients with a connection.
+    /// Number of known clients with a connection.
     known: AtomicUsize,
     registry: Mutex<Registry>,
 }
@@ -31,43 +31,43 @@ pub(crate) struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     next: u64,
-    clients: HashMap<Identity, Connected>,
+    clients: HashMap<Identity, ClientEntry>,
     sessions: HashMap<u64, Arc<Session>>,
 }
 
-/// A client with the number of its connections.
+/// Client with the number of its connections.
 #[derive(Debug)]
-struct Connected {
+struct ClientEntry {
     client: Arc<ConnectedClient>,
     connections: usize,
 }
 
-/// Reason why there is no room for a connection.
+/// Reason why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// All clients together have too many.
+    /// All clients together have too many connections.
     Full,
-    /// The client has its share.
+    /// The client has used up its share.
     Share,
 }
 
 impl Clients {
-    /// Empty table; at most `limit` connections later.
+    /// Creates an empty registry of at most `limit` connections.
     pub(crate) fn new(limit: usize, now: Instant) -> Arc<Self> {
         Arc::new(Self { began: now, limit, known: AtomicUsize::new(0), registry: Mutex::default() })
     }
 
-    /// Seconds from the beginning of the front to that moment.
+    /// Returns the seconds from the start of the front to `at`.
     pub(crate) fn second(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_secs()
     }
 
-    /// Share of `limit` for that client at that second.
+    /// Returns the share of `limit` that `client` has at `second`.
     pub(crate) fn share(&self, client: &ConnectedClient, limit: usize, second: u64) -> Share {
         Share::of(limit, client.is_known(second), self.known.load(Relaxed) > 1)
     }
 
-    /// Makes room for a connection of that client.
+    /// Admits a connection of the client `identity`, evicting an idle connection if needed.
     pub(crate) fn admit(self: &Arc<Self>, identity: Identity, now: Instant) -> Result<AdmittedConnection, NoRoom> {
         let second = self.second(now);
         let mut registry = self.lock();
@@ -80,8 +80,8 @@ impl Clients {
         Ok(AdmittedConnection { clients: Arc::clone(self), session })
     }
 
-    /// Number of connections with a review that is read, decided or answered, or with an instance of an initializer.
-    /// Those that were evicted and still finish one do not count.
+    /// Returns the number of connections with a review that is being read, decided or answered, or with an attached
+    /// instance of an initializer. Evicted connections do not count.
     pub(crate) fn busy(&self) -> usize {
         self.lock().sessions.values().filter(|session| session.is_busy()).count()
     }
@@ -100,14 +100,14 @@ impl Registry {
     fn client(&mut self, identity: Identity) -> Arc<ConnectedClient> {
         let entry = self.clients.entry(identity);
         let new = Arc::new(ConnectedClient::new(entry.key().clone()));
-        Arc::clone(&entry.or_insert(Connected { client: new, connections: 0 }).client)
+        Arc::clone(&entry.or_insert(ClientEntry { client: new, connections: 0 }).client)
     }
 
     fn connections(&self, client: &ConnectedClient) -> usize {
         self.clients.get(&client.identity).map_or(0, |connected| connected.connections)
     }
 
-    /// Room for one more connection of that client, by ending idle ones where that is needed.
+    /// Makes room for one more connection of `client`, evicting idle connections if needed.
     fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), NoRoom> {
         let known = client.is_known(second);
         let beside_others = self.clients.values().any(|other| {
@@ -128,7 +128,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the idle connection of least worth among these; false if none is idle.
+    /// Evicts the least worthy idle connection that `among` selects; returns false if none is idle.
     fn evict(&mut self, among: impl Fn(&Session) -> bool) -> bool {
         let idle = self.sessions.values().filter(|session| among(session));
         let least = idle.filter_map(|session| Some((session.idle_worth()?, session.number))).min();
@@ -151,14 +151,14 @@ impl Registry {
         Some(session)
     }
 
-    /// Forgets clients without a connection that are not known; when there are many clients, all without one.
+    /// Removes unknown clients without a connection; all clients without a connection if there are too many clients.
     fn forget(&mut self, limit: usize, second: u64) {
         let many = self.clients.len() > limit.saturating_mul(REMEMBERED_PER_CONNECTION);
         self.clients.retain(|_, one| one.connections > 0 || (!many && one.client.is_known(second)));
     }
 }
 
-/// One connection that has its place, until this is dropped.
+/// Connection that counts towards the limits until this is dropped.
 #[derive(Debug)]
 pub(crate) struct AdmittedConnection {
     clients: Arc<Clients>,
@@ -166,12 +166,12 @@ pub(crate) struct AdmittedConnection {
 }
 
 impl AdmittedConnection {
-    /// Replaces the client by the one that its certificate names, before the first call. The address it came from
-    /// counts as known from then on.
+    /// Replaces the client by the one that its certificate names, before the first call. The client with the
+    /// connection's address counts as known from then on.
     pub(crate) fn identify(&mut self, identity: Identity, now: Instant) -> Result<(), NoRoom> {
         let second = self.clients.second(now);
         let mut registry = self.clients.lock();
-        // It may have been evicted meanwhile, and ends then.
+        // The connection may have been evicted meanwhile, and then ends.
         let Some(before) = registry.remove(self.session.number) else { return Err(NoRoom::Full) };
         before.client.had_verdict(second);
         let client = registry.client(identity);

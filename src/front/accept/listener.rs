@@ -1,9 +1,9 @@
-//! Listener: a socket on which connections arrive, and what it accepts.
+//! Listener: a socket that accepts connections.
 //!
-//! A [`SharedPort`] is a place that another instance of Gatepost may serve as well: a TCP port (`SO_REUSEPORT`), or the
-//! path of a unix socket. Linux gives each new connection to one of the sockets that *listen* on the port. So this one
-//! begins to listen only once it can decide, and stops in an order that leaves no connection behind: closing a socket
-//! resets what waits in its queue (unless `net.ipv4.tcp_migrate_req` is on), and every TCP handshake that has begun.
+//! A [`SharedPort`] is an address that another instance of Gatepost may serve as well: a TCP port (`SO_REUSEPORT`), or
+//! the path of a unix socket. Linux assigns each new connection to one of the sockets that *listen* on the port. So
+//! this one listens only once it can decide, and stops in an order that resets no connection: closing a socket resets
+//! the queued connections (unless `net.ipv4.tcp_migrate_req` is on) and every TCP handshake that has begun.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,31 +17,31 @@ use super::client::Identity;
 use crate::live::ReplicaHealth;
 use gatepost_tls::{ServerConfig, ServerTls};
 
-/// Time after which a silent peer is asked whether it is still there.
+/// Time after which TCP keepalive probes a silent peer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
-/// More connections than any queue holds: clients that connect without end do not keep a socket from closing.
+/// Most connections accepted at the close: more than any queue holds, so that endless connects cannot delay it.
 const MAX_QUEUED: usize = 8192;
-/// Connections that may wait to be accepted; the system's own limit (`net.core.somaxconn`) is mostly lower.
+/// Connections that may wait to be accepted; the system's limit (`net.core.somaxconn`) is usually lower.
 const BACKLOG: i32 = 4096;
-/// Interval at which an instance that cannot decide yet looks whether it can.
+/// Interval at which an instance that cannot decide yet checks whether it can.
 const DECIDES_INTERVAL: Duration = Duration::from_millis(20);
-/// Time for handshakes that had begun when the socket was closed to new ones, wherever in the cluster they came from.
+/// Time for TCP handshakes that had begun before the socket stopped taking new ones, from anywhere in the cluster.
 pub(crate) const HANDSHAKES_SETTLE: Duration = Duration::from_millis(20);
 
-/// A bound socket.
+/// Bound socket.
 #[derive(Debug)]
 pub enum Bound {
     /// TCP, plaintext.
     Tcp(TcpListener),
-    /// TCP, with the TLS configuration in force when a connection comes.
+    /// TCP with TLS, by the configuration in force when a connection is accepted.
     Tls(TcpListener, Arc<ServerTls>),
-    /// A unix socket.
+    /// Unix socket.
     Unix(UnixListener),
-    /// A place that another instance may serve as well.
+    /// Address that another instance may serve as well.
     Shared(SharedPort),
 }
 
-/// An accepted connection, not yet tied to a runtime.
+/// Accepted connection that is not registered with a runtime yet.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, Option<Arc<ServerConfig>>),
     Unix(std::os::unix::net::UnixStream),
@@ -71,8 +71,8 @@ impl Bound {
         Ok(Accepted::tcp(stream.into_std()?, peer, tls))
     }
 
-    /// Leaves new connections to another instance, where another may be there. True if handshakes that have begun are
-    /// still to be waited for.
+    /// Leaves new connections to another instance, if another can listen on the port. Returns true if the caller must
+    /// still accept handshakes that have begun.
     pub(crate) fn turn_away(&self) -> bool {
         let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
         let turned = turn_away(listener);
@@ -82,7 +82,7 @@ impl Bound {
         turned.unwrap_or_default()
     }
 
-    /// Closes the socket, after the connections in the system's queue are taken.
+    /// Closes the socket after passing the connections in the system's queue to `take`.
     pub(crate) fn close(self, mut take: impl FnMut(Accepted, Identity)) -> io::Result<()> {
         let (listener, tls) = match self {
             Self::Tcp(listener) => (listener, None),
@@ -108,13 +108,13 @@ impl Bound {
     }
 }
 
-/// Connections in the queue of a listener that does not block.
+/// Returns the connections in the queue of a nonblocking listener.
 fn queued<T>(mut accept: impl FnMut() -> io::Result<T>) -> impl Iterator<Item = T> {
     let next = move || {
         loop {
             match accept() {
                 Ok(accepted) => return Some(accepted),
-                Err(error) if gave_up(&error) => {}
+                Err(error) if is_peer_abort(&error) => {}
                 Err(_) => return None,
             }
         }
@@ -122,19 +122,19 @@ fn queued<T>(mut accept: impl FnMut() -> io::Result<T>) -> impl Iterator<Item = 
     std::iter::from_fn(next).take(MAX_QUEUED)
 }
 
-/// True if an accept failed because the peer gave up while it waited in the queue.
-pub(crate) fn gave_up(error: &io::Error) -> bool {
+/// Returns true if an accept failed because the peer gave up while it waited in the queue.
+pub(crate) fn is_peer_abort(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
-/// The stream on the runtime this is called on.
-pub(crate) fn tuned(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+/// Registers the stream with the current runtime and sets its TCP options.
+pub(crate) fn configure_stream(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
     TcpStream::from_std(stream)
 }
 
-/// A place that another instance may serve until this one can.
+/// Address that another instance may serve until this one can.
 pub struct SharedPort(Box<dyn FnOnce() -> io::Result<Bound> + Send + Sync>);
 
 impl fmt::Debug for SharedPort {
@@ -144,12 +144,12 @@ impl fmt::Debug for SharedPort {
 }
 
 impl SharedPort {
-    /// The place that `open` takes, which is called on a runtime.
+    /// Creates a shared address that `open` binds. `open` is called on a runtime.
     pub fn new(open: impl FnOnce() -> io::Result<Bound> + Send + Sync + 'static) -> Self {
         Self(Box::new(open))
     }
 
-    /// Takes the place as soon as there is something to decide by: before that, another instance decides better.
+    /// Opens the socket once a configuration or break-glass lets this instance decide. Until then another one serves.
     pub(crate) async fn open(self, health: &ReplicaHealth) -> io::Result<Bound> {
         while !health.current.decides(now()) && health.break_glass.open(now()).is_empty() {
             sleep(DECIDES_INTERVAL).await;
@@ -158,10 +158,10 @@ impl SharedPort {
     }
 }
 
-/// A socket bound to the address beside other sockets that are bound in this way.
+/// Binds a socket to an address that other sockets bound by this function may share.
 ///
 /// # Errors
-/// The operating system refuses: the address is taken by a process that does not share it, or of another user.
+/// Returns the system's error, such as if a process of another user, or one that does not share, has the address.
 pub fn bind_shared(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -171,10 +171,10 @@ pub fn bind_shared(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Makes the socket listen. It must listen before it is watched: one that does not looks closed for ever.
+/// Makes the socket listen. It must listen before it is polled: epoll reports a socket that does not listen as closed.
 ///
 /// # Errors
-/// The operating system refuses.
+/// Returns the system's error.
 pub fn listen(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
@@ -184,10 +184,10 @@ fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Has the system drop what would begin a connection to this socket, and nothing else. The peer tries again after a
-/// second, and then meets another instance. False if no other socket may have the port: new peers are then refused.
+/// Makes the system drop SYN packets to this socket, and nothing else. The peer retransmits after a second and then
+/// meets another instance. Returns false if the socket does not share its port, as new peers would then be refused.
 fn turn_away(listener: &TcpListener) -> io::Result<bool> {
-    /// Classic BPF, over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then none of the packet or all.
+    /// Classic BPF over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then drop or pass the whole packet.
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
     const JUMP_IF_EQUAL: u16 = 0x15;

@@ -1,10 +1,10 @@
-//! Accept connections, hand them out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS
-//! handshake is made by the worker that serves the connection, so that a slow or hostile one delays no other.
+//! Accepts connections, assigns them to workers, and drains. Knows nothing of reviews. The worker that serves a
+//! connection does its TLS handshake, so that a slow or hostile handshake delays no other connection.
 //!
-//! One accept loop for each socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each
-//! worker would save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a
-//! handful of connections for hours, and a hash easily puts all of them on one core. A hand-over costs microseconds,
-//! once in a connection's life. ([`SharedPort`](listener::SharedPort) is for another process on the same port.)
+//! One accept loop for each socket assigns each connection to the worker with the fewest connections. `SO_REUSEPORT`
+//! for each worker would avoid this step, but it spreads connections by a hash of their addresses: an apiserver keeps a
+//! handful of connections for hours, and a hash easily assigns all of them to one core. The assignment costs
+//! microseconds per connection. ([`SharedPort`](listener::SharedPort) is for another process on the same port.)
 
 pub(crate) mod client;
 pub(crate) mod clients;
@@ -30,41 +30,41 @@ use tokio::{
 use self::{
     client::Identity,
     clients::NoRoom,
-    listener::{Accepted, Bound, HANDSHAKES_SETTLE, gave_up},
+    listener::{Accepted, Bound, HANDSHAKES_SETTLE, is_peer_abort},
 };
 use crate::{
     front::{
         connection,
-        drain::{self, DrainSignal, Life},
+        drain::{self, DrainSignal, ServerStage},
         state::Front,
     },
     telemetry::{Reading, Refused, Throttle},
 };
 use gatepost_base::clock::Backoff;
 
-/// First and longest pause after an accept that failed for want of resources.
+/// Shortest and longest pause after an accept that failed for lack of resources.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Time for connections that were cut to be gone.
+/// Time for cut connections to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
-/// Interval at which watchers of the health service get a change.
+/// Interval at which watchers of the health service are sent changes.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One core's runtime.
+/// Runtime of one core.
 #[derive(Debug)]
 pub struct Worker {
     index: usize,
-    /// Its runtime.
+    /// Handle of the worker's runtime.
     pub handle: Handle,
     open: AtomicUsize,
 }
 
 impl Worker {
-    /// The worker of that number (0..n), on that runtime.
+    /// Creates the worker with the number `index` (0..n) on a runtime.
     pub fn new(index: usize, handle: Handle) -> Arc<Self> {
         Arc::new(Self { index, handle, open: AtomicUsize::new(0) })
     }
 
-    /// Number of connections that it serves.
+    /// Returns the number of connections that the worker serves.
     fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
@@ -76,7 +76,7 @@ impl Worker {
     }
 }
 
-/// One connection of a worker.
+/// Guard of one connection of a worker.
 struct ConnectionGuard(Arc<Worker>);
 
 impl Drop for ConnectionGuard {
@@ -88,13 +88,13 @@ impl Drop for ConnectionGuard {
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainSummary {
-    /// Connections that still had calls when the bound was reached, and were closed under them.
+    /// Connections that were closed with calls under way, because the drain had reached its limit.
     pub cut: usize,
 }
 
-/// Serves until `shutdown`, then lets calls under way end, at most for [`FrontLimits::drain`](crate::front::FrontLimits).
+/// Serves until `shutdown`, then lets calls under way end for up to [`FrontLimits::drain`](crate::front::FrontLimits).
 ///
-/// `workers` must not be empty; their runtimes must outlive this.
+/// `workers` must not be empty, and their runtimes must outlive this call.
 pub async fn serve(
     front: Arc<Front>,
     sockets: Vec<Bound>,
@@ -102,7 +102,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> DrainSummary {
     let (life, signal) = drain::channel(front.limits.drain);
-    // Every connection holds a sender; when all are dropped, all connections have ended.
+    // Every connection has a sender; when all senders are dropped, all connections have ended.
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let workers: Arc<[_]> = workers.into();
     let counted = Arc::clone(&workers);
@@ -130,11 +130,11 @@ pub async fn serve(
     following.shutdown().await;
     // Watchers of the health service should get the change before their stream ends.
     front.aux_services.refresh_health().await;
-    life.send_replace(Life::Draining);
+    life.send_replace(ServerStage::Draining);
     let _ = timeout(front.limits.drain, ended.recv()).await;
-    // A connection that waits for its peer to close it has no call any more.
+    // A connection that waits for its peer to close has no call any more.
     let cut = front.clients.busy();
-    life.send_replace(Life::Over);
+    life.send_replace(ServerStage::Over);
     let _ = timeout(CUT_TIMEOUT, ended.recv()).await;
     DrainSummary { cut }
 }
@@ -147,7 +147,7 @@ async fn follow_readiness(front: Arc<Front>) {
     }
 }
 
-/// State that an accept loop needs.
+/// State of an accept loop.
 struct Acceptor {
     front: Arc<Front>,
     workers: Arc<[Arc<Worker>]>,
@@ -157,7 +157,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until the socket is closed, and hands out what has come by then.
+    /// Accepts connections until the socket is closed, and assigns also those that are queued by then.
     async fn serve(self, socket: Bound) {
         let mut closed = self.closed.clone();
         let mut closed = pin!(closed.wait_for(|closed| *closed));
@@ -181,7 +181,7 @@ impl Acceptor {
         if socket.turn_away() {
             let _ = timeout(HANDSHAKES_SETTLE, self.accept(&socket)).await;
         }
-        // A client in the queue is connected already; without this its connection would be reset.
+        // A queued client is connected already; without this its connection would be reset.
         if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
             tracing::warn!(%error, "connections waiting to be accepted are lost");
         }
@@ -195,9 +195,9 @@ impl Acceptor {
                     backoff.reset();
                     self.hand_out(accepted, identity);
                 }
-                Err(error) if gave_up(&error) => {}
+                Err(error) if is_peer_abort(&error) => {}
                 Err(error) => {
-                    // Most likely too many open files: trying again at once would only burn the core.
+                    // Most likely too many files are open: an immediate retry would only burn the core.
                     static CANNOT: Throttle = Throttle::new();
                     let pause = backoff.pause();
                     if let Some(held_back) = CANNOT.pass() {

@@ -1,4 +1,4 @@
-//! The admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
+//! Admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
 
 pub mod pages;
 pub mod readiness;
@@ -18,7 +18,7 @@ use self::{
 };
 use crate::{
     live::{
-        BreakGlasses, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        BreakGlassDocuments, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
         ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica, replica_report},
@@ -30,26 +30,26 @@ use gatepost_tls::ServerTls;
 /// State that operators may see.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// What this replica reports about itself.
+    /// Health of this replica.
     pub health: Arc<ReplicaHealth>,
-    /// This replica, and the progress of publishing its reports.
+    /// Identity of this replica, and the progress of publishing its reports.
     pub replica: Arc<Replica>,
-    /// Counters.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// The cluster's namespaces, where they are followed.
+    /// Namespaces of the cluster, if they are watched.
     pub namespaces: Option<Arc<Namespaces>>,
-    /// TLS for the pages, where other machines can reach them.
+    /// TLS for the pages, if other machines can reach them.
     pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Admin {
-    /// Serves on the runtime this is polled on until `shutdown`; connections still open are then closed.
+    /// Serves on the current runtime until `shutdown`; connections still open are then closed.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let tls = self.tls.clone();
         pages::serve(self, tls, listener, shutdown).await;
     }
 
-    /// The readiness, and below it the faults that do not make the process unready.
+    /// Returns the readiness, followed by the faults that do not make the process unready.
     fn readyz_verbose(&self) -> AdminPage {
         let (readiness, degradations) = (Readiness::of(&self.health), degradations(&self.health));
         let degraded = if degradations.is_empty() { "" } else { ", degraded" };
@@ -89,12 +89,12 @@ fn status_of(readiness: Readiness) -> StatusCode {
     if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// True if the query has this key.
+/// Returns true if the query has `key`.
 fn has(uri: &Uri, key: &str) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|one| one == key))
 }
 
-/// The page `/configz`: the configuration in force, its age, and the problems of the rejected one.
+/// Returns the page `/configz`: the configuration in force, its age, and the problems of a rejected one.
 fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
     let current = &health.current;
     let generation = current.load();
@@ -126,13 +126,13 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
     })
 }
 
-/// Place of this replica's reports, and the progress of publishing.
+/// Describes where this replica publishes its reports, and the progress.
 fn publish_status(status: &PublishStatus) -> Value {
     json!({ "place": status.place, "told": status.published.map(time), "failure": status.failure })
 }
 
-/// Documents of break-glass: open, expired, or not yet open.
-fn break_glass(glasses: &BreakGlasses, now: Instant) -> Value {
+/// Describes the break-glass documents: open, expired, or not yet open.
+fn break_glass(glasses: &BreakGlassDocuments, now: Instant) -> Value {
     let documents = glasses.documents(now, SystemTime::now());
     let documents = documents.iter().map(|(glass, state)| {
         json!({
@@ -152,7 +152,7 @@ fn break_glass(glasses: &BreakGlasses, now: Instant) -> Value {
     json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": glasses.file_problem() })
 }
 
-/// Number and age of the known namespaces, where they are followed.
+/// Describes the number and age of the known namespaces, if they are watched.
 fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
     json!({
         "followed": namespaces.is_some(),
@@ -187,7 +187,7 @@ fn hook(live: &LiveHook) -> Value {
     })
 }
 
-/// A hook that has waited too long for a probe to pass.
+/// Describes a hook that no probe has passed in time.
 fn overdue(overdue: &Overdue) -> Value {
     json!({
         "since": time(overdue.since),
@@ -196,7 +196,7 @@ fn overdue(overdue: &Overdue) -> Value {
     })
 }
 
-/// Configuration that waits for a second read that relaxes the same.
+/// Describes a configuration that waits for a second read with the same relaxations.
 fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
     json!({
         "since": time(unconfirmed.since),
@@ -205,18 +205,18 @@ fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
     })
 }
 
-/// A hook or initializer that is no longer called, but still answers requests that began before.
+/// Describes a hook or initializer that gets no new requests, but still answers older ones.
 fn draining(retired: &RetiredEntry) -> Value {
     let rotation = &retired.rotation;
     json!({ "name": &*retired.name, "state": rotation.as_str(), "since": time(rotation.since()) })
 }
 
-/// The last failed read, and since when reads fail.
+/// Describes the last failed read, and since when reads fail.
 fn failed_read(failed: &FailedRead) -> Value {
     json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
-/// The last good configuration on disk.
+/// Describes the last good configuration on disk.
 fn last_good(state: &LastGoodState) -> Value {
     json!({
         "path": state.path,

@@ -1,4 +1,4 @@
-//! Pages for operators, of the sidecar and the read proxy: HTTP/1.1, read only, and few at a time.
+//! Pages for operators, of the sidecar and the read proxy: HTTP/1.1, read only, with few requests at a time.
 
 use std::{collections::VecDeque, convert::Infallible, fmt, future::poll_fn, sync::Arc, time::Duration};
 
@@ -22,17 +22,17 @@ use crate::{
 };
 use gatepost_tls::ServerTls;
 
-/// Time within which a request's head, or a TLS handshake, must be there.
+/// Timeout of a request's head, and of a TLS handshake.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time of an operator's connection.
+/// Longest lifetime of an operator's connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Operators' connections at once; one more ends the oldest.
+/// Operators' connections at once; one more closes the oldest.
 const MAX_CONNECTIONS: usize = 64;
-/// Time for which an operator may take nothing of a page.
+/// Time for which a write of a page may make no progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pages that are made at once.
+/// Large pages that are rendered at once.
 const MAX_PAGES_IN_WORK: usize = 2;
-/// Time to make a page, waiting for its turn included.
+/// Timeout for rendering a page, including the wait for its turn.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -43,19 +43,19 @@ const LIVEZ: &str = "/livez";
 /// One page.
 pub type AdminPage = Response<Full<Bytes>>;
 
-/// Maker of pages for operators.
+/// Provider of the pages of one process.
 pub trait AdminPages: Send + Sync + 'static {
     /// Paths of the pages, besides `/livez`.
     const PATHS: &'static [&'static str];
 
-    /// True for a page that may take as long as many a request: it is made on a thread of its own.
+    /// Returns true if the page may take as long as many requests. Such a page is rendered on a thread of its own.
     fn is_large(uri: &Uri) -> bool;
 
-    /// The page at one of the paths.
+    /// Returns the page at one of the paths.
     fn page(&self, uri: &Uri) -> AdminPage;
 }
 
-/// Serves on the runtime this is polled on until `shutdown`; connections still open are then closed.
+/// Serves on the current runtime until `shutdown`; connections still open are then closed.
 pub async fn serve<P: AdminPages>(
     pages: P,
     tls: Option<Arc<ServerTls>>,
@@ -72,7 +72,7 @@ pub async fn serve<P: AdminPages>(
                     if oldest_first.len() >= MAX_CONNECTIONS {
                         oldest_first.retain(|connection| !connection.is_finished());
                     }
-                    // A client that keeps connections open must not keep out liveness probes.
+                    // A client that keeps connections open must not exclude liveness probes.
                     if oldest_first.len() >= MAX_CONNECTIONS
                         && let Some(oldest) = oldest_first.pop_front()
                     {
@@ -97,7 +97,7 @@ pub async fn serve<P: AdminPages>(
 /// Server of the pages on all connections.
 struct PageServer<P> {
     pages: Arc<P>,
-    /// TLS for the pages, where other machines can reach them.
+    /// TLS for the pages, if other machines can reach them.
     tls: Option<Arc<ServerTls>>,
     making: Arc<Semaphore>,
 }
@@ -156,7 +156,7 @@ impl<P: AdminPages> PageServer<P> {
         }
     }
 
-    /// Makes the page on a thread beside this one: with ten thousand hooks it takes as long as many a review.
+    /// Renders the page on another thread: with ten thousand hooks it takes as long as many reviews.
     async fn made(&self, uri: Uri) -> AdminPage {
         let pages = Arc::clone(&self.pages);
         let making = async {
@@ -173,7 +173,7 @@ impl<P: AdminPages> PageServer<P> {
     }
 }
 
-/// `/livez` and these, as a sentence has them.
+/// Returns `/livez` and `paths` as a list in a sentence.
 fn listed(paths: &[&str]) -> String {
     match paths.split_last() {
         Some((last, others)) => format!("{} and {last}", [&[LIVEZ][..], others].concat().join(", ")),
@@ -181,12 +181,12 @@ fn listed(paths: &[&str]) -> String {
     }
 }
 
-/// Page of plain text.
+/// Returns a page of plain text.
 pub fn text(status: StatusCode, text: String) -> AdminPage {
     body(status, TEXT, text)
 }
 
-/// Page of metrics.
+/// Returns a page of metrics.
 pub fn metrics(rendered: Result<String, fmt::Error>) -> AdminPage {
     match rendered {
         Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
@@ -194,7 +194,7 @@ pub fn metrics(rendered: Result<String, fmt::Error>) -> AdminPage {
     }
 }
 
-/// Page of that content type.
+/// Returns a page of the content type `kind`.
 pub(super) fn body(status: StatusCode, kind: &'static str, text: String) -> AdminPage {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! Readiness: whether callers may be sent to this process. One answer for `/readyz` and the gRPC health service.
+//! Readiness: whether callers may use this process. `/readyz` and the gRPC health service share it.
 
 use std::{
     fmt,
@@ -13,37 +13,38 @@ use crate::{
 };
 use gatepost_config::coverage;
 
-/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, such as a new
-/// leader of etcd, is mostly over by then and has emptied no Service.
+/// Age of the configuration from which a stale replica sends callers to other replicas. An event that keeps all
+/// replicas from reading, such as a new leader of etcd, is usually over by then and has emptied no Service.
 const STALE_UNREADY_AFTER: Duration = Duration::from_secs(30);
 
-/// Whether callers may be sent to this process.
+/// Whether callers may use this process, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// They may.
+    /// Callers may use it.
     Ready,
     /// The configuration has never been read.
     NeverRead,
     /// The configuration that was read is invalid.
     Rejected,
-    /// The name by which the apiserver knows this process is not known yet, so that its own changes would be refused.
+    /// The process does not know its username at the apiserver yet, so its own changes would be refused.
     Nameless,
-    /// Every review has been refused for a while. Only for callers that have other replicas.
+    /// The configuration has been stale for a while: every review is refused. Only for callers that have other
+    /// replicas.
     Stale,
-    /// The serving certificate has expired or is not valid yet, so that no caller gets in.
+    /// The serving certificate has expired or is not valid yet, so every caller rejects it.
     Unreachable,
-    /// The process is about to end.
+    /// The process shuts down.
     Draining,
 }
 
 impl Readiness {
-    /// True if callers may be sent here.
+    /// Returns true if callers may use this process.
     pub fn is_ready(self) -> bool {
         self == Self::Ready
     }
 
-    /// Readiness at present. A stale configuration does not make the process unready: another process would not help the
-    /// caller, and the refusals say what is wrong.
+    /// Returns the present readiness. A stale configuration does not make the process unready: the refusals name the
+    /// problem, and another process may have it, too.
     pub fn of(health: &ReplicaHealth) -> Self {
         let current = &health.current;
         if health.is_stopping() {
@@ -59,8 +60,9 @@ impl Readiness {
         }
     }
 
-    /// Readiness if callers can be sent to another replica. A replica that has been stale for a while is then not ready,
-    /// unless a Service without endpoints would open or close something; one that break-glass opens is ready.
+    /// Returns the readiness for callers that have other replicas. A replica that has been stale for a while is
+    /// unready, unless it still answers otherwise than a Service without endpoints. A replica that break-glass opens is
+    /// ready.
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
         let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
@@ -73,24 +75,24 @@ impl Readiness {
     }
 }
 
-/// True if objects that are stored by label must be worked on, and it is not known yet as whom.
+/// Returns true if objects stored by label need work, but the process does not know its username at the apiserver yet.
 fn is_nameless(current: &Current) -> bool {
     current.labelled().awaits_account(Instant::now())
         && current.load().snapshot.initializers().iter().any(|entry| entry.by_label)
 }
 
-/// True if a Service without endpoints would refuse something that a bypass rule lets past even while the configuration
-/// is stale, or let pass something that is refused here.
+/// Returns true if a Service without endpoints would refuse what a bypass rule allows here even while the configuration
+/// is stale, or would allow what is refused here.
 fn is_needed_while_stale(current: &Current) -> bool {
     let snapshot = &current.load().snapshot;
     let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
     lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
-/// Lines of documents that are held back.
+/// Most lines about quarantined documents.
 const MAX_HELD_LINES: usize = 20;
 
-/// Faults that do not make the process unready, a line each: the rest of `/readyz?verbose`.
+/// Returns the faults that do not make the process unready, one a line: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     let current = &health.current;
     let faults = health.faults((Instant::now(), SystemTime::now()));
@@ -127,7 +129,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
         lines.extend(state.refused.iter().map(|why| format!("last good configuration: not used at the start: {why}")));
     }
     for live in &current.load().hooks {
-        let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_means()) else { continue };
+        let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_effect()) else { continue };
         let within = humantime::format_duration(overdue.within);
         let why = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
         lines.push(format!("hook {}: has passed no probe within {within}; {what}: {why}", live.hook.name));
@@ -149,7 +151,7 @@ impl fmt::Display for Readiness {
     }
 }
 
-/// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
+/// Registers the readings of the health with the metrics. By weak references: metrics must keep no configuration alive.
 pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     fn weak<T: Send + Sync + 'static>(
         of: &Arc<T>,
@@ -216,7 +218,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::live::{Generation, Rejection, break_glass::GlassOrigin};
+    use crate::live::{Generation, Rejection, break_glass::BreakGlassOrigin};
     use gatepost_api::{BreakGlass, Revision};
     use gatepost_config::{SourceFile, load};
 
@@ -243,7 +245,7 @@ mod tests {
             bypassed: Vec::new(),
             initializers: Default::default(),
         }));
-        current.freshness().stamp(before(seconds));
+        current.freshness().stamp_awake(before(seconds));
         ReplicaHealth::new(Arc::new(current))
     }
 
@@ -264,7 +266,7 @@ mod tests {
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
             by: "ann".into(),
         };
-        health.break_glass.take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+        health.break_glass.take(BreakGlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
     }
 
     #[test]

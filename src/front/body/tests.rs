@@ -58,7 +58,7 @@ fn among_others(len: usize) -> Bytes {
 #[test]
 fn body_pieces_pin_at_most_twice_their_bytes() {
     let metrics = Metrics::new(1);
-    for len in [1, 100, 1024, JOINED_BELOW - 1, JOINED_BELOW, JOINED_BELOW + 1, READ_BUFFER] {
+    for len in [1, 100, 1024, JOIN_THRESHOLD - 1, JOIN_THRESHOLD, JOIN_THRESHOLD + 1, READ_BUFFER] {
         let mut pieces = BodyPieces::default();
         (0..256).for_each(|_| pieces.push(among_others(len), false, &metrics));
         let held = pieces.held();

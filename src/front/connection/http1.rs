@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: reviews over plain HTTP, one after the other. hyper's server.
+//! One HTTP/1.1 connection, served by hyper: reviews over plain HTTP, one after another.
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     telemetry::Refused,
 };
 
-/// Serves one connection that does not begin as HTTP/2. When the caller hangs up, hyper drops the answer in the making,
+/// Serves one connection that does not begin as HTTP/2. When the caller disconnects, hyper drops the pending answer,
 /// and with it the hook calls.
 pub(crate) async fn serve<Io>(context: ConnectionContext, socket: Socket<Io>)
 where
@@ -48,11 +48,11 @@ where
         .header_read_timeout(limits::HEAD_OR_IDLE_TIMEOUT)
         .max_header_size(limits::MAX_HEADER_LIST as usize)
         .max_buf_size(front.buffers().read)
-        // Verdicts stay what they are until they are written, and are not copied into a buffer.
+        // Writes verdicts without copying them into hyper's buffer.
         .writev(true)
         .serve_connection(TokioIo::new(socket), service);
-    // Until the grace is over the peer may not know of the drain, and send a request: it is answered, and the answer
-    // says that it is the last.
+    // Until the grace is over the peer may still send a request without knowing of the drain. That request is answered,
+    // and the answer announces the close.
     let mut draining = pin!(drain.grace_over());
     let mut evicted = pin!(session.evicted());
     let mut beat = interval(limits::BEAT_INTERVAL);

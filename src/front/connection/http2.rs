@@ -1,5 +1,5 @@
-//! One HTTP/2 connection: gRPC and reviews over plain HTTP. Once a second it looks for a peer that is gone, and for a
-//! connection that nobody uses.
+//! One HTTP/2 connection: gRPC and reviews over plain HTTP. Once a second it checks whether the peer still responds and
+//! whether the connection is idle.
 
 use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -28,18 +28,18 @@ use crate::{
     telemetry::Refused,
 };
 
-/// Time for a connection that is closed for its behaviour to be sent the reason.
+/// Time to send the reason for the close to a peer that misbehaves.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for an evicted connection to close, besides its reviews.
+/// Time for an evicted connection to close, in addition to the timeout of its reviews.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Seconds without a call until a connection is sent GOAWAY. Longer than the 90 for which client-go keeps an idle
-/// connection, so that usually it is the caller who closes one.
+/// Seconds without a call after which GOAWAY is sent. Longer than the 90 seconds for which client-go keeps an idle
+/// connection, so that usually the caller closes it.
 const IDLE_SECONDS: u32 = 120;
 /// Seconds between two PINGs.
 const PING_SECONDS: u32 = 30;
-/// Seconds in which a PING has to be answered. A peer that neither reads nor ends the frame it has begun cannot.
+/// Seconds within which a PING must be answered. A peer that stops reading or stops amid a frame misses this.
 const PONG_SECONDS: u32 = 20;
-/// Seconds that a connection may take to close once it has been sent GOAWAY and has no call.
+/// Seconds for an idle connection to close after GOAWAY was sent.
 const CLOSE_SECONDS: u32 = 10;
 
 /// Serves one connection that begins as HTTP/2.
@@ -50,7 +50,7 @@ where
     let context = Arc::new(context);
     let ConnectionContext { front, session, drain, .. } = &*context;
     let (metrics, buffers) = (&front.gate.metrics, front.buffers());
-    // h2 shuts the socket down once its last answer is written, and then drops it.
+    // h2 shuts the socket down after its last answer is written, and then drops it.
     let handshake = h2::server::Builder::new()
         .max_frame_size(buffers.frame)
         .initial_window_size(buffers.stream_window)
@@ -130,13 +130,13 @@ where
     }
 }
 
-/// True if a connection that was evicted so long ago must end. Another has its place already: it must not stay for a
-/// watch that never ends, nor for calls that go on and on.
+/// Returns true if a connection that was evicted `since` ago must be closed. Another connection has replaced it, so it
+/// must not stay for an endless watch or for an endless sequence of calls.
 fn eviction_is_over(ConnectionContext { front, session, .. }: &ConnectionContext, since: Duration) -> bool {
     since >= if session.is_busy() { front.limits.timeout + EVICTION_TIMEOUT } else { EVICTION_TIMEOUT }
 }
 
-/// Routes one call; each runs as its own task, so that none waits for another.
+/// Routes one call and spawns it as a task, so that calls do not wait for each other.
 fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mut respond: SendResponse<Outgoing>) {
     let (parts, body) = request.into_parts();
     let route = match route::route(&parts) {
@@ -147,13 +147,13 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
     match route {
         Route::Webhook(route) => {
             tokio::spawn(async move {
-                // A caller that goes away cancels the hook calls: leaving drops the answer in the making.
+                // If the caller cancels, dropping the future cancels the hook calls.
                 let reply = tokio::select! {
                     biased;
                     _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
                     reply = admission::answer_http(&context, route, &parts, Body::Http2(body)) => reply,
                 };
-                // An error here says that the caller is gone.
+                // An error means that the caller is gone.
                 let _ = answer::send(&mut respond, reply);
             });
         }
@@ -188,24 +188,24 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
     }
 }
 
-/// Closes a connection, and says why if that can still be written.
+/// Closes a connection and sends the reason, if that can still be written.
 async fn farewell<Io: AsyncRead + AsyncWrite + Unpin>(mut connection: Connection<Io, Outgoing>) {
     connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
     let _ = timeout(FAREWELL_TIMEOUT, poll_fn(|cx| connection.poll_closed(cx))).await;
 }
 
-/// Action due on a connection.
+/// State of a connection, found by the check of each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beat {
-    /// Nothing.
+    /// No action is needed.
     Alive,
-    /// It has no calls: it is to be sent GOAWAY.
+    /// It has no calls: GOAWAY must be sent.
     Idle,
-    /// Its peer is gone, or does not go: it is to be dropped.
+    /// Its peer does not answer, or did not close in time: it must be dropped.
     Dead,
 }
 
-/// Ages of a connection's states, in seconds.
+/// Seconds that a connection has spent in its states.
 #[derive(Debug)]
 struct Keepalive {
     ping: Option<PingPong>,
@@ -219,12 +219,12 @@ impl Keepalive {
         Self { ping, since_ping: 0, answered: true, idle: 0 }
     }
 
-    /// The connection is used.
+    /// Records that the connection is in use.
     fn on_call(&mut self) {
         self.idle = 0;
     }
 
-    /// One more second has passed, at whose end there were calls or not, and GOAWAY had been sent or not.
+    /// Advances by one second. `has_calls` says whether calls are open, `closing` whether GOAWAY was sent.
     fn beat(&mut self, has_calls: bool, closing: bool) -> Beat {
         self.idle = if has_calls { 0 } else { self.idle + 1 };
         if closing {

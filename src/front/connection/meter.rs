@@ -1,15 +1,15 @@
-//! Meter of a connection's HTTP/2 frames: it ends a flood of frames that ask nothing, and reserves memory for a large
-//! DATA frame that is not whole.
+//! Meter of a connection's HTTP/2 frames. It ends a flood of frames that request nothing, and reserves memory for a
+//! large DATA frame that is incomplete.
 //!
-//! A PING or a SETTINGS costs its sender nine bytes, and us an answer; h2 cuts floods of resets and of small DATA, but
-//! not of these. So the meter reads the heads of the frames on their way to h2: calls and data fill a bucket, all other
-//! frames empty it. The clock is read only once it is empty. (h2's own `data_frame_budget` would replace one line of
-//! this, the cost of small DATA, and the other frames would still have to be read.)
+//! A PING or SETTINGS frame costs its sender nine bytes and costs us an answer. h2 limits floods of resets and of small
+//! DATA frames, but not of PING and SETTINGS. So the meter reads the frame heads before h2 does: calls and data fill a
+//! token bucket, all other frames empty it. The clock is read only if the bucket is empty. (h2's `data_frame_budget`
+//! would replace only the cost of small DATA frames here.)
 //!
-//! h2 hands on a DATA frame once it is whole, and only then does its call reserve memory for it. Large frames are worth
-//! having, as a large object then arrives in one piece; but the part that has arrived would be missing in the memory
-//! budget, on every connection. So the meter reserves it. Without room the frame is read all the same, as no frame can
-//! be refused before it is whole: its call is then refused.
+//! h2 delivers a DATA frame when it is complete, and only then its call reserves memory. Large frames are useful, as a
+//! large object then arrives in one piece, but the bytes of incomplete frames would be missing in the memory budget, on
+//! every connection. So the meter reserves them. If there is no room, the frame is still read, because an incomplete
+//! frame cannot be refused; its call is refused later.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,29 +23,29 @@ use gatepost_base::memory::{Purpose, Reservation};
 
 /// Connection preface of HTTP/2 (RFC 9113, 3.4).
 pub(super) const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes of a frame's head (RFC 9113, 4.1).
+/// Length of a frame head (RFC 9113, 4.1).
 const HEAD: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PADDED: u8 = 8;
 
-/// Cost of a frame that asks and brings nothing.
+/// Cost of a frame that carries no call and no data.
 const IDLE_COST: u32 = 8;
-/// Cost of a frame that brings very little.
+/// Cost of a reset or of a tiny DATA frame.
 const TINY_COST: u32 = 1;
-/// Length of DATA below which it brings very little.
+/// Length below which a DATA frame is tiny.
 const TINY_LEN: usize = 64;
-/// Credit for a call's head: a client may well send a few PINGs and WINDOW_UPDATEs with each call.
+/// Credit for a HEADERS frame: a client may send a few PINGs and WINDOW_UPDATEs with each call.
 const CALL_CREDIT: u32 = 16 * IDLE_COST;
-/// The full bucket: 2,048 idle frames, or 16,384 with a byte in each.
+/// Capacity of the bucket: 2,048 idle frames, or 16,384 DATA frames of one byte.
 const BUCKET: u32 = 2048 * IDLE_COST;
-/// Credit for a second: 100 idle frames.
+/// Credit per second: 100 idle frames.
 const CREDIT_PER_SECOND: u32 = 100 * IDLE_COST;
-/// DATA frames up to this are not held: they are read at once.
+/// Largest DATA frame for which no memory is reserved here: smaller frames complete in one read.
 const MAX_UNHELD_FRAME: usize = 32 << 10;
 
-/// Meter of one connection, with what has come of its large frame in the memory budget.
+/// Meter of one connection, with the reservation for its incomplete large frame.
 #[derive(Debug)]
 pub(crate) struct FrameMeter {
     frames: Frames,
@@ -55,7 +55,7 @@ pub(crate) struct FrameMeter {
 }
 
 impl FrameMeter {
-    /// Meter of a connection before its preface.
+    /// Creates the meter of a connection whose preface has not been read.
     pub(crate) fn new(context: &ConnectionContext) -> Self {
         let ConnectionContext { front, session, .. } = context;
         let held = front.budget().empty(Purpose::Review);
@@ -63,10 +63,10 @@ impl FrameMeter {
         Self { frames: Frames::new(Instant::now()), front, session, held }
     }
 
-    /// Takes the next bytes.
+    /// Counts bytes that were read.
     ///
     /// # Errors
-    /// They are a flood: [`io::ErrorKind::QuotaExceeded`].
+    /// Returns [`io::ErrorKind::QuotaExceeded`] if they are a flood.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.frames.take(bytes) {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames that ask nothing"));
@@ -75,11 +75,11 @@ impl FrameMeter {
         Ok(())
     }
 
-    /// Holds so many bytes, as far as there is room.
+    /// Changes the reservation to `bytes`, as far as there is room.
     fn hold(&mut self, bytes: usize) {
         let before = self.held.bytes();
         if bytes < before {
-            // A frame that is whole is its call's.
+            // A complete frame is reserved by its call.
             self.held.shrink_to(bytes);
             self.session.client.give_back(before - bytes);
         }
@@ -88,7 +88,7 @@ impl FrameMeter {
             let Front { clients, inflight, .. } = &*self.front;
             let client = &self.session.client;
             let share = inflight.share(clients, client, clients.second(std::time::Instant::now()));
-            // What finds no room is tried again with the next bytes.
+            // The next read retries what found no room.
             let _ = inflight.try_grow(&mut self.held, client, share, missing, missing);
         }
     }
@@ -100,15 +100,15 @@ impl Drop for FrameMeter {
     }
 }
 
-/// Follows frames by their heads.
+/// Parser of frame heads, with the token bucket.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes to come that are no part of a head: the preface, then each frame's payload.
+    /// Bytes until the next frame head: the preface, or the rest of a payload.
     skip: usize,
-    /// Length of the payload that is being read, if it is large DATA; else 0.
+    /// Length of the current payload, if it is a large DATA frame; otherwise 0.
     large: usize,
     head: [u8; HEAD],
-    /// Bytes of the head so far.
+    /// Bytes of the frame head that have arrived.
     have: usize,
     bucket: u32,
     filled: Instant,
@@ -119,12 +119,12 @@ impl Frames {
         Self { skip: HTTP2_PREFACE.len(), large: 0, head: [0; HEAD], have: 0, bucket: BUCKET, filled: now }
     }
 
-    /// Bytes so far of a large DATA frame that is not whole.
+    /// Returns the received bytes of an incomplete large DATA frame.
     fn partial(&self) -> usize {
         if self.skip == 0 { 0 } else { self.large.saturating_sub(self.skip) }
     }
 
-    /// Takes the next bytes; false once they are a flood.
+    /// Counts bytes that were read; returns false if they are a flood.
     fn take(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -154,7 +154,7 @@ impl Frames {
             DATA if len >= TINY_LEN && flags & PADDED == 0 => return self.fill(len / (TINY_LEN / 2)),
             HEADERS => return self.fill(CALL_CREDIT as usize),
             DATA if len > 0 => TINY_COST,
-            // h2 bounds them, each belonging to a call.
+            // h2 bounds the number of resets, each belonging to a call.
             RST_STREAM => TINY_COST,
             _ => IDLE_COST,
         };

@@ -1,4 +1,4 @@
-//! A caller's connection, and its beginning: TLS where the port has it, then the version of HTTP.
+//! Start of a caller's connection: the TLS handshake if the port has TLS, then the version of HTTP.
 
 pub(crate) mod http1;
 pub(crate) mod http2;
@@ -19,7 +19,7 @@ use super::{
     accept::{
         client::Identity,
         clients::AdmittedConnection,
-        listener::{Accepted, tuned},
+        listener::{Accepted, configure_stream},
     },
     drain::DrainSignal,
     limits,
@@ -28,11 +28,11 @@ use super::{
 use crate::telemetry::{Refused, Throttle};
 use gatepost_tls::{HandshakeFailure, HandshakeFault, ServerConfig};
 
-/// The first byte of a TLS client (RFC 8446, 5.1: handshake).
+/// First byte that a TLS client sends (RFC 8446, 5.1: handshake).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// Serves one connection on the runtime this is polled on, until the caller closes it or the drain ends it: once the
-/// drain has begun, calls under way are finished, and new ones taken only in a short grace.
+/// Serves one connection on the current runtime until the caller closes it or the drain ends. Once the drain has begun,
+/// calls under way are finished, and new calls are accepted only in a short grace.
 pub(crate) async fn serve(
     front: Arc<Front>,
     worker: usize,
@@ -43,8 +43,10 @@ pub(crate) async fn serve(
     let begin = async {
         let context = ConnectionContext { front, session: Arc::clone(&admitted.session), worker, drain: drain.clone() };
         match accepted {
-            Accepted::Tcp(stream, None) => serve_http(context, tuned(stream)?).await,
-            Accepted::Tcp(stream, Some(config)) => serve_tls(context, tuned(stream)?, config, &mut admitted).await,
+            Accepted::Tcp(stream, None) => serve_http(context, configure_stream(stream)?).await,
+            Accepted::Tcp(stream, Some(config)) => {
+                serve_tls(context, configure_stream(stream)?, config, &mut admitted).await
+            }
             Accepted::Unix(stream) => serve_http(context, UnixStream::from_std(stream)?).await,
         }
         Ok::<_, io::Error>(())
@@ -57,7 +59,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves a connection by the version of HTTP that its first bytes give.
+/// Serves a connection, detecting the version of HTTP from its first bytes.
 pub(super) async fn serve_http<Io>(context: ConnectionContext, io: Io)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -79,17 +81,17 @@ where
     }
 }
 
-/// Beginning of a connection on a TLS port.
+/// Result of the start of a connection on a TLS port.
 enum TlsBeginning {
     Tls(Box<TlsStream<TcpStream>>),
     Plaintext(TcpStream),
-    /// The handshake failed; the peer has got an alert.
+    /// The handshake failed, and the peer was sent an alert.
     Failed(io::Error, TcpStream),
-    /// The peer sent nothing and hung up.
+    /// The peer closed the connection and sent nothing.
     Nothing,
 }
 
-/// Shakes hands and serves the connection by the version of HTTP that was agreed on. A handshake that fails is counted,
+/// Does the TLS handshake and serves the connection with the negotiated version of HTTP. A failed handshake is counted,
 /// and reported to the peer by a TLS alert.
 async fn serve_tls(
     mut context: ConnectionContext,
@@ -123,7 +125,7 @@ async fn serve_tls(
             return metrics.refused(Refused::TlsHandshake);
         }
     };
-    // A client certificate that is let in identifies its caller among others at that address.
+    // The name in a verified client certificate replaces the address as the identity of the client.
     if let Some(name) = gatepost_tls::client_name(stream.get_ref().1) {
         if admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err() {
             return metrics.refused(Refused::ClientShare);
@@ -133,7 +135,7 @@ async fn serve_tls(
     match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => http2::serve(context, Socket::new(*stream)).await,
         Some(_) => http1::serve(context, Socket::new(*stream)).await,
-        // A client without ALPN shows by its first bytes what it speaks.
+        // The first bytes show the version of HTTP if the client sent no ALPN.
         None => serve_http(context, *stream).await,
     }
 }
@@ -154,8 +156,8 @@ async fn begin_tls(stream: TcpStream, config: Arc<ServerConfig>, buffer: usize) 
     })
 }
 
-/// Logs one line a second for each fault, so that clients which only try the port do not hide an apiserver that is kept
-/// out.
+/// Logs at most one line a second for each kind of fault, so that port scanners do not hide an apiserver whose
+/// handshakes fail.
 fn report(failure: &HandshakeFailure, stream: &TcpStream) {
     static LINES: [Throttle; HandshakeFault::COUNT] = [const { Throttle::new() }; HandshakeFault::COUNT];
     if let Some(held_back) = LINES[failure.fault as usize].pass() {

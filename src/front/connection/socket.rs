@@ -1,11 +1,10 @@
-//! Socket: a connection with what the front adds to it. It reads its first bytes twice, meters its frames, gives up on
-//! a peer that takes nothing, and closes so that the peer still gets the last answer.
+//! Socket of a connection. It replays the bytes that were read to detect the protocol, meters HTTP/2 frames, times out
+//! stalled writes, and lingers on close so that the peer receives the last answer.
 //!
-//! A socket that is closed with bytes unread, or to which bytes come afterwards, resets the connection. The peer then
-//! may never see the answer that was on its way: the reset discards what the system still had to send, and some clients
-//! (Go's HTTP/2 among them) give up the answers they have not read as soon as a write of theirs fails. So shutting
-//! down a socket *lingers*: it ends our side, and reads and drops what the peer still sends, until the peer has closed
-//! its side too.
+//! Closing a socket with unread bytes, or receiving bytes after the close, resets the connection. The peer may then
+//! never see the last answer: the reset discards what the system has not sent yet, and some clients (such as Go's
+//! HTTP/2) drop unread answers as soon as one of their writes fails. So the shutdown of a socket *lingers*: it ends our
+//! side, then reads and drops what the peer sends, until the peer has closed its side too.
 
 use std::{
     io::{self, IoSlice},
@@ -24,17 +23,17 @@ use tokio::{
 use super::meter::{FrameMeter, HTTP2_PREFACE};
 use crate::front::accept::client::Session;
 
-/// Time for which a peer may go on sending after we have hung up: it has to have read its last answer by then.
+/// Time for which a peer may still send after our side is closed. It must have read its last answer by then.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes it may send meanwhile: some body that was refused by its head, or several windows of one.
+/// Bytes that a peer may send while we linger: a body that was refused by its head, or several windows of it.
 const MAX_LINGER_BYTES: usize = 32 << 20;
-/// Bytes dropped at once.
+/// Size of the buffer for dropped bytes.
 const LINGER_READ: usize = 16 << 10;
 
 /// Version of HTTP that a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HttpVersion {
-    /// Anything that is not HTTP/2; hyper judges whether it is HTTP at all.
+    /// Anything that is not HTTP/2; hyper rejects what is not HTTP/1.1.
     Http1,
     Http2,
 }
@@ -43,12 +42,12 @@ pub(crate) enum HttpVersion {
 #[derive(Debug)]
 pub(crate) struct Socket<Io> {
     io: Io,
-    /// Bytes that were read to find the version of HTTP, and are to be read again.
+    /// Bytes that were read to detect the version of HTTP, to be read again.
     sniffed: Bytes,
     meter: Option<FrameMeter>,
-    /// Time for which the peer may take nothing of a write.
+    /// Time for which a write may make no progress.
     write_timeout: Option<Duration>,
-    /// Runs while the peer takes nothing.
+    /// Timer that runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
     close: Close,
 }
@@ -57,7 +56,7 @@ pub(crate) struct Socket<Io> {
 #[derive(Debug)]
 enum Close {
     NotYet,
-    /// Our side is being ended, or has been; at most `left` bytes are still dropped.
+    /// Our side is being closed, or is closed; at most `left` more bytes are read and dropped.
     Lingering {
         until: Pin<Box<Sleep>>,
         ended: bool,
@@ -71,13 +70,13 @@ impl<Io> Socket<Io> {
         Self { io, sniffed: Bytes::new(), meter: None, write_timeout: None, stalled: None, close: Close::NotYet }
     }
 
-    /// Meters the frames of HTTP/2 that are read. Reading ends with [`io::ErrorKind::QuotaExceeded`] when they are a
+    /// Meters the HTTP/2 frames that are read. Reads fail with [`io::ErrorKind::QuotaExceeded`] if the frames are a
     /// flood.
     pub(crate) fn metered(self, meter: FrameMeter) -> Self {
         Self { meter: Some(meter), ..self }
     }
 
-    /// Lets writes fail once the peer has taken nothing of them for so long.
+    /// Makes writes fail that have made no progress for `timeout`.
     pub(crate) fn with_write_timeout(self, timeout: Duration) -> Self {
         Self { write_timeout: Some(timeout), ..self }
     }
@@ -94,7 +93,7 @@ impl<Io> Socket<Io> {
 }
 
 impl<Io: AsyncRead + Unpin> Socket<Io> {
-    /// Reads until the version of HTTP is clear; `None` if the peer sent nothing and hung up.
+    /// Reads until the version of HTTP is known. `None` if the peer closed the connection and sent nothing.
     pub(crate) async fn sniff(&mut self) -> io::Result<Option<HttpVersion>> {
         let mut first = [0; HTTP2_PREFACE.len()];
         let mut len = 0;
@@ -117,18 +116,18 @@ impl<Io: AsyncRead + Unpin> Socket<Io> {
 }
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> Socket<Io> {
-    /// Closes the connection; over once the peer has closed its side, or has had its time.
+    /// Closes the connection; returns once the peer has closed its side, or after a timeout.
     pub(crate) async fn close(mut self) {
-        // It does not fail.
+        // `shutdown` never fails here.
         let _ = self.shutdown().await;
     }
 
-    /// Closes a caller's connection; at once if another connection needs its place.
+    /// Closes a caller's connection; without lingering if the connection is evicted.
     pub(crate) async fn close_unless_evicted(self, session: &Session) {
         tokio::select! { biased; () = self.close() => {}, () = session.evicted() => {} }
     }
 
-    /// Drives the close as far as it goes now. Pending while the peer may still send.
+    /// Advances the close. Pending while the peer may still send.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Close::NotYet = self.close {
             let until = Box::pin(sleep(LINGER_TIMEOUT));
@@ -196,7 +195,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<Io> {
         self.limit_stall(cx, progress)
     }
 
-    /// Lingers. A peer that is gone, or goes on, does not matter any more.
+    /// Lingers. Errors of the peer no longer matter.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let _ = ready!(self.poll_linger(cx));
         self.close = Close::Done;

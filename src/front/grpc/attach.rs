@@ -1,16 +1,16 @@
 //! Attach: one instance of an initializer on one stream, from its claim to its end.
 //!
 //! ```text
-//!   claim ──> may it have the name? ──> attached ──┬── task ──> answer ──┐
-//!                                                  ├── heartbeat ────────┤  until it leaves, lapses,
-//!                                                  └── cancel            ┘  or the process drains
+//!   claim ──> check ──> attached ──┬── task ──> answer ──┐
+//!                                  ├── heartbeat ────────┤  until it leaves, times out,
+//!                                  └── cancel            ┘  or the process drains
 //! ```
 //!
-//! Everything is bounded: the number of streams, the length of a message, the tasks that an instance has at once, the
-//! messages that wait to be read by it. Its messages are read only as fast as they are processed. An instance that is
-//! not heard of lapses, and one that does not read is cut off with its connection. Where there is no memory for a task or
-//! its answer, that task ends, and not the stream: the task would only come to the next instance, and end its stream as
-//! well. The claim to a name is checked again whenever the configuration changes.
+//! Everything is bounded: the number of streams, the length of a message, the concurrent tasks of an instance, and the
+//! messages that wait to be read by it. Its messages are read only as fast as they are processed. An instance that
+//! sends nothing for too long is detached, and one that does not read loses its connection. If there is no memory for a
+//! task or its answer, only the task fails and the stream goes on, because the next instance would fail in the same
+//! way. The claim is checked again whenever the configuration changes.
 
 use std::{
     future::poll_fn,
@@ -33,7 +33,7 @@ use crate::{
         answer,
         head::grpc_encoding,
         limits::{self, PlaceGuard},
-        outgoing::{Expiring, Outgoing},
+        outgoing::{Outgoing, UnsentGuard},
         refusal::Refusal,
         state::{ConnectionContext, Front},
     },
@@ -52,14 +52,14 @@ use gatepost_wire::initializers::{FromInstance, TaskHead, ToWire, answered, read
 
 /// Memory that one stream reserves besides its messages.
 const STREAM_MEMORY: usize = 64 << 10;
-/// Tasks that an instance has at once if it names no number.
+/// Concurrent tasks of an instance that names no number.
 const DEFAULT_WINDOW: u32 = 16;
 const MAX_WINDOW: u32 = 256;
-/// Time in which the instance must read a message, besides its task's own time.
+/// Time for the instance to read a message, besides the deadline of its task.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which a stream checks whether its claim is still good, and whether a drain waits for nothing else.
+/// Interval at which a stream checks its claim, and whether a drain waits only for this stream.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes around the review in a task.
+/// Memory of a task besides the review.
 const TASK_OVERHEAD: usize = 256;
 
 /// Status with which a stream ends.
@@ -71,9 +71,9 @@ const NOT_READABLE: End = (Code::InvalidArgument, "a message cannot be read");
 const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
 const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
-/// End of a task whose answer cannot be read.
+/// Failure of a task whose answer cannot be read.
 const UNREAD: &str = "its answer cannot be read";
-/// Length of the beginning of a message that says which task it is of.
+/// Length of the first bytes of a message, which identify its task.
 const TASK_BEGINNING: usize = 64;
 
 /// Serves one stream until it ends.
@@ -91,7 +91,7 @@ pub(crate) async fn answer(
     match begun {
         Err(refusal) => context.front.refuse(&mut respond, &refusal),
         Ok(mut stream) => {
-            // An error here, and below, says that the instance is gone.
+            // An error here, and below, means that the instance is gone.
             let Ok(to) = answer::begin_grpc(&mut respond) else { return };
             let mut to = InstanceSender { to, context };
             let (Ok((code, message)) | Err((code, message))) = stream.serve(&mut to).await;
@@ -108,8 +108,8 @@ struct Claim {
 }
 
 impl Claim {
-    /// True if it may have the name. Each resource with an initializer of that name must admit it, since a task does not
-    /// name its resource.
+    /// Returns true if the claimant may have the name. Every resource with an initializer of this name must admit the
+    /// claimant, because a task does not name its resource.
     fn is_good(&self, generation: &Generation) -> bool {
         let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
         let mut attached = all.filter(|one| *one.name == *self.name).filter_map(|one| one.attach.as_ref()).peekable();
@@ -118,12 +118,12 @@ impl Claim {
     }
 }
 
-/// An instance whose claim is good.
+/// Stream of an instance whose claim was accepted.
 struct Stream<'a> {
     messages: InstanceMessages<'a>,
     attached: Attachment,
     claim: Claim,
-    /// Generation by which the claim was checked last, and the result.
+    /// Generation against which the claim was last checked.
     generation: u64,
     is_good: bool,
     window: u32,
@@ -139,7 +139,7 @@ async fn begin<'a>(
 ) -> Result<Stream<'a>, Refusal> {
     grpc_encoding(headers)?;
     let current = &front.gate.current;
-    // Where there is nothing to claim nothing is read.
+    // If no name can be claimed, nothing is read.
     if current.load().snapshot.claimed().next().is_none() {
         return Err(Refusal::NotYours);
     }
@@ -148,7 +148,7 @@ async fn begin<'a>(
     let within = limits::HANDSHAKE_TIMEOUT;
     let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })?? {
         Some(InstanceMessage::Whole(message, _)) => message,
-        Some(InstanceMessage::PassedOver { beginning, .. }) => {
+        Some(InstanceMessage::Skipped { beginning, .. }) => {
             return Err(Refusal::Overloaded { bytes: beginning.len() });
         }
         None => return Err(Refusal::NotAClaim),
@@ -161,7 +161,7 @@ async fn begin<'a>(
     let token = (!token.is_empty()).then(|| Sha256::digest(token).into());
     let claim = Claim { name: name.into(), certificate, token };
     let generation = current.load();
-    // A name that does not exist is answered as another instance's name is.
+    // An unknown name gets the same answer as a name of another instance.
     if !claim.is_good(&generation) {
         return Err(Refusal::NotYours);
     }
@@ -175,7 +175,7 @@ async fn begin<'a>(
 }
 
 impl Stream<'_> {
-    /// Carries messages both ways.
+    /// Transfers messages in both directions until the stream ends.
     async fn serve(&mut self, to: &mut InstanceSender<'_>) -> Result<End, End> {
         let ConnectionContext { front, drain, .. } = to.context;
         let lease = front.gate.current.hub().lease();
@@ -191,7 +191,7 @@ impl Stream<'_> {
                 if leaves {
                     return Ok((Code::Ok, ""));
                 }
-                // Reviews under way may still have a task for it.
+                // Reviews under way may still create a task for the instance.
                 if over && front.inflight.requests() == 0 {
                     return Ok((Code::Unavailable, "shutting down"));
                 }
@@ -205,14 +205,14 @@ impl Stream<'_> {
                 }
                 () = &mut grace_over, if !over => over = true,
                 outbound = self.attached.recv() => match outbound {
-                    // The configuration in force may have changed meanwhile.
+                    // The configuration may have changed meanwhile.
                     Some(_) if !self.is_still_good(front) => return Ok(NOT_YOURS),
                     Some(outbound) => to.pass(outbound, &self.attached)?,
                     None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
                 message = self.messages.next() => match message {
                     Ok(Some(message)) => self.take(message, &mut leaves).await?,
-                    // The instance has ended its side: its tasks are given to others.
+                    // The instance has closed its side: its tasks are assigned to other instances.
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
                     Err(Refusal::TooLarge { .. }) => return Ok(TOO_LONG),
@@ -223,8 +223,8 @@ impl Stream<'_> {
         }
     }
 
-    /// True if it may still have its name, by the configuration in force. It keeps a name that nobody may claim any more
-    /// until the objects that wait for it are done.
+    /// Returns true if the instance may keep its name. A name that was removed from the configuration is kept until the
+    /// objects that wait for it are finished.
     fn is_still_good(&mut self, front: &Front) -> bool {
         let current = &front.gate.current;
         let generation = current.load();
@@ -235,15 +235,15 @@ impl Stream<'_> {
         self.is_good || current.hub().is_draining(&self.claim.name)
     }
 
-    /// Takes one message. An answer that does not count changes nothing.
+    /// Handles one message. An answer that is not expected any more changes nothing.
     ///
     /// # Errors
-    /// The stream ends: the message may not come now, or is not one of an instance.
+    /// Returns the status that ends the stream if the message is not allowed now, or is not one of an instance.
     async fn take(&self, message: InstanceMessage, leaves: &mut bool) -> Result<(), End> {
         self.attached.renew();
         let (message, room) = match message {
             InstanceMessage::Whole(message, room) => (message, room),
-            InstanceMessage::PassedOver { beginning, why } => {
+            InstanceMessage::Skipped { beginning, why } => {
                 let no_room = why == TurnFailure::NoRoom;
                 return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
@@ -273,8 +273,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Ends the task of a message that is not taken, and nothing else: the next instance would send the same. False if
-    /// the first bytes do not say which task that is.
+    /// Fails the task of a message that was not read, without retry: the next instance would send the same message.
+    /// Returns false if the first bytes do not identify a task.
     fn give_up(&self, beginning: &Bytes, why: TurnFailure) -> bool {
         let answered = answered(beginning);
         if let Some((task, attempt)) = answered {
@@ -298,7 +298,7 @@ impl InstanceSender<'_> {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let (review, namespace_labels) = (message.review.len(), &*message.namespace_labels);
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
-                // The review has its room already.
+                // The review is reserved already.
                 let Some(room) = self.reserve(labels + TASK_OVERHEAD) else {
                     attached.give_up(task, attempt, TurnFailure::NoRoom);
                     return Ok(());
@@ -312,13 +312,13 @@ impl InstanceSender<'_> {
                     let cancel = ToWire::Cancel { task: task.0 }.framed();
                     self.send(Outgoing::held(cancel, room, self.expiring(READ_TIMEOUT)))
                 }
-                // The answer of a cancelled task is ignored in any case.
+                // The answer of a cancelled task is ignored anyway.
                 None => Ok(()),
             },
         }
     }
 
-    /// Queues one message whose room is part of what the stream reserves.
+    /// Queues one message whose memory the stream has reserved.
     fn send_reserved(&mut self, message: ToWire) -> Result<(), End> {
         self.send(Outgoing::from(message.framed()).until(self.expiring(READ_TIMEOUT)))
     }
@@ -327,8 +327,8 @@ impl InstanceSender<'_> {
         self.context.front.budget().reserve(Purpose::Queue, bytes)
     }
 
-    /// Deadline for the instance to read a message.
-    fn expiring(&self, within: Duration) -> Expiring {
+    /// Returns a guard with the deadline for the instance to read a message.
+    fn expiring(&self, within: Duration) -> UnsentGuard {
         let now = Instant::now();
         self.context.session.unsent.add(now, now + within)
     }

@@ -1,12 +1,12 @@
-//! Follow: the unfinished objects of one apiserver on one stream, and what is to be corrected of them.
+//! Follow: a stream on which one apiserver reports its unfinished objects and gets corrections of them.
 //!
 //! ```text
-//!   every unfinished object ──> synced ──┬── a change ──> event ──────────────┐
-//!                                        ├── a head that is late ──> correction │  until the apiserver
-//!                                        └── a hold that knows too little ──> look ┘  ends, or the process
+//!   every unfinished object ──> synced ──┬── change ──> event ───────────────┐
+//!                                        ├── late head ──> correction ───────┤  until the apiserver
+//!                                        └── hold without a report ──> look ─┘  or the process ends
 //! ```
 //!
-//! Nothing is acknowledged: a correction shows in the next report of its object, and one that was lost is decided again.
+//! Nothing is acknowledged: a correction shows in the next report of its object, and a lost one is decided again.
 
 use gatepost_api::initialization::MAX_PENDING;
 use std::{
@@ -36,24 +36,24 @@ use gatepost_initializers::{
 };
 use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
 
-/// Length of a message: a list of the most names, and a Status.
+/// Longest message: a list of the most names, and a Status.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Length of a message that is passed over. A peer that sends more is not waited for.
-const MAX_PASSED_OVER: usize = 16 << 20;
-/// Interval of log lines about messages that were passed over.
+/// Longest message that is skipped. A longer message ends the stream.
+const MAX_SKIPPED_MESSAGE: usize = 16 << 20;
+/// Interval of log lines about skipped messages.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory of one stream besides its messages and objects.
 const STREAM_MEMORY: usize = 64 << 10;
 /// Time for the apiserver to read a message.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which the controller looks for late heads.
+/// Interval at which the controller checks for late heads.
 const CONTROL_INTERVAL: Duration = Duration::from_secs(1);
-/// Corrections of the controller in that time.
+/// Most corrections of the controller in that interval.
 const MAX_CORRECTIONS: usize = 500;
-/// Length of a name, or id, of an object.
+/// Longest name, or id, of an object.
 pub(super) const MAX_NAME: usize = 253;
 
-/// Status at the end of a stream.
+/// Status with which a stream ends.
 type End = (Code, &'static str);
 
 const GONE: End = (Code::Cancelled, "");
@@ -74,29 +74,29 @@ pub(crate) async fn answer(
         Ok(place) => place,
         Err(refusal) => return front.refuse(&mut respond, &refusal),
     };
-    // An error here, and below, says that the apiserver is gone.
+    // An error here, and below, means that the apiserver is gone.
     let Ok(to) = answer::begin_grpc(&mut respond) else { return };
     let following = front.gate.current.stored().follow(&session.client.identity.to_key());
     let room = front.budget().empty(Purpose::Queue);
-    let mut stream = Stream { to, context, following, room, passed_over: (0, None) };
+    let mut stream = Stream { to, context, following, room, skipped: (0, None) };
     let messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
     let (Ok((code, message)) | Err((code, message))) = stream.serve(messages).await;
     let _ = stream.to.send_trailers(answer::trailers(code, message));
 }
 
-/// An apiserver that follows.
+/// Stream of one apiserver.
 struct Stream<'a> {
     to: SendStream<Outgoing>,
     context: &'a ConnectionContext,
     following: Following,
-    /// Room of its objects.
+    /// Reservation for its objects.
     room: Reservation,
-    /// Reports that were passed over since the last log line, and when that was.
-    passed_over: (u64, Option<Instant>),
+    /// Number of reports skipped since the last log line, and the time of that line.
+    skipped: (u64, Option<Instant>),
 }
 
 impl Stream<'_> {
-    /// Carries messages both ways.
+    /// Transfers messages in both directions until the stream ends.
     async fn serve(&mut self, mut messages: CallMessages<'_>) -> Result<End, End> {
         let mut draining = pin!(self.context.drain.begun());
         let mut control = interval(CONTROL_INTERVAL);
@@ -118,8 +118,8 @@ impl Stream<'_> {
                     Ok(Some((message, _room))) => self.take(message)?,
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(Refusal::TooLarge { declared, .. }) if declared <= MAX_PASSED_OVER => {
-                        self.pass_over(DroppedReport::Message);
+                    Err(Refusal::TooLarge { declared, .. }) if declared <= MAX_SKIPPED_MESSAGE => {
+                        self.skip_report(DroppedReport::Message);
                     }
                     Err(Refusal::TooLarge { .. }) => return Ok(self.end(DroppedReport::Message, NO_ROOM)),
                     Err(Refusal::Overloaded { .. }) => return Ok(self.end(DroppedReport::NoRoom, NO_ROOM)),
@@ -129,7 +129,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes one report.
+    /// Handles one report.
     fn take(&mut self, message: Bytes) -> Result<(), End> {
         let (uid, read) = match wire::event(message) {
             Some(wire::StoredObjectReport::Event(pb::StoredObjectEvent { event: Some(read) })) => {
@@ -149,9 +149,9 @@ impl Stream<'_> {
             }
             Err(DroppedReport::Unreadable) => return Err(self.end(DroppedReport::Unreadable, UNREADABLE)),
             Err(too_long) => {
-                // It is no longer what it was before.
+                // The earlier report of the object is outdated.
                 uid.iter().for_each(|uid| self.following.forget(uid));
-                self.pass_over(too_long);
+                self.skip_report(too_long);
             }
         }
         let size = self.following.size();
@@ -162,16 +162,16 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// The end of the stream by a report that cannot be taken.
+    /// Counts a report that ends the stream, and returns `end`.
     fn end(&self, reason: DroppedReport, end: End) -> End {
         self.context.front.gate.metrics.dropped_report(reason);
         end
     }
 
-    /// Passes over one report that is too long: that object is not followed, and all others are.
-    fn pass_over(&mut self, reason: DroppedReport) {
+    /// Skips one report that is too long: its object is not followed, all others are.
+    fn skip_report(&mut self, reason: DroppedReport) {
         self.context.front.gate.metrics.dropped_report(reason);
-        let (count, logged) = &mut self.passed_over;
+        let (count, logged) = &mut self.skipped;
         *count += 1;
         let now = Instant::now();
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
@@ -183,7 +183,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Corrects heads that nobody holds.
+    /// Corrects late heads for which no hold waits.
     async fn control(&mut self) -> Result<(), End> {
         let current = &self.context.front.gate.current;
         let now = Instant::now();
@@ -235,7 +235,7 @@ fn look_at(sought: &SoughtObject) -> pb::follower_message::Message {
     })
 }
 
-/// The uid of the object of which this says how it is.
+/// Returns the uid of the object whose state the event reports; `None` if it reports no state.
 fn uid_of(event: &pb::stored_object_event::Event) -> Option<String> {
     use pb::stored_object_event::Event;
     match event {
@@ -246,7 +246,7 @@ fn uid_of(event: &pb::stored_object_event::Event) -> Option<String> {
     }
 }
 
-/// A report that was read.
+/// Converts a report.
 fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, DroppedReport> {
     use pb::stored_object_event::Event;
     Ok(match event {
@@ -259,23 +259,23 @@ fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, DroppedRe
     })
 }
 
-/// A text that may be empty.
+/// Returns a text that may be empty.
 fn short(text: String) -> Result<Box<str>, DroppedReport> {
     if text.len() > MAX_NAME { Err(DroppedReport::Text) } else { Ok(text.into()) }
 }
 
-/// A text that may not.
+/// Returns a text that must not be empty.
 fn name(text: String) -> Result<Box<str>, DroppedReport> {
     if text.is_empty() { Err(DroppedReport::Unreadable) } else { short(text) }
 }
 
 fn stored(object: pb::StoredObject) -> Result<StoredObject, DroppedReport> {
     let mut pending = object.pending;
-    // Of a list that is longer than any may be, the head is what counts.
+    // Only the head matters of a list that is longer than allowed.
     pending.truncate(MAX_PENDING);
     let pending = pending.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
     let result = object.result.map(|status| Box::new(stored_result(wire::status_info(status))));
-    // An object without a list is initialized, and is reported as that.
+    // An object without a list is initialized, and must be reported as initialized.
     let list = Initializers { pending, result }.normalized().ok_or(DroppedReport::Unreadable)?;
     Ok(StoredObject {
         group: short(object.group)?,

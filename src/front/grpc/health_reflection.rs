@@ -1,10 +1,10 @@
-//! Health and reflection: stock tonic, called on the same port.
+//! Health and reflection: tonic's services on the same port.
 //!
-//! Their calls are few and small, and are kept so: what one may send, how long one that is no watch may last, how many
-//! there may be, and each has its place in the memory budget ([`Quota`](crate::front::limits::Quota)).
+//! Their calls are few and small. Limits apply to the bytes that a call sends, to the duration of a call that is no
+//! watch, and to the number of calls; each call reserves memory ([`Quota`](crate::front::limits::Quota)).
 //!
-//! A call's body is read beside the service and not by it: what a service does not read would stay in the connection's
-//! window, out of sight of every limit. So little may be sent at all that it can wait here.
+//! A call's body is read here and not by the service: what a service does not read would stay in the connection's
+//! window, which no limit counts. The body is small enough to be queued.
 
 use std::{
     convert::Infallible,
@@ -42,10 +42,10 @@ use crate::{
 };
 use gatepost_wire::{DESCRIPTORS, names};
 
-/// Bytes that an empty frame counts as.
+/// Bytes for which an empty frame counts.
 const EMPTY_FRAME_COST: usize = 64;
 
-/// A service of tonic.
+/// tonic service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuxService {
     Health,
@@ -54,7 +54,7 @@ pub(crate) enum AuxService {
 }
 
 impl AuxService {
-    /// Bytes that one call may send: of health a service's name, of reflection many small messages.
+    /// Returns the most bytes that one call may send: a service's name for health, many small messages for reflection.
     fn max_sent(self) -> usize {
         match self {
             Self::Health => 4 << 10,
@@ -62,20 +62,20 @@ impl AuxService {
         }
     }
 
-    /// Memory of one call: answers of reflection are larger than its questions.
+    /// Returns the memory of one call: responses of reflection are larger than its requests.
     pub(crate) fn memory(self) -> usize {
         4 * self.max_sent()
     }
 }
 
-/// A tonic service without its type.
+/// tonic service without its type.
 type ErasedService = Box<dyn Fn(Request<AuxBody>) -> BoxFuture<'static, Response<tonic::body::Body>> + Send + Sync>;
 
-/// Health and reflection.
+/// Health and reflection services.
 pub(crate) struct GrpcAuxServices {
     readiness: Arc<ReplicaHealth>,
     reporter: HealthReporter,
-    /// The status last reported: 0 none, 1 serving, 2 not.
+    /// Status that was last reported: 0 none, 1 serving, 2 not serving.
     reported: AtomicU8,
     health: ErasedService,
     reflection_v1: ErasedService,
@@ -107,7 +107,7 @@ where
 }
 
 impl GrpcAuxServices {
-    /// Health follows this readiness; reflection serves `proto/` and the health service.
+    /// Creates the services. Health reports `readiness`; reflection serves `proto/` and the health service.
     pub(crate) fn new(readiness: Arc<ReplicaHealth>) -> Result<Self, Error> {
         let (reporter, health) = tonic_health::server::health_reporter();
         let builder = || {
@@ -136,8 +136,8 @@ impl GrpcAuxServices {
         }
     }
 
-    /// Answers one call; ends its stream when the server drains, since a watch would otherwise last for ever. A call
-    /// that is no watch may take `max_timeout`.
+    /// Answers one call. Its stream ends when the server drains, since a watch would never end. A call that is no watch
+    /// may take `max_timeout`.
     pub(crate) async fn answer(
         &self,
         service: AuxService,
@@ -158,7 +158,7 @@ impl GrpcAuxServices {
                 AuxService::ReflectionV1 => &self.reflection_v1,
                 AuxService::ReflectionV1Alpha => &self.reflection_v1alpha,
             };
-            // An error here says that the caller is gone.
+            // An error means that the caller is gone.
             let _ = pump(call(request).await, respond, drain).await;
             Ok(())
         };
@@ -218,18 +218,18 @@ async fn pump(
     }
 }
 
-/// The body of a call as tonic reads it.
+/// Body of a call, for tonic.
 #[derive(Debug)]
 struct AuxBody(UnboundedReceiver<Result<Frame<Bytes>, h2::Error>>);
 
-/// The body of a call as it comes.
+/// Reader of a call's body.
 #[derive(Debug)]
 struct AuxBodyReader {
     body: RecvStream,
     to: UnboundedSender<Result<Frame<Bytes>, h2::Error>>,
 }
 
-/// The request for tonic, and the body to be fed into it.
+/// Splits a request into tonic's request and the reader that feeds its body.
 fn split(request: Request<RecvStream>) -> (Request<AuxBody>, AuxBodyReader) {
     let (to, from) = unbounded_channel();
     let (parts, body) = request.into_parts();
@@ -237,7 +237,7 @@ fn split(request: Request<RecvStream>) -> (Request<AuxBody>, AuxBodyReader) {
 }
 
 impl AuxBodyReader {
-    /// Reads all of the body; ends only when it is longer than `limit`.
+    /// Reads the whole body. Returns only if it is longer than `limit`.
     async fn feed(self, limit: usize) -> Refusal {
         let Self { mut body, to } = self;
         let mut sent = 0;
@@ -249,7 +249,7 @@ impl AuxBodyReader {
             if let Ok(data) = &data {
                 let _ = body.flow_control().release_capacity(data.len());
             }
-            // Copied, as it would keep alive all that was read with it. An error says that the service has dropped it.
+            // Copied, as the slice would keep its read buffer alive. An error means that the service dropped the body.
             let _ = to.send(data.map(|data| Frame::data(Bytes::copy_from_slice(&data))));
         }
         if let Ok(Some(trailers)) = poll_fn(|cx| body.poll_trailers(cx)).await {

@@ -1,7 +1,7 @@
-//! Initialization: the single calls of an apiserver that stores objects before they are initialized.
+//! Initialization: the unary calls of an apiserver that stores objects before they are initialized.
 //!
 //! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
-//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
+//! until the call's deadline. In a drain a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
 
 use gatepost_api::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
@@ -36,13 +36,13 @@ use gatepost_initializers::{
 };
 use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
 
-/// Length of a message of these calls: a user with all groups is the longest.
+/// Longest message of these calls: a user with all groups.
 const MAX_MESSAGE: usize = 256 << 10;
 /// Memory of one call besides its message.
 const CALL_MEMORY: usize = 4 << 10;
-/// Approximate bytes of one group of a user, or value of `extra`, besides its text.
+/// Approximate bytes of one group of a user, or of one value of `extra`, besides its text.
 const ENTRY_OVERHEAD: usize = 64;
-/// Lifetime of a read policy: the time in which a configuration is read.
+/// Lifetime of a read policy: the interval at which the configuration is read.
 const TTL_MILLISECONDS: u32 = 1000;
 
 /// Answers one call.
@@ -62,7 +62,7 @@ pub(crate) async fn answer(
             InitializationCall::QuotaPhase => quota(message),
             InitializationCall::Hold => {
                 let (sought, version) = sought(message)?;
-                // The rest of the message is part of what the call reserves.
+                // The call's own reservation covers the rest of the message.
                 drop(room);
                 hold(context, &sought, &version, deadline).await
             }
@@ -74,7 +74,7 @@ pub(crate) async fn answer(
         answered = answering => answered,
     };
     match answered {
-        // An error here says that the caller is gone.
+        // An error means that the caller is gone.
         Ok(message) => {
             let now = Instant::now();
             let expiring = session.unsent.add(now, now + front.limits.timeout);
@@ -88,7 +88,7 @@ pub(crate) async fn answer(
 struct Call<'a> {
     _place: PlaceGuard<'a>,
     message: Bytes,
-    /// Room of the message.
+    /// Reservation for the message.
     room: Reservation,
     deadline: Deadline,
 }
@@ -109,7 +109,7 @@ async fn read_call<'a>(
     Ok(Call { _place, message, room, deadline })
 }
 
-/// Answers a `ReadPolicy`; its user is held until the authorizer has answered.
+/// Answers a `ReadPolicy`. The user's memory stays reserved until the authorizer has answered.
 async fn read_policy(
     front: &Front,
     message: Bytes,
@@ -187,7 +187,7 @@ fn quota(message: Bytes) -> Result<Bytes, Refusal> {
     Ok(framed(&pb::QuotaPhaseResponse { count: charge(count).into(), rest: charge(rest).into() }))
 }
 
-/// The object that a `Hold` names, and its resource version: no text longer than an object has it.
+/// Returns the object that a `Hold` names, and its resource version. Rejects texts longer than an object can have.
 fn sought(message: Bytes) -> Result<(Arc<SoughtObject>, Box<str>), Refusal> {
     let pb::HoldRequest { group, resource, namespace, name, uid, resource_version } =
         wire::hold(message).ok_or(Refusal::NotAMessage)?;
@@ -235,7 +235,7 @@ fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_respons
             }
         }
         HoldEnd::OutOfTime(object) => {
-            // An object without a report is taken to be as it was stored.
+            // An object without a report is assumed to be as it was stored.
             let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
             End::TimedOut(pb::TimedOut { status: Some(wire::status(&object.still_pending())), pending: true })
         }

@@ -1,5 +1,5 @@
 //! gRPC calls that are no reviews: streams of initializers and apiservers, calls about unfinished objects, health and
-//! reflection. And the messages of all but tonic's, one after another as they come.
+//! reflection. Also the reader of their messages, except for those that tonic reads.
 
 pub(crate) mod attach;
 pub(crate) mod follow;
@@ -17,49 +17,49 @@ use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 use gatepost_initializers::TurnFailure;
 use gatepost_wire::inbound::FRAME_HEAD;
 
-/// Length of a claim.
+/// Longest message before the claim is accepted.
 const MAX_CLAIM: usize = 16 << 10;
-/// Length of a message of an instance: a patch that replaces the largest object, and what stands around it.
+/// Longest message of an instance: a patch that replaces the largest object, and its envelope.
 const MAX_ANSWER: usize = 4 << 20;
-/// Length of a message that is passed over. A peer that sends more is not waited for.
-const MAX_PASSED_OVER: usize = 16 << 20;
-/// Bytes that are held without room of their own: they are part of what each stream reserves.
+/// Longest message that is skipped. A longer message ends the stream.
+const MAX_SKIPPED_MESSAGE: usize = 16 << 20;
+/// Buffered bytes that need no reservation of their own, as each stream reserves memory for them.
 const UNRESERVED: usize = 16 << 10;
-/// Length up to which a message is taken whether there is room or not; so much of a longer one says which task it is
-/// of.
+/// Length up to which a message is accepted even without room. The same number of bytes identifies the task of a longer
+/// message.
 const MESSAGE_BEGINNING: usize = 64;
 
 const TOO_LONG: &str = "its answer is longer than 4 MiB";
 
-/// Messages of an apiserver, as they come. Bytes that are read have their place in the memory budget.
+/// Messages of an apiserver. Buffered bytes are reserved in the memory budget.
 pub(super) struct CallMessages<'a> {
     body: RecvStream,
     budget: &'a Arc<MemoryBudget>,
     limit: usize,
     buffer: BytesMut,
-    /// Room of what is in the buffer, in the memory budget.
+    /// Reservation for the buffer.
     room: Reservation,
-    /// Bytes of a message that is too long, in the buffer or still to come.
-    passing_over: usize,
+    /// Remaining bytes of a message that is being skipped, buffered or not yet received.
+    skipping: usize,
 }
 
 impl<'a> CallMessages<'a> {
-    /// Messages of at most `limit` bytes.
+    /// Creates a reader of messages of at most `limit` bytes.
     pub(super) fn new(body: RecvStream, budget: &'a Arc<MemoryBudget>, limit: usize) -> Self {
         let room = budget.empty(Purpose::Answer);
-        Self { body, budget, limit, buffer: BytesMut::new(), room, passing_over: 0 }
+        Self { body, budget, limit, buffer: BytesMut::new(), room, skipping: 0 }
     }
 
-    /// The next message, without its frame head, and its room in the memory budget; `None` at the end of the stream. May
-    /// be dropped and called again: nothing is lost. After `TooLarge` it goes on with the message behind.
+    /// Returns the next message without its frame head, and its reservation; `None` at the end of the stream. Cancel
+    /// safe. After `TooLarge` it continues with the following message.
     pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Reservation)>, Refusal> {
         loop {
-            // Many short ones may have come at once: other calls have their turn between them.
+            // Many short messages may have arrived at once: other tasks must run between them.
             consume_budget().await;
-            self.drop_passed_over();
+            self.drop_skipped();
             if let Some(message) = self.first()? {
                 let mut room = self.budget.empty(Purpose::Answer);
-                // The buffer gives back what is the message's now.
+                // The message takes over the reservation, and the buffer gets a new one.
                 mem::swap(&mut self.room, &mut room);
                 if !self.room.try_grow(self.buffer.len()) {
                     return Err(Refusal::Overloaded { bytes: self.buffer.len() });
@@ -82,23 +82,23 @@ impl<'a> CallMessages<'a> {
         }
     }
 
-    /// Drops what has come of a message that is too long.
-    fn drop_passed_over(&mut self) {
-        let come = self.passing_over.min(self.buffer.len());
+    /// Drops the received bytes of a message that is being skipped.
+    fn drop_skipped(&mut self) {
+        let come = self.skipping.min(self.buffer.len());
         if come > 0 {
-            self.passing_over -= come;
-            // A copy of the rest: what was held of the message is held no longer.
+            self.skipping -= come;
+            // Copies the rest, so that the buffer of the skipped message is freed.
             self.buffer = BytesMut::from(&self.buffer[come..]);
             self.room.shrink_to(self.buffer.len());
         }
     }
 
-    /// The first message in the buffer, if it is complete.
+    /// Returns the first message in the buffer, if it is complete.
     fn first(&mut self) -> Result<Option<Bytes>, Refusal> {
         let Some(head) = self.buffer.first_chunk::<FRAME_HEAD>() else { return Ok(None) };
         let declared = message_length(*head)?;
         if declared > self.limit {
-            self.passing_over = FRAME_HEAD + declared;
+            self.skipping = FRAME_HEAD + declared;
             return Err(Refusal::TooLarge { declared, limit: self.limit });
         }
         if self.buffer.len() < FRAME_HEAD + declared {
@@ -111,62 +111,62 @@ impl<'a> CallMessages<'a> {
 
 /// One message of an instance.
 pub(super) enum InstanceMessage {
-    /// Without its frame head, and its room in the memory budget.
+    /// Message without its frame head, and its reservation.
     Whole(Bytes, Reservation),
-    /// Passed over.
-    PassedOver {
-        /// The first bytes of it.
+    /// Message that was skipped.
+    Skipped {
+        /// First bytes of the message.
         beginning: Bytes,
-        /// Reason for the end of its task.
+        /// Reason why its task fails.
         why: TurnFailure,
     },
 }
 
-/// Messages of an instance of an initializer, as they come.
+/// Messages of an instance of an initializer.
 ///
-/// Until the instance has a name they are short. Later, one that is too long, or for which the memory budget has no
-/// room, is passed over and not held: that ends its task, and not the stream. Its first bytes say which task that is.
+/// Messages before the claim must be short. Later, a message that is too long or finds no room in the memory budget is
+/// skipped: its task fails, but the stream continues. Its first bytes identify the task.
 pub(super) struct InstanceMessages<'a> {
     body: RecvStream,
     budget: &'a Arc<MemoryBudget>,
     buffer: BytesMut,
-    /// Room of what is in the buffer.
+    /// Reservation for the buffer.
     room: Reservation,
-    /// Length up to which a message is taken, and up to which it is passed over.
+    /// Lengths up to which a message is accepted, and up to which it is skipped.
     limits: (usize, usize),
-    passing_over: Option<PassingOver>,
+    skipping: Option<SkippedMessage>,
 }
 
-/// A message that is being passed over.
-struct PassingOver {
-    /// Bytes that are still to come, or in the buffer.
+/// Message that is being skipped.
+struct SkippedMessage {
+    /// Bytes that are buffered or not yet received.
     left: usize,
     beginning: Bytes,
     why: TurnFailure,
 }
 
 impl<'a> InstanceMessages<'a> {
-    /// Messages of an instance that has claimed nothing yet.
+    /// Creates the reader for an instance that has claimed nothing yet.
     pub(super) fn new(body: RecvStream, budget: &'a Arc<MemoryBudget>) -> Self {
         let (room, limits) = (budget.empty(Purpose::Answer), (MAX_CLAIM, MAX_CLAIM));
-        Self { body, budget, buffer: BytesMut::new(), room, limits, passing_over: None }
+        Self { body, budget, buffer: BytesMut::new(), room, limits, skipping: None }
     }
 
-    /// Allows answers, as the claim is good.
+    /// Allows messages of the length of answers, as the claim was accepted.
     pub(super) fn allow_answers(&mut self) {
-        self.limits = (MAX_ANSWER, MAX_PASSED_OVER);
+        self.limits = (MAX_ANSWER, MAX_SKIPPED_MESSAGE);
     }
 
-    /// The next message; `None` at the end of the stream. May be dropped and called again: nothing is lost.
+    /// Returns the next message; `None` at the end of the stream. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<InstanceMessage>, Refusal> {
         loop {
-            // Many short ones may have come at once: other calls have their turn between them.
+            // Many short messages may have arrived at once: other tasks must run between them.
             consume_budget().await;
             if let Some(message) = self.first()? {
                 return Ok(Some(message));
             }
             let Some(data) = poll_fn(|cx| self.body.poll_data(cx)).await else {
-                let is_between = self.buffer.is_empty() && self.passing_over.is_none();
+                let is_between = self.buffer.is_empty() && self.skipping.is_none();
                 return if is_between { Ok(None) } else { Err(Refusal::NotAClaim) };
             };
             let data = data.map_err(|_| Refusal::Cancelled)?;
@@ -175,15 +175,15 @@ impl<'a> InstanceMessages<'a> {
         }
     }
 
-    /// The first message in the buffer, if it is complete.
+    /// Returns the first message in the buffer, if it is complete.
     fn first(&mut self) -> Result<Option<InstanceMessage>, Refusal> {
-        if self.passing_over.is_some() {
-            return Ok(self.passed_over());
+        if self.skipping.is_some() {
+            return Ok(self.take_skipped());
         }
         let Some(head) = self.buffer.first_chunk::<FRAME_HEAD>() else { return Ok(None) };
         let declared = message_length(*head)?;
-        let ((limit, max_passed_over), whole) = (self.limits, FRAME_HEAD + declared);
-        if declared > max_passed_over {
+        let ((limit, max_skipped), whole) = (self.limits, FRAME_HEAD + declared);
+        if declared > max_skipped {
             return Err(Refusal::TooLarge { declared, limit });
         }
         let why = if declared > limit {
@@ -195,9 +195,9 @@ impl<'a> InstanceMessages<'a> {
             let Some(beginning) = self.buffer.get(FRAME_HEAD..whole.min(FRAME_HEAD + MESSAGE_BEGINNING)) else {
                 return Ok(None);
             };
-            self.passing_over = Some(PassingOver { left: whole, beginning: Bytes::copy_from_slice(beginning), why });
+            self.skipping = Some(SkippedMessage { left: whole, beginning: Bytes::copy_from_slice(beginning), why });
             self.room.shrink_to(0);
-            return Ok(self.passed_over());
+            return Ok(self.take_skipped());
         }
         if self.buffer.len() < whole {
             return Ok(None);
@@ -209,7 +209,7 @@ impl<'a> InstanceMessages<'a> {
         Ok(Some(InstanceMessage::Whole(message, room)))
     }
 
-    /// True if there is room for what is in the buffer, whose first message is so long.
+    /// Returns true if there is room for the buffer, whose first message has `declared` bytes.
     fn fits(&mut self, declared: usize) -> bool {
         let held = self.buffer.len();
         let is_whole = held >= FRAME_HEAD + declared;
@@ -221,18 +221,16 @@ impl<'a> InstanceMessages<'a> {
         self.room.try_grow(more)
     }
 
-    /// The message that is being passed over, once all of it has come.
-    fn passed_over(&mut self) -> Option<InstanceMessage> {
-        let passing = self.passing_over.as_mut()?;
+    /// Returns the message that is being skipped, once it has arrived completely.
+    fn take_skipped(&mut self) -> Option<InstanceMessage> {
+        let passing = self.skipping.as_mut()?;
         let come = passing.left.min(self.buffer.len());
         passing.left -= come;
-        // A copy of the rest: what was held of the message is held no longer.
+        // Copies the rest, so that the buffer of the skipped message is freed.
         self.buffer = BytesMut::from(self.buffer.get(come..).unwrap_or_default());
         if passing.left > 0 {
             return None;
         }
-        self.passing_over
-            .take()
-            .map(|PassingOver { beginning, why, .. }| InstanceMessage::PassedOver { beginning, why })
+        self.skipping.take().map(|SkippedMessage { beginning, why, .. }| InstanceMessage::Skipped { beginning, why })
     }
 }

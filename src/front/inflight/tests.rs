@@ -93,7 +93,7 @@ fn verdict_is_held_in_the_budget_until_it_is_written() {
     let deadline = Deadline::after(scene.now, Duration::from_secs(1));
     let mut entered = scene.enter(&admitted);
     entered.reserve(100).expect("room");
-    let outgoing = entered.decided(Bytes::from_static(&[0; 300]), deadline).expect("room");
+    let outgoing = entered.into_verdict(Bytes::from_static(&[0; 300]), deadline).expect("room");
     let budget = scene.inflight.budget();
     assert_eq!((scene.inflight.requests(), budget.held(), budget.held_for(Purpose::Verdict)), (0, 300, 300));
     assert!(admitted.session.client.is_known(1), "it had a verdict");
@@ -102,7 +102,7 @@ fn verdict_is_held_in_the_budget_until_it_is_written() {
     drop(outgoing);
     assert!(!admitted.session.unsent.has_expired(late));
     assert_eq!(budget.held(), 0);
-    let refused = scene.enter(&admitted).decided(Bytes::from(vec![0; 1001]), deadline).expect_err("no room");
+    let refused = scene.enter(&admitted).into_verdict(Bytes::from(vec![0; 1001]), deadline).expect_err("no room");
     assert_eq!((refused, budget.held()), (Refusal::Overloaded { bytes: 1001 }, 0));
 }
 
@@ -116,7 +116,7 @@ fn small_reviews_and_verdicts_hold_their_overhead() {
     assert_eq!(enter().map(drop), Err(Refusal::Overloaded { bytes: 0 }));
     assert_eq!((inflight.requests(), inflight.bytes()), (3, 3 * REVIEW_OVERHEAD));
     let deadline = Deadline::after(scene.now, Duration::from_secs(1));
-    let verdict = three.remove(0).decided(Bytes::from_static(b"yes"), deadline).expect("room");
+    let verdict = three.remove(0).into_verdict(Bytes::from_static(b"yes"), deadline).expect("room");
     assert_eq!(inflight.budget().held(), 2 * REVIEW_OVERHEAD + VERDICT_OVERHEAD + 3);
     drop((verdict, three));
     assert_eq!((inflight.requests(), inflight.budget().held()), (0, 0));

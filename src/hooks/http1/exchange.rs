@@ -1,4 +1,4 @@
-//! One call over HTTP/1.1, from a connection or a dial to its result.
+//! Exchange: one call over HTTP/1.1, from a connection or a dial to its result.
 
 use std::{
     convert::Infallible,
@@ -44,7 +44,8 @@ use crate::hooks::{
 use gatepost_api::{CallFailure, Hops, HttpForm, Rope, Step, Unreachable};
 use gatepost_base::clock::now;
 
-/// Maximum time for a hook that has answered early to read the rest of the request. After it the connection is not reused.
+/// Maximum time for a hook that has answered early to read the rest of the request. After this time the connection is
+/// not reused.
 const REQUEST_END_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Carries out calls of one client over HTTP/1.1.
@@ -62,7 +63,7 @@ pub(super) struct CallRunner {
 pub(super) enum ConnectionChoice {
     /// A connection that has carried calls before.
     Reused(Http1Connection),
-    /// One that the client has dialled.
+    /// A connection that the client has dialled.
     Dialled(Socket),
     /// None yet: the call dials with this slot.
     Dial(Slot),
@@ -91,8 +92,8 @@ pub(super) struct CallOutcome {
 }
 
 impl CallRunner {
-    /// Carries out one call until its deadline. Then its connection is closed, as HTTP/1.1 has no other way to cancel a
-    /// call. If a reused connection turns out to be dead, that is reported.
+    /// Carries out one call until its deadline. A late call's connection is closed, as HTTP/1.1 has no other way to
+    /// cancel a call. If a reused connection turns out to be dead, the result reports that.
     pub(super) async fn run(self, call: Call, choice: ConnectionChoice) -> CallOutcome {
         let deadline = call.deadline;
         match timeout_at(deadline.into(), self.run_to_end(call, choice)).await {
@@ -132,9 +133,9 @@ impl CallRunner {
         };
         let socket = match dialled {
             Ok(HookConnection::Http1(socket)) => socket,
-            Ok(HookConnection::Http2(connection)) => return Ok(alone(connection, call).await),
+            Ok(HookConnection::Http2(connection)) => return Ok(run_over_own_http2(connection, call).await),
             Err(why) => {
-                // A refused connection costs little; one that is lost after its handshake does not.
+                // A refused connection costs little; a failed handshake does not.
                 let was_refused = matches!(why.step, Step::Resolve | Step::Connect);
                 let failure = CallFailure::Connect(why);
                 if !was_refused {
@@ -179,7 +180,7 @@ pub(super) fn failed(failure: impl Into<FailedCall>) -> CallOutcome {
     CallOutcome { result: Some(Err(failure.into())), connection: None, http2: false }
 }
 
-/// Result of a call whose reused connection has failed. It may have been dead before the call.
+/// Returns the result of a call whose reused connection has failed. The connection may have been dead before the call.
 fn on_reused_connection(error: PostError) -> FailedCall {
     let evidence = match (error.nothing_sent, error.no_response_bytes) {
         (true, _) => ProcessingEvidence::ReusedConnectionEnded { sent: false },
@@ -193,9 +194,9 @@ fn at_connect(why: &str) -> Unreachable {
     Unreachable::at(Step::Connect, why)
 }
 
-/// Carries out a call over an HTTP/2 connection of its own. While servers behind one address are replaced, some may speak
-/// HTTP/2 and others not; the client changes over once no HTTP/1.1 connection is left.
-async fn alone(connection: Http2Connection<Socket>, call: Call) -> CallOutcome {
+/// Carries out a call over an HTTP/2 connection of its own. While servers behind one address are replaced, some may
+/// speak HTTP/2 and others not. The client switches to HTTP/2 once it has no HTTP/1.1 connection left.
+async fn run_over_own_http2(connection: Http2Connection<Socket>, call: Call) -> CallOutcome {
     let responses = Arc::new(Responses::default());
     // The connection gets no further calls.
     let (_, mut commands) = unbounded_channel();
@@ -207,13 +208,13 @@ async fn alone(connection: Http2Connection<Socket>, call: Call) -> CallOutcome {
     if let Some(mut connection) = ended.draining {
         connection.finish_calls().await;
     }
-    // A call past its deadline has no result at all.
+    // A call past its deadline has no result.
     let arrived = responses.take_now().into_iter().next();
     let lost = || Err(CallFailure::Connection("the hook took no call".into()).into());
     CallOutcome { result: Some(arrived.map_or_else(lost, |(_, result)| result)), connection: None, http2: true }
 }
 
-/// A connection without a call under way. It is closed when it is dropped.
+/// A connection that carries no call. It is closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Http1Connection {
     sender: SendRequest<RopeBody>,
@@ -224,8 +225,8 @@ pub(super) struct Http1Connection {
 }
 
 impl Drop for Http1Connection {
-    /// An idle connection is shut down in order. Any other is cut: bytes still queued for a hook that does not read must not
-    /// keep the socket open.
+    /// Shuts an idle connection down in order. Aborts any other: bytes still queued for a hook that does not read must
+    /// not keep the socket open.
     fn drop(&mut self) {
         if !self.sender.is_ready() {
             self.driver.abort();
@@ -254,7 +255,7 @@ impl Http1Connection {
         !self.sender.is_closed()
     }
 
-    /// Posts, and collects the whole reply. Returns the connection if it can carry another call.
+    /// Posts a request, and collects the whole reply. Returns the connection if it can carry another call.
     async fn post(
         mut self,
         request: Request<RopeBody>,
@@ -268,7 +269,7 @@ impl Http1Connection {
     }
 }
 
-/// The POST of a call. Its configured path may be invalid.
+/// Returns the POST of a call. Its configured path may be invalid.
 fn post_request(
     host: &HeaderValue,
     call: &Call,
@@ -281,16 +282,18 @@ fn post_request(
     write_path(path, timeout, &mut whole);
     let unwritable = |error: &dyn std::error::Error| CallFailure::Unwritable(format!("its path: {error}"));
     let uri = Uri::from_maybe_shared(Bytes::from(whole)).map_err(|error| unwritable(&error))?;
-    Request::post(uri)
+    let mut request = Request::post(uri)
         .header(HOST, host)
         .header(CONTENT_TYPE, HeaderValue::from_static(media.content_type()))
         .header(ACCEPT, HeaderValue::from_static(media.accept()))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(GZIP))
         .header(USER_AGENT, HeaderValue::from_static(request_head::USER_AGENT))
-        .header(HeaderName::from_static(Hops::HEADER), HeaderValue::from(u16::from(call.hops.get())))
-        .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()))
-        .body(RopeBody::new(call.body.clone()))
-        .map_err(|error| unwritable(&error))
+        .header(HeaderName::from_static(Hops::HEADER), HeaderValue::from(u16::from(call.forwarded.hops.get())))
+        .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()));
+    for (name, value) in call.forwarded.trace.iter().flat_map(|trace| trace.iter()) {
+        request = request.header(HeaderName::from_static(name), value);
+    }
+    request.body(RopeBody::new(call.body.clone())).map_err(|error| unwritable(&error))
 }
 
 /// Body that yields the pieces of a rope. hyper writes them with one vectored write.
@@ -327,7 +330,7 @@ impl Body for RopeBody {
         self.unsent == 0
     }
 
-    /// Exact, so that hyper sends it as the content length.
+    /// Returns the exact length, which hyper sends as the content length.
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.unsent as u64)
     }

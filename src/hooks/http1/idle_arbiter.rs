@@ -1,5 +1,5 @@
-//! What the clients of one endpoint share about HTTP/1.1: which idle connections give way to a waiting call, and pauses
-//! after connections that carried no answer.
+//! IdleArbiter: state that the clients of one endpoint share for HTTP/1.1: which idle connections give way to a waiting
+//! call, and pauses after connections that carried no answer.
 
 use std::{
     pin::pin,
@@ -19,10 +19,10 @@ use crate::hooks::connection_budget::CountGuard;
 use gatepost_api::CallFailure;
 use gatepost_base::clock::Backoff;
 
-/// Wait for a new connection, TLS included, after which an idle one may be closed for it. One that has been idle for less
-/// stays, as simultaneous calls are answered at about the same time.
+/// Time to wait for a new connection, TLS included, before an idle one may be closed for it. A connection that has been
+/// idle for less stays, as simultaneous calls are answered at about the same time.
 pub(super) const EVICTION_DELAY: Duration = Duration::from_millis(100);
-/// Number of failures in a row before the first pause: a hook that restarts breaks all its connections.
+/// Number of consecutive failures before the first pause: a hook that restarts breaks all its connections.
 const MAX_FAILURES_IN_A_ROW: u32 = 16;
 /// First and maximum pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -30,9 +30,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// State that the clients of one endpoint share about their HTTP/1.1 connections.
 ///
-/// A hook that serves one connection at a time serves no other one while one of ours is open, idle or not; and which hooks
-/// are like that, only waiting shows. So idle connections of all clients give way when a call has waited on a new
-/// connection for a while, unless the hook was seen to serve several at once.
+/// A hook that serves one connection at a time serves no other one while one of ours is open, idle or not. Only waiting
+/// shows which hooks do so. Idle connections of all clients therefore give way when a call has waited on a new
+/// connection for [`EVICTION_DELAY`], unless the hook was seen to serve several connections at once.
 #[derive(Debug, Default)]
 pub(in super::super) struct IdleArbiter {
     /// Number of calls that have waited long enough for an idle connection to be closed.
@@ -50,7 +50,7 @@ pub(in super::super) struct IdleArbiter {
 pub(super) struct IdleGuard(Arc<IdleArbiter>);
 
 impl IdleArbiter {
-    /// Does work that needs a new connection. Idle connections give way after [`EVICTION_DELAY`].
+    /// Runs `work`, which needs a new connection. Idle connections give way after [`EVICTION_DELAY`].
     pub(in super::super) async fn run_or_evict_idle<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(done) = timeout(EVICTION_DELAY, &mut work).await {
@@ -60,7 +60,7 @@ impl IdleArbiter {
         work.await
     }
 
-    /// Asks idle connections to give way, until the guard is dropped.
+    /// Makes idle connections give way until the guard is dropped.
     pub(super) fn want_eviction(&self) -> CountGuard<'_> {
         let waiting = CountGuard::new(&self.waiting);
         self.changes.notify_waiters();
@@ -73,7 +73,7 @@ impl IdleArbiter {
         IdleGuard(self.clone())
     }
 
-    /// Tells the other clients that one waits for a slot: they check their idle connections.
+    /// Notifies the other clients that one waits for a slot. They then check their idle connections.
     pub(super) fn want_slot(&self) {
         self.changes.notify_waiters();
     }
@@ -86,7 +86,7 @@ impl IdleArbiter {
         }
     }
 
-    /// True if idle connections are to give way.
+    /// Returns true if idle connections are to give way.
     pub(super) fn eviction_wanted(&self) -> bool {
         self.waiting.load(SeqCst) > 0 && !self.serves_several.load(SeqCst)
     }
@@ -103,17 +103,17 @@ impl Drop for IdleGuard {
     }
 }
 
-/// Pauses after connections that were made and carried no answer.
+/// Circuit breaker for connections that are made and carry no answer.
 ///
-/// A hook that accepts connections and closes them costs both sides a handshake for each call. After some in a row, calls
-/// fail at once with the failure of the last one, and one in a while tries again.
+/// A hook that accepts connections and closes them costs both sides a handshake for each call. After several in a row,
+/// calls fail at once with the failure of the last one; after each pause one call tries again.
 #[derive(Debug, Default)]
 pub(super) struct ConnectBreaker(Mutex<FailureRow>);
 
 #[derive(Debug)]
 struct FailureRow {
     length: u32,
-    /// Number of the pause. Only connections that were begun in it make it longer.
+    /// Number of the pause. Only connections that began in it make it longer.
     pauses: u64,
     backoff: Backoff,
     pause: Duration,

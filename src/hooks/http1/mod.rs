@@ -1,11 +1,11 @@
-//! HTTP/1.1 to hooks that speak nothing newer. The protocol itself is hyper's; this is the [`Pool`] of connections of one
-//! client.
+//! HTTP/1.1 to hooks that speak nothing newer. hyper implements the protocol; this module has the [`Pool`] of
+//! connections of one client.
 //!
 //! | file | owns |
 //! | --- | --- |
 //! | `exchange` | one call, from a connection or a dial to its result |
 //! | `reader` | the reply to one POST, within bounds |
-//! | `idle_arbiter` | what all clients of one endpoint share: which idle connections give way; pauses after failures |
+//! | `idle_arbiter` | state that all clients of one endpoint share: idle connections that give way, failure pauses |
 //!
 //! ```text
 //!     a call finds none idle          reply in
@@ -20,8 +20,8 @@
 //! If the hook's share of the connection budget is used up, calls wait in order for a connection of this client that
 //! becomes idle, or for a slot; idle connections of other clients give way then.
 //!
-//! Every connection of a pool carries a call or has carried one. The pool ends when it has no connection and the client is
-//! to dial: for a probe, or because the hook speaks HTTP/2.
+//! Every connection of a pool carries a call or has carried one. The pool ends when it has no connection and the client
+//! must dial: for a probe, or because the hook speaks HTTP/2.
 
 mod exchange;
 mod idle_arbiter;
@@ -69,10 +69,10 @@ const MAX_WAITING_CALLS: usize = 1024;
 /// The connections of one client.
 pub(super) struct Pool {
     runner: CallRunner,
-    /// The longest idle first.
+    /// Idle connections, the longest idle first.
     idle: VecDeque<Idle>,
     running: JoinSet<CallOutcome>,
-    /// The calls that run, by their tasks.
+    /// Calls that run, by task.
     calls: FxHashMap<Id, RunningCall>,
     /// Calls that wait for a connection.
     queue: Queue,
@@ -95,7 +95,7 @@ struct RunningCall {
 }
 
 impl Pool {
-    /// A pool without connections.
+    /// Creates a pool without connections.
     pub(super) fn new(dialler: Arc<Dialler>, arbiter: Arc<IdleArbiter>) -> Self {
         // The host of an endpoint is valid; if it were not, the hook would refuse the call.
         let host = HeaderValue::from_str(&dialler.authority()).unwrap_or(HeaderValue::from_static(""));
@@ -109,8 +109,8 @@ impl Pool {
         }
     }
 
-    /// Carries out commands until the client is to dial, and returns the reason; `None` if there are no further commands and
-    /// the last call has ended. A dialled connection is for a waiting call, or is closed.
+    /// Carries out commands until the client must dial, and returns the reason; `None` if there are no further commands
+    /// and the last call has ended. A dialled connection is given to a waiting call, or closed.
     pub(super) async fn drive(
         mut self,
         dialled: Option<Socket>,
@@ -139,7 +139,7 @@ impl Pool {
                 () = changed => {}
                 slot = self.queue.slot(&self.runner) => self.offer_slot(slot),
                 command = commands.recv(), if open => match command {
-                    Some(Command::Ask(call)) => self.ask(call, None),
+                    Some(Command::Ask(call)) => self.start(call, None),
                     Some(Command::CancelAbandoned) => self.cancel_abandoned(),
                     Some(Command::Probe(probe)) => pending.probes.push(probe),
                     None => open = false,
@@ -156,14 +156,14 @@ impl Pool {
         if let Some(socket) = dialled {
             pending.connected();
             match calls.next() {
-                Some(call) => self.ask(call, Some(socket)),
+                Some(call) => self.start(call, Some(socket)),
                 None => socket.close().await,
             }
         }
-        calls.for_each(|call| self.ask(call, None));
+        calls.for_each(|call| self.start(call, None));
     }
 
-    /// Reason why the client is to dial, if any. An idle connection answers probes.
+    /// Returns the reason why the client must dial, if there is one. An idle connection answers probes.
     fn is_over(&self, pending: &mut PendingCalls) -> Option<&'static str> {
         if !self.idle.is_empty() {
             pending.connected();
@@ -179,26 +179,26 @@ impl Pool {
         self.idle.is_empty() && self.running.is_empty()
     }
 
-    /// Time at which idle connections have to be checked.
+    /// Returns the time at which idle connections must be checked.
     fn alarm(&self) -> Option<Instant> {
         let longest = self.idle.front()?.since + self.idle_for();
         let beyond = self.idle.iter().any(|idle| idle.connection.is_beyond_guarantee);
         Some(if beyond { longest.min(now() + EVICTION_CHECK_INTERVAL) } else { longest })
     }
 
-    /// Time for which connections may be idle now.
+    /// Returns the time for which connections may be idle now.
     fn idle_for(&self) -> Duration {
         if self.runner.arbiter.eviction_wanted() { EVICTION_DELAY } else { IDLE_TIMEOUT }
     }
 
-    fn ask(&mut self, call: Call, dialled: Option<Socket>) {
+    fn start(&mut self, call: Call, dialled: Option<Socket>) {
         if call.is_abandoned() || now() >= call.deadline {
             return;
         }
         let choice = match (dialled, call.reuse) {
             (Some(socket), _) => ConnectionChoice::Dialled(socket),
             (None, Reuse::Allowed) => self.choose(),
-            // The slot of the stale connection is given back, and taken again in turn.
+            // The slot of the stale connection is released; the call waits for a slot in turn.
             (None, Reuse::Forbidden) => ConnectionChoice::DialInTurn,
         };
         let (responses, tag) = (call.responses.clone(), call.tag);
@@ -206,7 +206,7 @@ impl Pool {
         self.calls.insert(task.id(), RunningCall { responses, tag, task });
     }
 
-    /// Connection for a call.
+    /// Returns the connection for a call.
     fn choose(&mut self) -> ConnectionChoice {
         if let Some(connection) = self.take_idle() {
             return ConnectionChoice::Reused(connection);
@@ -240,8 +240,8 @@ impl Pool {
         }
     }
 
-    /// Offers a free connection to the call that has waited longest. Without one it is idle. It is closed if another client
-    /// waits while this one has more than its part.
+    /// Offers a free connection to the call that has waited longest. If no call waits, it becomes idle. It is closed if
+    /// another client waits while this one has more than its part.
     fn release(&mut self, connection: Http1Connection) {
         let share = &self.runner.dialler.share;
         let others_wait = share.waiting() > usize::from(self.queue.waits_for_slot());
@@ -254,7 +254,7 @@ impl Pool {
         }
     }
 
-    /// Number of connections of this client, one of which has just become free.
+    /// Returns the number of connections of this client, one of which has just become free.
     fn connections(&self) -> usize {
         self.idle.len() + 1 + self.running.len().saturating_sub(self.queue.waiting())
     }
@@ -263,11 +263,11 @@ impl Pool {
         self.idle.push_back(Idle { since: now(), connection, _guard: self.runner.arbiter.idle_guard() });
     }
 
-    /// Ends a call. Its connection is idle before its result is delivered, so that the next call finds it.
+    /// Ends a call. Its connection becomes idle before its result is delivered, so that the next call finds it.
     fn completed(&mut self, ended: Result<(Id, CallOutcome), JoinError>) {
         let (id, CallOutcome { result, connection, http2 }) = match ended {
             Ok(completed) => completed,
-            // It was abandoned; or it panicked, and its caller must not wait for ever.
+            // The call was abandoned, or its task panicked; its caller must not wait for ever.
             Err(error) => (error.id(), failed(CallFailure::Connection(error.to_string()))),
         };
         self.http2 |= http2;
@@ -286,7 +286,7 @@ impl Pool {
         self.calls.values().filter(|call| call.responses.is_closed()).for_each(|call| call.task.abort());
     }
 
-    /// Closes idle connections that have ended, were unused for long, or whose slots others want.
+    /// Closes idle connections that have ended, were unused for long, or whose slots are wanted.
     fn tidy(&mut self, now: Instant) {
         self.idle.retain(|idle| idle.connection.is_alive());
         let idle_for = self.idle_for();
@@ -307,17 +307,17 @@ impl Pool {
 /// A slot for a connection, or the reason why there is none.
 type SlotResult = Result<Slot, Unreachable>;
 
-/// The calls of one client that wait for a connection, in order. Each of them has a task, which ends at the call's deadline;
-/// an offer to it then goes to the next one.
+/// Calls of one client that wait for a connection, in order. Each of them has a task, which ends at the call's
+/// deadline. An offer to an ended task goes to the next call.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<oneshot::Sender<ConnectionChoice>>,
-    /// Slot that the first of them waits for, besides a connection that becomes free.
+    /// Slot that the first call waits for, besides a connection that becomes free.
     slot: Option<Pin<Box<dyn Future<Output = SlotResult> + Send>>>,
 }
 
 impl Queue {
-    /// Adds a call, unless too many wait: then it returns their number.
+    /// Adds a call. If too many calls wait, returns their number instead.
     fn join(&mut self) -> Result<ConnectionChoice, usize> {
         if self.waiting.len() >= MAX_WAITING_CALLS {
             self.waiting.retain(|call| !call.is_closed());
@@ -330,7 +330,7 @@ impl Queue {
         Ok(ConnectionChoice::Wait(receiver))
     }
 
-    /// True if no call waits.
+    /// Returns true if no call waits.
     fn is_empty(&mut self) -> bool {
         while self.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             self.waiting.pop_front();
@@ -341,12 +341,12 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// Number of calls that wait.
+    /// Returns the number of calls that wait.
     fn waiting(&self) -> usize {
         self.waiting.iter().filter(|call| !call.is_closed()).count()
     }
 
-    /// True if it waits for a slot.
+    /// Returns true if it waits for a slot.
     fn waits_for_slot(&self) -> bool {
         self.slot.is_some()
     }
@@ -363,7 +363,7 @@ impl Queue {
         Some(choice)
     }
 
-    /// Waits for a slot; for ever if no call waits.
+    /// Waits for a slot, or for ever if no call waits.
     async fn slot(&mut self, runner: &CallRunner) -> SlotResult {
         if self.is_empty() {
             return pending().await;

@@ -34,13 +34,15 @@ use crate::hooks::{
 use gatepost_api::CallFailure;
 use gatepost_base::memory::MemoryBudget;
 
-/// Bytes of one read, and so the maximum size of an answer's head.
+/// Size of one read, and so the maximum size of an answer's head, in bytes.
 const READ_BUFFER: usize = 32 << 10;
-/// Maximum bytes that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
+/// Maximum number of bytes that a hook may send until the head of its answer is complete, interim responses (100, 103)
+/// included.
 const MAX_HEAD: usize = 256 << 10;
 /// Maximum number of headers of an answer. hyper allocates space for all of them ahead.
 const MAX_HEADERS: usize = 512;
-/// Number of chunks of an answer that may be of any size. Further ones must have at least [`SMALL_CHUNK`] bytes on average.
+/// Maximum number of chunks of an answer that may be of any size. Further chunks must have at least [`SMALL_CHUNK`]
+/// bytes on average.
 const MAX_SMALL_CHUNKS: usize = 65_536;
 const SMALL_CHUNK: usize = 64;
 
@@ -48,15 +50,15 @@ const SMALL_CHUNK: usize = 64;
 #[derive(Debug)]
 pub(super) struct PostError {
     pub(super) failure: CallFailure,
-    /// Nothing of the request was sent.
+    /// True if nothing of the request was sent.
     pub(super) nothing_sent: bool,
-    /// The connection ended before a byte of the response.
+    /// True if the connection ended before a byte of the response.
     pub(super) no_response_bytes: bool,
-    /// The request was sent, and not even the head of a response was complete.
+    /// True if the request was sent, and the head of the response was not complete.
     pub(super) no_response_head: bool,
 }
 
-/// The two halves of a connection over this socket: the sender of requests, and the driver.
+/// Makes an HTTP/1.1 connection over this socket: the sender of requests, and the driver.
 pub(super) async fn handshake<S, B>(
     socket: S,
     read_limit: ReadLimit,
@@ -131,7 +133,7 @@ async fn collect(
     Ok(HttpReply::received(ReplyHead { status, retry_after, readable_type, gzipped }, buffer))
 }
 
-/// Failure of the call for an error of hyper.
+/// Returns the failure of a call for an error of hyper.
 fn failure(error: &hyper::Error) -> CallFailure {
     let source = Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     let malformed =
@@ -140,7 +142,7 @@ fn failure(error: &hyper::Error) -> CallFailure {
     if error.is_parse() || malformed { CallFailure::NotHttp(chain) } else { CallFailure::Connection(chain) }
 }
 
-/// An error and its causes, as far as they say more than it.
+/// Returns the text of an error and of its causes, as far as they add to it.
 pub(super) fn error_chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = Error::source(error);
@@ -154,7 +156,7 @@ pub(super) fn error_chain(error: &hyper::Error) -> String {
     text
 }
 
-/// Number of bytes that a hook has sent since a call began, and the maximum.
+/// Number of bytes that a hook has sent since a call began, and their maximum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadLimit(Arc<Counts>);
 
@@ -181,7 +183,7 @@ impl ReadLimit {
         self.0.bytes.load(Relaxed) > 0
     }
 
-    /// Counts bytes; too many are an error.
+    /// Counts bytes. Fails if there are too many.
     fn add(&self, bytes: usize) -> io::Result<()> {
         let limit = self.0.limit.load(Relaxed);
         if self.0.bytes.fetch_add(bytes, Relaxed) + bytes <= limit {
@@ -236,14 +238,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedSocket<S> {
     }
 }
 
-/// Capacity of the pipe of [`read_http1`].
+/// Capacity of the pipe of [`read_http1`], in bytes.
 const PIPE: usize = 64 << 10;
 
-/// Reads a reply of at most `limit` bytes from a server that sends these parts and closes the connection, for
+/// Reads a reply of at most `limit` bytes from a server that sends these parts and closes the connection. Used by
 /// `fuzz/oracles/http1.rs`.
 ///
 /// # Errors
-/// There is no reply in them.
+/// The parts contain no valid reply.
 pub async fn read_http1(parts: &[&[u8]], limit: usize, memory: &Arc<MemoryBudget>) -> Result<HttpReply, CallFailure> {
     let (ours, mut theirs) = duplex(PIPE);
     let (read_limit, answers) = (ReadLimit::default(), AnswerBudget::new(memory));

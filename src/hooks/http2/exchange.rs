@@ -1,4 +1,4 @@
-//! Exchange: a call over HTTP/2, its answer while it arrives, and the result that it ends with.
+//! Exchange: a call over HTTP/2, its answer while it arrives, and its result.
 
 use std::{
     sync::Arc,
@@ -27,7 +27,7 @@ pub(super) struct CallExchange {
 }
 
 impl CallExchange {
-    /// A call with an answer of at most `limit` bytes.
+    /// Creates the exchange of a call whose answer may have at most `limit` bytes.
     pub(super) fn new(call: Call, limit: usize, answers: &Arc<AnswerBudget>) -> Self {
         Self { call, limit, head: None, body: AnswerBuffer::new(answers) }
     }
@@ -36,7 +36,7 @@ impl CallExchange {
         self.call
     }
 
-    /// Reports a call that the hook says it has not processed.
+    /// Delivers the failure of a call that the hook reports as not processed.
     pub(super) fn report(unprocessed: UnprocessedExchange<Self>, goaway: Option<GoAway>) {
         let (exchange, evidence, why) = match unprocessed {
             UnprocessedExchange::Refused(exchange) => {
@@ -110,7 +110,7 @@ impl RequestHead<CallExchange> for RequestHeads {
 
     fn write(&mut self, exchange: &CallExchange, left: Duration, out: &mut Vec<u8>) -> bool {
         let call = &exchange.call;
-        call.request.write_head(call.hops, call.body.len(), left, self, out);
+        call.request.write_head(&call.forwarded, call.body.len(), left, self, out);
         self.encoder.is_relied_on()
     }
 }
@@ -127,9 +127,17 @@ mod tests {
         let request =
             HookRequest::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
         let responses = Arc::new(Responses::default());
-        let (body, deadline, hops) = (Rope::new([]), Instant::now(), Hops::FIRST);
-        let call =
-            Call { request, body, deadline, responses: responses.clone(), tag: 0, reuse: Allowed, resends: 0, hops };
+        let (body, deadline, forwarded) = (Rope::new([]), Instant::now(), Hops::FIRST.into());
+        let call = Call {
+            request,
+            body,
+            deadline,
+            responses: responses.clone(),
+            tag: 0,
+            reuse: Allowed,
+            resends: 0,
+            forwarded,
+        };
         (responses, CallExchange::new(call, LIMIT, &AnswerBudget::unlimited()))
     }
 

@@ -1,7 +1,7 @@
 //! HTTP/2 to hooks: the protocol of [`gatepost_http2_client`] over a socket, with calls as its exchanges.
 //!
-//! [`Http2Connection`] owns the socket: commands in, bytes out and in, the time. A lost connection fails its calls here, and
-//! `exchange` turns the end of each call into its result.
+//! [`Http2Connection`] owns the socket and the timer: it takes commands, reads, writes, and fails the calls if the
+//! connection is lost. `exchange` turns the end of each call into its result.
 
 mod exchange;
 
@@ -40,7 +40,8 @@ const STARVED_REASON: &str = "the hook gives no room for calls on this connectio
 /// Time without write progress after which a connection is closed.
 const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of bytes read in one turn: a hook that sends without a pause must not keep the worker from others.
+/// Maximum number of bytes read in one turn, so that a hook that sends without a pause does not keep the worker from
+/// other tasks.
 const MAX_READ_PER_TURN: usize = 256 << 10;
 
 /// Limits of one connection.
@@ -109,7 +110,7 @@ pub(super) struct Http2Connection<S> {
     limits: Limits,
     connection: ClientConnection<CallExchange>,
     alarm: Alarm,
-    /// True if nothing is held back by TLS.
+    /// True if TLS has no written bytes left to flush.
     flushed: bool,
     /// True if the socket did not take all of the last write.
     write_blocked: bool,
@@ -120,7 +121,7 @@ pub(super) struct Http2Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
-    /// A connection over this socket, with our part of the handshake queued.
+    /// Creates a connection over this socket, with our part of the handshake queued.
     pub(super) fn new(io: S, limits: Limits, https: bool, authority: &str) -> Self {
         let config = Config { batch: limits.batch, clock: now };
         let orphaned = limits.memory.empty(Purpose::Queue);
@@ -146,9 +147,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         .await
     }
 
-    /// Carries out commands until the connection takes no more calls. Every call is then settled, in
-    /// [`DriveOutcome::unsent`], or will be answered on [`DriveOutcome::draining`]. A call whose deadline passes is dropped
-    /// without being settled: its owner knows the deadline too.
+    /// Carries out commands until the connection takes no more calls. Every call is then settled, is in
+    /// [`DriveOutcome::unsent`], or will be answered on [`DriveOutcome::draining`]. A call whose deadline passes is
+    /// dropped without a result, as its owner knows the deadline.
     pub(super) async fn drive(
         mut self,
         commands: &mut UnboundedReceiver<Command>,
@@ -185,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         }
     }
 
-    /// True if every call is settled.
+    /// Returns true if every call is settled.
     pub(super) fn is_settled(&self) -> bool {
         self.connection.is_idle()
     }
@@ -208,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     async fn close(&mut self, error: ConnectionError) -> String {
         if let ConnectionError::Fault(fault) = error {
             self.connection.send_goaway(fault);
-            // Bytes that do not leave at once are lost, which does no harm.
+            // Bytes that cannot be written at once are dropped, which does no harm.
             poll_fn(|cx| {
                 Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
             })
@@ -219,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         why
     }
 
-    /// The error, and the hook's GOAWAY before it.
+    /// Returns the text of the error, with the hook's GOAWAY if there was one.
     fn message(&self, error: &ConnectionError) -> String {
         let what: Cow<'_, str> = match error {
             ConnectionError::Fault(fault) => format!("the hook {}", fault.what).into(),
@@ -245,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
                 Poll::Pending => break,
             }
         }
-        // Once for all commands: the time would otherwise grow with the square of the number of calls.
+        // Once for all commands, or the time would grow with the square of the number of calls.
         if abandoned {
             self.connection.cancel_abandoned();
         }
@@ -261,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         Poll::Pending
     }
 
-    /// Makes all progress that socket and time allow.
+    /// Reads, writes and expires calls as far as socket and time allow.
     fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         loop {
             // Late calls first, so that none of them is sent.
@@ -278,7 +279,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         }
     }
 
-    /// Time at which the connection is closed if the socket goes on taking nothing.
+    /// Returns the time at which the connection is closed if the socket still takes nothing.
     fn stall_deadline(&self) -> Option<Instant> {
         let waits = self.connection.queued() > 0 || !self.flushed;
         self.stalled_since.filter(|_| waits).map(|since| since + WRITE_STALL_TIMEOUT)
@@ -310,7 +311,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         Ok(())
     }
 
-    /// Reads what there is, up to a limit, and writes all that the socket takes.
+    /// Reads what has arrived, up to a limit, and writes all that the socket takes.
     fn poll_socket(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         let mut read = 0;
         loop {
@@ -410,7 +411,7 @@ struct Alarm {
 }
 
 impl Alarm {
-    /// Ready at that time, or at an earlier one that it was set for; never without a time.
+    /// Ready at the time `next`, or at an earlier one that it was set for. Never ready without a time.
     fn poll(&mut self, cx: &mut Context<'_>, next: Option<Instant>) -> Poll<()> {
         let Some(next) = next else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next.into())));
@@ -425,8 +426,8 @@ impl Alarm {
     }
 }
 
-/// Cuts the body of a call into frames as a worker's client does, and returns how many bytes that makes. The bytes go
-/// nowhere: `benches/fanout.rs` measures this.
+/// Cuts the body of a call into frames as a worker's client does, and returns their number of bytes. Nothing is sent:
+/// `benches/fanout.rs` measures this.
 #[doc(hidden)]
 pub fn frames_of(call: Call) -> usize {
     gatepost_http2_client::frames_of(CallExchange::new(call, 0, &AnswerBudget::unlimited()))

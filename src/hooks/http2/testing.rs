@@ -121,6 +121,6 @@ pub(in crate::hooks) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, 
         tag,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: gatepost_api::Hops::FIRST,
+        forwarded: gatepost_api::Hops::FIRST.into(),
     }
 }

@@ -1,11 +1,11 @@
-//! gRPC: the head of a call, and what its headers, message and trailers come to.
+//! gRPC: writes the head of a call, and judges its headers, message and trailers.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::request_head::{Field, Method, RequestHeads, ResponseFields, ResponseHead};
-use gatepost_api::{CallFailure, Hops};
+use gatepost_api::{CallFailure, Forwarded};
 use gatepost_http2_client::hpack::{FieldName, literal};
 use gatepost_wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS};
 
@@ -14,18 +14,24 @@ use gatepost_wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS};
 pub struct GrpcRequest {
     /// Method to call.
     pub method: Method,
-    /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64), passed on as it came.
+    /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64). It is passed on unchanged.
     pub namespace_labels: Option<Bytes>,
 }
 
 impl GrpcRequest {
     /// Appends the header block of the call.
-    pub(super) fn write_head(&self, hops: Hops, left: Duration, heads: &mut RequestHeads, out: &mut Vec<u8>) {
+    pub(super) fn write_head(
+        &self,
+        forwarded: &Forwarded,
+        left: Duration,
+        heads: &mut RequestHeads,
+        out: &mut Vec<u8>,
+    ) {
         heads.begin(out);
         for field in [Field::Path(self.method), Field::Authority, Field::Te, Field::Grpc, Field::UserAgent] {
             heads.field(field, out);
         }
-        heads.hops(hops, out);
+        heads.forwarded(forwarded, out);
         heads.grpc_timeout(left, out);
         if let Some(value) = &self.namespace_labels {
             literal(FieldName::Text(NAMESPACE_LABELS.as_bytes()), value, out);
@@ -33,7 +39,7 @@ impl GrpcRequest {
     }
 }
 
-/// Failure of a call whose answer is not from a gRPC server.
+/// Returns the failure of a call whose answer is not from a gRPC server.
 pub(super) fn refuses(head: &ResponseHead) -> Option<CallFailure> {
     let what = match (head.status, head.fields.grpc) {
         (200, Some(true)) => return None,
@@ -44,8 +50,8 @@ pub(super) fn refuses(head: &ResponseHead) -> Option<CallFailure> {
     Some(CallFailure::NotGrpc(what))
 }
 
-/// Message or failure of a call whose answer is complete. Without trailers, its headers must be all there is
-/// ("trailers-only").
+/// Returns the message or the failure of a call whose answer is complete. If there are no trailers, the answer must
+/// consist of headers only ("trailers-only").
 pub(super) fn judge(head: ResponseFields, trailers: Option<ResponseFields>, body: Bytes) -> Result<Bytes, CallFailure> {
     let refused = |what: &str| Err(CallFailure::NotGrpc(what.into()));
     if head.content_length.is_some_and(|len| len != body.len() as u64) {
@@ -67,7 +73,7 @@ pub(super) fn judge(head: ResponseFields, trailers: Option<ResponseFields>, body
     }
 }
 
-/// The one message inside its gRPC frame.
+/// Returns the one message in its gRPC frame.
 fn message(framed: Bytes) -> Result<Bytes, CallFailure> {
     let invalid = |what: &str| Err(CallFailure::Undecodable(what.into()));
     let Some((&[flag, l0, l1, l2, l3], rest)) = framed.split_first_chunk::<FRAME_HEAD>() else {
@@ -83,7 +89,7 @@ fn message(framed: Bytes) -> Result<Bytes, CallFailure> {
     Ok(framed.slice(FRAME_HEAD..))
 }
 
-/// Name of a gRPC status code, as in the gRPC specification.
+/// Returns the name of a gRPC status code, as in the gRPC specification.
 fn code_name(code: u32) -> &'static str {
     const NAMES: [&str; 17] = [
         "OK",
@@ -107,7 +113,7 @@ fn code_name(code: u32) -> &'static str {
     NAMES.get(code as usize).copied().unwrap_or("UNKNOWN")
 }
 
-/// A hook's text for people: percent-decoded, without control characters, at most 256 characters.
+/// Returns a hook's text for people: percent-decoded, without control characters, at most 256 characters.
 pub(super) fn percent_decoded(text: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! HTTP: a POST of a review, and the judgement of its response.
+//! HTTP: writes the head of a POST over HTTP/2, and judges its response. `http1` does both for HTTP/1.1.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,24 +7,24 @@ use crate::hooks::{
     answer_buffer::AnswerBuffer,
     reply::{HttpReply, ReplyHead},
 };
-use gatepost_api::{CallFailure, Hops, HttpForm};
+use gatepost_api::{CallFailure, Forwarded, HttpForm};
 use gatepost_http2_client::hpack::{FieldName, literal, short_literal};
 
 /// A POST.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
-    /// Path, and query where there is one.
+    /// Path, and query if there is one.
     pub path: Arc<str>,
     /// Form of the review: it decides the content type.
     pub form: HttpForm,
-    /// Timeout that is sent in the path's query as by kube-apiserver (`timeout=10s`, rounded up): that of the whole call,
-    /// also when the request is sent again.
+    /// Timeout in the path's query, as by kube-apiserver (`timeout=10s`, rounded up). It is that of the whole call,
+    /// also if the request is sent again.
     pub timeout: Duration,
 }
 
 impl HttpRequest {
-    /// Appends the header block of the request. Path and length differ from call to call, and are spelled out.
-    pub(super) fn write_head(&self, hops: Hops, len: usize, heads: &mut RequestHeads, out: &mut Vec<u8>) {
+    /// Appends the header block of the request. Path and length differ from call to call, and are literals.
+    pub(super) fn write_head(&self, forwarded: &Forwarded, len: usize, heads: &mut RequestHeads, out: &mut Vec<u8>) {
         let media = Media::of(self.form);
         heads.begin(out);
         heads.path.clear();
@@ -35,21 +35,21 @@ impl HttpRequest {
         {
             heads.field(field, out);
         }
-        heads.hops(hops, out);
+        heads.forwarded(forwarded, out);
         short_literal(FieldName::Static(entries::CONTENT_LENGTH), format_args!("{len}"), out);
     }
 }
 
-/// Failure of a response that announces more than `limit` bytes.
+/// Returns the failure of a response that announces more than `limit` bytes.
 pub(super) fn refuses(head: &ResponseHead, limit: usize) -> Option<CallFailure> {
     let too_large = head.fields.content_length.is_some_and(|len| len > limit as u64 && len != INVALID_LENGTH);
     too_large.then_some(CallFailure::TooLarge { limit })
 }
 
-/// Reply or failure of a complete response. Its trailers do not matter.
+/// Returns the reply or the failure of a complete response. Its trailers do not matter.
 pub(super) fn judge(head: &ResponseHead, body: AnswerBuffer) -> Result<HttpReply, CallFailure> {
     let ResponseHead { status, fields } = head;
-    // RFC 9113 §8.1.1: these two may state the length of what they leave out.
+    // RFC 9113 §8.1.1: these two may state the length of a body that they omit.
     let left_out = matches!(status, 204 | 304) && body.len() == 0;
     if fields.content_length.is_some_and(|len| len != body.len() as u64) && !left_out {
         return Err(CallFailure::NotHttp("its answer is not as long as its content-length says".into()));

@@ -1,13 +1,15 @@
-//! Protocols of hooks: how a request is encoded, and how its answer is judged.
+//! Protocols of hooks over HTTP/2: how a request is encoded, and how its answer is judged. Over HTTP/1.1, where only
+//! POSTs are sent, `http1::exchange` writes requests and `http1::reader` judges answers.
 //!
-//! To add a protocol: a variant of [`HookRequest`], a file for it, and an arm in each match below.
+//! To add a protocol: a variant of [`HookRequest`], a file for it, an arm in each match below, and its case in
+//! `http1::exchange`.
 //!
 //! | file | owns |
 //! | --- | --- |
 //! | `grpc` | a gRPC call |
 //! | `http` | a POST of a review |
-//! | `fields` | heads of answers, and the fields in them that either acts on |
 //! | `request_head` | heads of requests, and the encoder that those over one HTTP/2 connection share |
+//! | `request_head` | heads of answers, and the fields in them that matter to either protocol |
 
 mod grpc;
 mod http;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use self::request_head::{RequestHeads, ResponseFields, ResponseHead};
 use super::{answer_buffer::AnswerBuffer, reply::Reply};
-use gatepost_api::{CallFailure, Hops};
+use gatepost_api::{CallFailure, Forwarded};
 use gatepost_wire::inbound::FRAME_HEAD;
 
 pub use self::{grpc::GrpcRequest, http::HttpRequest, request_head::Method};
@@ -32,22 +34,22 @@ pub enum HookRequest {
 }
 
 impl HookRequest {
-    /// Appends the header block, over HTTP/2, of this request with a body of `len` bytes and the time `left`.
+    /// Appends the HTTP/2 header block of this request, with a body of `len` bytes and the time `left`.
     pub(super) fn write_head(
         &self,
-        hops: Hops,
+        forwarded: &Forwarded,
         len: usize,
         left: Duration,
         heads: &mut RequestHeads,
         out: &mut Vec<u8>,
     ) {
         match self {
-            Self::Grpc(request) => request.write_head(hops, left, heads, out),
-            Self::Http(request) => request.write_head(hops, len, heads, out),
+            Self::Grpc(request) => request.write_head(forwarded, left, heads, out),
+            Self::Http(request) => request.write_head(forwarded, len, heads, out),
         }
     }
 
-    /// Failure that is certain from the head of an answer, whose rest is then not read.
+    /// Returns the failure that the head of an answer makes certain. The rest of the answer is then not read.
     pub(super) fn refuses(&self, head: &ResponseHead, limit: usize) -> Option<CallFailure> {
         match self {
             Self::Grpc(_) => grpc::refuses(head),
@@ -55,7 +57,7 @@ impl HookRequest {
         }
     }
 
-    /// Number of bytes of a body that are not part of the answer.
+    /// Returns the number of bytes of a body that are not part of the answer.
     pub(super) fn overhead(&self) -> usize {
         match self {
             Self::Grpc(_) => FRAME_HEAD,
@@ -63,7 +65,7 @@ impl HookRequest {
         }
     }
 
-    /// Failure of a call whose answer breaks the rules of the protocol.
+    /// Returns the failure of a call whose answer breaks the rules of the protocol.
     pub(super) fn malformed(&self, what: &str) -> CallFailure {
         match self {
             Self::Grpc(_) => CallFailure::NotGrpc(what.into()),

@@ -1,14 +1,14 @@
-//! Heads of requests: what gRPC calls and POSTs consist of besides their bodies, and the encoder that all requests over
-//! one HTTP/2 connection share. Source: `docs/reference/webhook-semantics.md` §9.
+//! Request heads: the heads of gRPC calls and POSTs, and the encoder that all requests over one HTTP/2 connection
+//! share. Source: `docs/reference/webhook-semantics.md` §9.
 //!
-//! Heads of answers are here too: the status, and the header fields that we act on.
+//! Heads of answers are here too: the status, and the header fields that matter.
 
 use std::{io::Write, str::FromStr, time::Duration};
 
-use gatepost_api::{Hops, HttpForm};
+use gatepost_api::{Forwarded, Hops, HttpForm};
 use gatepost_http2_client::{
     FieldError, HeaderFields,
-    hpack::{Encoder, FieldName, HeaderName, HeaderText, KnownText, entry, known, short_literal},
+    hpack::{Encoder, FieldName, HeaderName, HeaderText, KnownText, entry, known, literal, short_literal},
 };
 use gatepost_wire::names;
 
@@ -28,7 +28,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The request path.
+    /// Returns the request path.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Review => names::REVIEW,
@@ -42,7 +42,7 @@ impl Method {
 /// User agent.
 pub(in crate::hooks) const USER_AGENT: &str = concat!("gatepost/", env!("CARGO_PKG_VERSION"));
 
-/// The two media types of reviews over HTTP.
+/// Media types of reviews over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hooks) enum Media {
     Json,
@@ -96,13 +96,14 @@ pub(in crate::hooks) enum Field {
     AcceptEncoding,
     Te,
     UserAgent,
-    /// With the value of the first Gatepost; other values are spelled out.
+    /// With the value of the first Gatepost; other values are literals.
     Hops,
-    /// With the value of the first call; only the name is used again.
+    /// With the value of the first call; later calls reuse only the name.
     Timeout,
 }
 
-/// Size of all our fields together in the hook's table (an entry is its text and 32 bytes; hosts have at most 253 bytes).
+/// Size of all fields together in the hook's table, in bytes. An entry takes its text and 32 bytes; hosts have at most
+/// 253 bytes.
 const TABLE_NEEDED: u32 = 1536;
 
 /// Entries of HPACK's static table, by their index.
@@ -130,12 +131,12 @@ pub(in crate::hooks) struct RequestHeads {
 }
 
 impl RequestHeads {
-    /// For a connection to that authority (`host:port`).
+    /// Creates the writer for a connection to that authority (`host:port`).
     pub(in crate::hooks) fn new(https: bool, authority: &str) -> Self {
         Self { https, authority: authority.into(), encoder: Encoder::new(TABLE_NEEDED), path: Vec::new() }
     }
 
-    /// Fields that every block begins with.
+    /// Appends the fields that every block begins with.
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
         self.encoder.begin(out);
         entry(entries::POST, out);
@@ -160,7 +161,8 @@ impl RequestHeads {
         self.encoder.field(field, text, out);
     }
 
-    /// Nearly always those of the first Gatepost, which are one byte from the second call on.
+    /// Appends the number of hops. It is nearly always that of the first Gatepost, which is one byte from the second
+    /// call on.
     pub(super) fn hops(&mut self, hops: Hops, out: &mut Vec<u8>) {
         if hops == Hops::FIRST {
             return self.field(Field::Hops, out);
@@ -168,9 +170,17 @@ impl RequestHeads {
         short_literal(FieldName::Text(Hops::HEADER.as_bytes()), format_args!("{}", hops.get()), out);
     }
 
-    /// The time left, in the format of gRPC.
+    /// Appends what goes on from the caller: the number of Gateposts, and the trace if there is one.
+    pub(super) fn forwarded(&mut self, forwarded: &Forwarded, out: &mut Vec<u8>) {
+        self.hops(forwarded.hops, out);
+        for (name, value) in forwarded.trace.iter().flat_map(|trace| trace.iter()) {
+            literal(FieldName::Text(name.as_bytes()), value, out);
+        }
+    }
+
+    /// Appends the time left, in the format of gRPC.
     pub(super) fn grpc_timeout(&mut self, left: Duration, out: &mut Vec<u8>) {
-        // Eight digits are what gRPC allows; in microseconds that is 99 seconds, more than any hook's timeout.
+        // gRPC allows eight digits. In microseconds that is 99 seconds, more than any hook's timeout.
         let micros = left.as_micros().min(99_999_999);
         self.encoder.varying(Field::Timeout, FieldName::Text(b"grpc-timeout"), format_args!("{micros}u"), out);
     }
@@ -189,11 +199,11 @@ pub(in crate::hooks) struct ResponseHead {
 pub(in crate::hooks) struct ResponseFields {
     /// `content-type` is `application/grpc`, whatever follows behind `+` or `;`; `None` when absent.
     pub(in crate::hooks) grpc: Option<bool>,
-    /// `grpc-status`; UNKNOWN if it is no number.
+    /// `grpc-status`; UNKNOWN if it is not a number.
     pub(in crate::hooks) grpc_status: Option<u32>,
     /// `grpc-message`, still percent-encoded.
     pub(in crate::hooks) grpc_message: Option<Vec<u8>>,
-    /// `content-length`; [`INVALID_LENGTH`] if it is no number, or comes twice with different numbers.
+    /// `content-length`; [`INVALID_LENGTH`] if it is not a number, or occurs twice with different numbers.
     pub(in crate::hooks) content_length: Option<u64>,
     /// The first `retry-after`, if it can be read; and whether there was one.
     pub(in crate::hooks) retry_after: Option<Duration>,
@@ -209,7 +219,7 @@ pub(in crate::hooks) const INVALID_LENGTH: u64 = u64::MAX;
 /// Maximum length of a kept `grpc-message`, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// A field that we act on.
+/// A field of an answer that matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownField {
     ContentType,
@@ -220,7 +230,7 @@ enum KnownField {
     RetryAfter,
 }
 
-/// Names of the fields, recognised without decoding, as every answer carries some. The most frequent comes first.
+/// Names of the fields, the most frequent first. They are recognised without decoding, as every answer carries some.
 const NAMES: [(KnownText, KnownField); 6] = [
     (known!(b"grpc-status"), KnownField::GrpcStatus),
     (known!(b"grpc-message"), KnownField::GrpcMessage),
@@ -232,7 +242,7 @@ const NAMES: [(KnownText, KnownField); 6] = [
 const GRPC: KnownText = known!(b"application/grpc");
 
 impl KnownField {
-    /// Entries of the static table are known by their index (RFC 7541 Appendix A).
+    /// Returns the field of this name. Entries of the static table are known by their index (RFC 7541 Appendix A).
     fn of(name: HeaderName<'_>) -> Option<Self> {
         match name {
             HeaderName::Static(26) => Some(Self::ContentEncoding),
@@ -246,7 +256,7 @@ impl KnownField {
 }
 
 impl HeaderFields for ResponseFields {
-    /// Other fields are not decoded.
+    /// Reads a field that matters. Other fields are not decoded.
     fn field(
         &mut self,
         name: HeaderName<'_>,
@@ -274,7 +284,7 @@ impl ResponseFields {
                 self.grpc = Some(is_grpc(value) && self.grpc.unwrap_or(true));
                 self.readable_type.get_or_insert_with(|| is_readable_media_type(value));
             }
-            // The gRPC specification: a status that is no number is UNKNOWN.
+            // The gRPC specification: a status that is not a number is UNKNOWN.
             KnownField::GrpcStatus if self.grpc_status.is_some() => {
                 return Err(FieldError::Malformed("it has two grpc-status"));
             }
@@ -300,13 +310,13 @@ impl ResponseFields {
     }
 }
 
-/// Number that consists of digits only.
+/// Parses a number that consists of digits only.
 fn digits<T: FromStr>(value: &[u8]) -> Option<T> {
     let text = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit))?;
     text.parse().ok()
 }
 
-/// True for `application/grpc`, alone or followed by a message format or parameters.
+/// Returns true for `application/grpc`, alone or followed by a message format or parameters.
 fn is_grpc(value: &[u8]) -> bool {
     value.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
@@ -320,7 +330,7 @@ mod tests {
     fn block(heads: &mut RequestHeads, micros: u64, hops: Hops) -> Vec<u8> {
         let request = HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None });
         let mut out = Vec::new();
-        request.write_head(hops, 0, Duration::from_micros(micros), heads, &mut out);
+        request.write_head(&hops.into(), 0, Duration::from_micros(micros), heads, &mut out);
         out
     }
 
@@ -383,7 +393,7 @@ mod tests {
             let form = HttpForm::Legacy;
             let request = HookRequest::Http(HttpRequest { path: "/v".into(), form, timeout: Duration::from_secs(9) });
             let mut out = Vec::new();
-            request.write_head(Hops::FIRST, 70_000, Duration::ZERO, heads, &mut out);
+            request.write_head(&Hops::FIRST.into(), 70_000, Duration::ZERO, heads, &mut out);
             out
         };
         let first = post(&mut heads);

@@ -123,7 +123,7 @@ async fn a_probe_beyond_every_goaway_is_sent_three_times() {
             hook.read_to_end().await;
         }
     });
-    let asked = channel.ask_once(Method::Health, Bytes::from_static(b"one"), LONG).await;
+    let asked = channel.call_once(Method::Health, Bytes::from_static(b"one"), LONG).await;
     let failure = asked.expect_err("nobody took it").to_string();
     assert!(failure.ends_with("on none of 3 connections: GOAWAY ENHANCE_YOUR_CALM"), "{failure}");
     assert_eq!(sent.load(SeqCst), 3);

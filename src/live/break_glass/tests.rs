@@ -24,19 +24,19 @@ fn wall(minute: u32) -> SystemTime {
 
 struct Clocks {
     start: Instant,
-    glasses: BreakGlasses,
+    glasses: BreakGlassDocuments,
 }
 
 impl Clocks {
     fn new() -> Self {
-        Self { start: Instant::now(), glasses: BreakGlasses::default() }
+        Self { start: Instant::now(), glasses: BreakGlassDocuments::default() }
     }
 
     fn at(&self, minute: u32) -> Instant {
         self.start + minute * MINUTE
     }
 
-    fn take(&self, place: GlassOrigin, documents: &[BreakGlass], minute: u32, wall_minute: u32) {
+    fn take(&self, place: BreakGlassOrigin, documents: &[BreakGlass], minute: u32, wall_minute: u32) {
         self.glasses.take(place, documents.to_vec(), self.at(minute), wall(wall_minute));
     }
 
@@ -51,7 +51,7 @@ impl Clocks {
 fn break_glass_closes_by_itself_without_a_tick() {
     let clocks = Clocks::new();
     assert_eq!(clocks.glasses.open(clocks.at(0)).len(), 0);
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
     let just_before = clocks.at(15) - Duration::from_millis(1);
     assert_eq!(clocks.glasses.open(just_before).len(), 1);
     assert_eq!(clocks.glasses.open(clocks.at(15)).len(), 0, "though nobody has ticked");
@@ -62,10 +62,10 @@ fn break_glass_closes_by_itself_without_a_tick() {
 #[test]
 fn break_glass_read_late_is_open_for_the_rest_only() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 10);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 10);
     assert_eq!((clocks.open(4, 14), clocks.open(5, 15)), (1, 0));
     let late = Clocks::new();
-    late.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 15);
+    late.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 15);
     assert_eq!(late.open(0, 15), 0, "a restart does not open it again");
     assert_eq!(late.glasses.documents(late.at(0), wall(15))[0].1, BreakGlassState::Expired);
 }
@@ -73,17 +73,17 @@ fn break_glass_read_late_is_open_for_the_rest_only() {
 #[test]
 fn wall_clock_set_back_extends_no_break_glass() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 5);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 5);
     assert_eq!((clocks.open(1, 0), clocks.open(9, 0), clocks.open(10, 0)), (1, 1, 0));
     let behind = Clocks::new();
-    behind.take(GlassOrigin::Source, &[glass("a", 4, 15)], 0, 0);
+    behind.take(BreakGlassOrigin::Source, &[glass("a", 4, 15)], 0, 0);
     assert_eq!((behind.open(14, 14), behind.open(15, 15)), (1, 0), "never longer than it says");
 }
 
 #[test]
 fn wall_clock_set_forward_closes_break_glass_early() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
     assert_eq!((clocks.open(1, 14), clocks.open(2, 15)), (1, 0));
     assert_eq!(clocks.open(3, 3), 0, "and stays closed when it is set right again");
 }
@@ -92,33 +92,33 @@ fn wall_clock_set_forward_closes_break_glass_early() {
 fn same_break_glass_document_does_not_begin_anew() {
     let clocks = Clocks::new();
     let a = glass("a", 0, 15);
-    clocks.take(GlassOrigin::Source, from_ref(&a), 0, 0);
-    clocks.take(GlassOrigin::Source, &[], 10, 0);
+    clocks.take(BreakGlassOrigin::Source, from_ref(&a), 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[], 10, 0);
     assert_eq!(clocks.open(10, 0), 0, "taken away, it is closed at once");
-    clocks.take(GlassOrigin::Source, from_ref(&a), 12, 0);
+    clocks.take(BreakGlassOrigin::Source, from_ref(&a), 12, 0);
     assert_eq!((clocks.open(14, 0), clocks.open(15, 0)), (1, 0));
-    clocks.take(GlassOrigin::File, &[a], 16, 0);
+    clocks.take(BreakGlassOrigin::File, &[a], 16, 0);
     assert_eq!(clocks.open(16, 0), 0, "nor from another place");
-    clocks.take(GlassOrigin::File, &[glass("a", 16, 15)], 16, 16);
+    clocks.take(BreakGlassOrigin::File, &[glass("a", 16, 15)], 16, 16);
     assert_eq!(clocks.open(16, 16), 1, "another opening is another document");
 }
 
 #[test]
 fn break_glass_may_be_made_longer_or_shorter() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 30)], 10, 10);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 30)], 10, 10);
     assert_eq!((clocks.open(29, 29), clocks.open(30, 30)), (1, 0));
     let shorter = Clocks::new();
-    shorter.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
-    shorter.take(GlassOrigin::Source, &[glass("a", 0, 10)], 5, 5);
+    shorter.take(BreakGlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
+    shorter.take(BreakGlassOrigin::Source, &[glass("a", 0, 10)], 5, 5);
     assert_eq!((shorter.open(9, 9), shorter.open(10, 10)), (1, 0));
 }
 
 #[test]
 fn break_glass_from_the_future_is_inert_until_then() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 60, 15)], 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 60, 15)], 0, 0);
     assert_eq!((clocks.open(0, 0), clocks.open(54, 54)), (0, 0));
     assert_eq!(clocks.glasses.documents(clocks.at(54), wall(54))[0].1, BreakGlassState::NotYet);
     assert_eq!((clocks.open(55, 55), clocks.open(69, 69), clocks.open(70, 70)), (1, 1, 0));
@@ -127,8 +127,8 @@ fn break_glass_from_the_future_is_inert_until_then() {
 #[test]
 fn break_glass_documents_are_open_independently() {
     let clocks = Clocks::new();
-    clocks.take(GlassOrigin::Source, &[glass("a", 0, 15), glass("b", 0, 5)], 0, 0);
-    clocks.take(GlassOrigin::File, &[glass("a", 0, 15), glass("c", 0, 20)], 0, 0);
+    clocks.take(BreakGlassOrigin::Source, &[glass("a", 0, 15), glass("b", 0, 5)], 0, 0);
+    clocks.take(BreakGlassOrigin::File, &[glass("a", 0, 15), glass("c", 0, 20)], 0, 0);
     assert_eq!((clocks.open(4, 4), clocks.open(5, 5), clocks.open(15, 15), clocks.open(20, 20)), (3, 2, 1, 0));
 }
 
@@ -136,7 +136,7 @@ fn break_glass_documents_are_open_independently() {
 fn memory_of_former_break_glass_is_bounded() {
     let clocks = Clocks::new();
     for minute in 0..(2 * MAX_REMEMBERED as u32) {
-        clocks.take(GlassOrigin::Source, &[glass("a", minute, 1)], minute, minute);
+        clocks.take(BreakGlassOrigin::Source, &[glass("a", minute, 1)], minute, minute);
     }
     assert!(clocks.glasses.book.lock().unwrap().known.len() <= MAX_REMEMBERED + 1);
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use gatepost_replicas::MAX_TEXT_CHARS;
 
 use super::*;
-use crate::live::{Current, FailedRead, break_glass::GlassOrigin};
+use crate::live::{Current, FailedRead, break_glass::BreakGlassOrigin};
 use gatepost_api::{BreakGlass, Revision};
 use gatepost_config::{Problem, SourceFile, load};
 
@@ -32,7 +32,7 @@ fn replica_report_round_trips_and_tolerates_words_of_later_versions() {
     let error = "no answer".to_owned();
     health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
     health.status.set_observed(Some(12));
-    current.freshness().stamp(now);
+    current.freshness().stamp_awake(now);
     let report = replica_report(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
     let rejected = report.rejected.as_ref().unwrap();
@@ -82,7 +82,7 @@ fn initializer_without_instance_is_reported_first() {
 
 #[test]
 fn open_break_glass_is_reported_with_its_local_closing_time() {
-    let (glasses, now) = (BreakGlasses::default(), Instant::now());
+    let (glasses, now) = (BreakGlassDocuments::default(), Instant::now());
     let wall = humantime::parse_rfc3339("2026-01-31T22:00:30Z").unwrap();
     let document = |name: &str, hooks: &[&str]| BreakGlass {
         name: name.into(),
@@ -92,7 +92,7 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
         by: "".into(),
     };
-    glasses.take(GlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
+    glasses.take(BreakGlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
     let entries = open_glasses(&glasses, (now, wall + Duration::from_millis(5)));
     let all = OpenGlass {
         name: "all".to_owned(),

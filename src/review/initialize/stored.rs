@@ -1,14 +1,13 @@
 //! Stored: objects that are stored before they are initialized, and the updates that initialize them.
 //!
-//! An apiserver that does so itself (`stores_unfinished`) has the list in `metadata.initializers` of the object, beside
-//! the creator; nothing of it is kept here. Each review goes as far as it can: initializers that are built in or attached
-//! act in flight where their turn comes, at the CREATE or at the update that removes the name before them. What its reads
-//! show is decided here too ([`read_policy`]).
+//! An apiserver that stores unfinished objects (`stores_unfinished`) has the list in `metadata.initializers` of the
+//! object, beside the creator; Gatepost keeps no state about them. Each review works off the list as far as it can:
+//! initializers that are built in or attached act in flight in their turn, at the CREATE or at the update that removes
+//! the name before them. [`read_policy`] decides what reads of such objects show.
 //!
-//! For a resource that a stock apiserver stores unfinished (`by_label`) the mutating phase marks an object instead, and
-//! gives back the marks that an update has forgotten. The validating phase comes after all that may change the object,
-//! and refuses what is left of wrong marks. Initializers act later, on the stored object: a loop of the control plane has
-//! them do so.
+//! For a resource that a stock apiserver stores unfinished (`by_label`), the mutating phase marks a new object instead,
+//! and restores marks that an update has omitted. The validating phase follows everything that may change the object,
+//! and rejects wrong marks. A loop of the control plane later has the initializers act on the stored object.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -35,7 +34,7 @@ use super::{
 use crate::live::Generation;
 use gatepost_api::{
     Operation, ResourceInitializers, Review,
-    bypass::Who,
+    bypass::UserFilter,
     initialization::{
         PENDING_LABEL, ReadVerb, ReadingUser, STATE_ANNOTATION, Visibility, init_id, pending_warning, visibility,
     },
@@ -43,7 +42,7 @@ use gatepost_api::{
 use gatepost_base::clock::now;
 use gatepost_cel::User;
 use gatepost_initializers::{
-    Actor, HeadRule, Initialization, Initializers, Marks, OwnedNames, ReadRepair, RefusedList,
+    Actor, HeadRule, Initialization, Initializers, ListError, Marks, OwnedNames, ReadRepair,
     marks::{self, InitState, MarkedObject, MarksOutcome},
     stored_result, transition,
     unfinished::StoredObject,
@@ -54,13 +53,13 @@ use gatepost_wire::{
     metadata::{self, ObjectMarks},
 };
 
-/// The apiserver itself: it carries out what Gatepost tells it.
+/// User name of the apiserver itself, which carries out Gatepost's decisions.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
-/// A user without any rights on an object that is not initialized.
+/// Rights of a user without any on an object that is not initialized.
 const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: OwnedNames::Names(&[]) };
 
-/// `metadata.initializers` of an object of the review.
+/// Reads `metadata.initializers` of the object at `place` in the review.
 pub(super) async fn stored_list(
     ctx: &ReviewContext<'_>,
     review: &Review,
@@ -75,7 +74,7 @@ pub(super) async fn stored_list(
     ctx.read(size, move || Ok(metadata::initializers(&bytes, place)?.as_deref().map(list))).await
 }
 
-/// The initializers of a resource for which nothing is configured.
+/// Returns the configuration of a resource without initializers.
 pub(super) fn nobody(review: &Review) -> ResourceInitializers {
     ResourceInitializers {
         api_group: (*review.resource.group).into(),
@@ -87,14 +86,14 @@ pub(super) fn nobody(review: &Review) -> ResourceInitializers {
 }
 
 impl InitializingPhase<'_, '_> {
-    /// The phase of such a caller.
+    /// Runs the phase for a caller that stores unfinished objects.
     pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let old = self.draft.stored_list.take().transpose();
         let object = self.draft.object.clone();
-        let review = self.ctx.about(object.as_ref());
+        let review = self.ctx.current_review(object.as_ref());
         let mut facts = Facts::new(self.ctx, review, None);
         let field = stored_list(self.ctx, review, review.object.clone()).await;
-        // A request that the operator lets past all hooks is not rejected because its list could not be read.
+        // A request that skips all hooks by a bypass is not rejected because its list could not be read.
         let listed = [&old, &field].into_iter().any(|field| matches!(field, Ok(Some(_))));
         if self.ctx.bypass.skips_all() && !listed {
             return Ok(());
@@ -110,13 +109,13 @@ impl InitializingPhase<'_, '_> {
             }
             let lists = read(old).and_then(|old| Ok((old, read(field)?)));
             let ((before, creator), (after, _)) = lists.map_err(|refused| self.denied(refused))?;
-            (self.updated(entry, before, after).await?, creator)
+            (self.list_after_update(entry, before, after).await?, creator)
         };
         self.creator = creator.as_deref().and_then(metadata::username).map(Into::into);
         let mut initialization = Initialization::new(list.unwrap_or_default());
         let mut result = initialization.result().cloned();
-        match self.work_off(entry, &mut initialization, &mut facts).await {
-            // The object exists already: it fails, and its list says why.
+        match self.run_list(entry, &mut initialization, &mut facts).await {
+            // The object exists already, so the failure becomes the result in its list.
             Err(refusal) if !creates && !self.no_room => result = Some(*refusal),
             ended => ended?,
         }
@@ -128,11 +127,11 @@ impl InitializingPhase<'_, '_> {
             None if list.is_some() => Some(self.requester().await?),
             creator => creator,
         };
-        self.put(list.as_ref(), creator.as_deref()).await
+        self.write_list(list.as_ref(), creator.as_deref()).await
     }
 
-    /// The list after an update.
-    async fn updated(
+    /// Returns the list after an update.
+    async fn list_after_update(
         &mut self,
         entry: &ResourceInitializers,
         old: Option<Initializers>,
@@ -145,14 +144,14 @@ impl InitializingPhase<'_, '_> {
         };
         if !review.sub_resource.is_empty() {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
-            return Err(self.denied(RefusedList::Forbidden(why)));
+            return Err(self.denied(ListError::Forbidden(why)));
         }
         let head = [before.head().unwrap_or_default()];
         let actor = self.requester_as_actor(entry, &head).await?;
         transition(old.clone(), new, actor).map_err(|refused| self.denied(refused))
     }
 
-    /// What the requester may do to an object that is not initialized, whose list begins with this name.
+    /// Returns the rights of the requester on an object that is not initialized, whose list begins with `head`.
     async fn requester_as_actor<'h>(
         &self,
         entry: &ResourceInitializers,
@@ -161,23 +160,23 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.review;
         let ours = || self.ctx.deps.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
-            // Any head: what failure policies say is carried out so.
+            // Any name, as they carry out failure policies.
             return Ok(Actor { may_initialize: true, owns: OwnedNames::Any });
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
-        let is = |who: &Who| who.is(&review.username, in_group);
+        let is = |who: &UserFilter| who.is(&review.username, in_group);
         let named = entry.initializers.iter().find(|one| head[0] == &*one.name);
         let owners = named.and_then(|one| one.owners.as_ref());
         let listed = owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
         if !listed && !self.may_initialize(review).await? {
             return Ok(STRANGER);
         }
-        // Where no owners are configured, any user who may initialize is one.
+        // Without configured owners, any user who may initialize is an owner.
         let is_owner = owners.is_none_or(is);
         Ok(Actor { may_initialize: true, owns: OwnedNames::Names(if is_owner { head } else { &[] }) })
     }
 
-    /// The user who makes the request, as JSON.
+    /// Returns the user who makes the request, as JSON.
     pub(super) async fn requester(&self) -> Result<String, StatusError> {
         let review = self.ctx.review.clone();
         let size = review.user.as_ref().map_or(0, Range::len);
@@ -193,11 +192,11 @@ impl InitializingPhase<'_, '_> {
         self.ctx.read(size, reading).await
     }
 
-    /// Writes the list into the object as it is now, or takes it out.
-    async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), StatusError> {
+    /// Writes the list into the current object, or removes it.
+    async fn write_list(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), StatusError> {
         const PATH: &str = "/metadata/initializers";
         let before = self.draft.object.clone();
-        let review = self.ctx.about(before.as_ref());
+        let review = self.ctx.current_review(before.as_ref());
         let text = match list {
             Some(list) => {
                 let value = metadata::with_creator(&list.write(), creator);
@@ -211,10 +210,10 @@ impl InitializingPhase<'_, '_> {
         self.apply(text, "writing metadata.initializers").await
     }
 
-    /// Applies a patch of our own to the object as it is now.
+    /// Applies a patch of Gatepost's own to the current object.
     pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), StatusError> {
         let before = self.draft.object.clone();
-        let review = self.ctx.about(before.as_ref());
+        let review = self.ctx.current_review(before.as_ref());
         let broken = |why: &str| Box::new(rejection::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
@@ -228,14 +227,14 @@ impl InitializingPhase<'_, '_> {
     }
 }
 
-/// The list and the creator, as an object has them.
-fn read(field: Option<StoredList>) -> Result<(Option<Initializers>, Option<String>), RefusedList> {
+/// Returns the list and the creator of an object.
+fn read(field: Option<StoredList>) -> Result<(Option<Initializers>, Option<String>), ListError> {
     let Some(StoredList { list, creator }) = field else { return Ok((None, None)) };
-    let list = list.map_err(|why| RefusedList::Invalid { field: "metadata.initializers".into(), why })?;
+    let list = list.map_err(|why| ListError::Invalid { field: "metadata.initializers".into(), why })?;
     Ok((list, creator))
 }
 
-/// Marks of an object, and whether it has labels and annotations at all.
+/// Marks of an object. `has`: it has labels, and it has annotations. `leaves`: it is being deleted.
 #[derive(Debug, Default)]
 struct Marked {
     marks: Marks,
@@ -251,7 +250,7 @@ impl From<ObjectMarks> for Marked {
 }
 
 impl InitializingPhase<'_, '_> {
-    /// The mutating phase of such a resource.
+    /// Runs the mutating phase for a resource with `by_label`.
     pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         match self.ctx.review.operation {
             Operation::Create => self.mark(entry).await,
@@ -260,10 +259,10 @@ impl InitializingPhase<'_, '_> {
         }
     }
 
-    /// Marks a new object with the list of those that must act.
+    /// Marks a new object with the list of initializers that must act.
     async fn mark(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let object = self.draft.object.clone();
-        let review = self.ctx.about(object.as_ref());
+        let review = self.ctx.current_review(object.as_ref());
         let mut facts = Facts::new(self.ctx, review, None);
         let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
         let list = self.pending(entry, review, None, &mut facts).await?;
@@ -286,10 +285,10 @@ impl InitializingPhase<'_, '_> {
         Ok(())
     }
 
-    /// Gives an object back the marks that an update has forgotten.
+    /// Restores marks that an update has omitted.
     async fn restore(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let object = self.draft.object.clone();
-        let review = self.ctx.about(object.as_ref());
+        let review = self.ctx.current_review(object.as_ref());
         let old = self.marks(review, review.old_object.clone()).await?;
         let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
@@ -306,7 +305,7 @@ impl InitializingPhase<'_, '_> {
         }
     }
 
-    /// The validating phase: the object has the marks that it is stored with.
+    /// Runs the validating phase: checks that the object has the marks to be stored with.
     pub(super) async fn guard(mut self) -> Flow {
         let Some(entry) = self.ctx.initializers() else { return Flow::Continue(()) };
         match self.check_marks(entry).await {
@@ -328,7 +327,7 @@ impl InitializingPhase<'_, '_> {
         }
     }
 
-    /// Consequence of an update from these marks to those, by the requester.
+    /// Returns the consequence of an update by the requester from the marks `old` to `new`.
     async fn judge(
         &mut self,
         entry: &ResourceInitializers,
@@ -341,7 +340,7 @@ impl InitializingPhase<'_, '_> {
             _ => None,
         };
         let own = [head.as_deref().unwrap_or_default()];
-        // Most updates are of visible objects, and need no rights.
+        // Most updates are of visible objects, and need no permission.
         let actor = match old.label.is_some() && !(*leaves && new == old) {
             true => self.requester_as_actor(entry, &own).await?,
             false => STRANGER,
@@ -356,7 +355,7 @@ impl InitializingPhase<'_, '_> {
     }
 }
 
-/// Is the request one whose marks are looked at in the validating phase?
+/// Returns true if the validating phase checks the marks of this request's object.
 pub(super) fn is_guarded(ctx: &ReviewContext<'_>) -> bool {
     let ReviewContext { review, caller, .. } = ctx;
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
@@ -366,16 +365,16 @@ pub(super) fn is_guarded(ctx: &ReviewContext<'_>) -> bool {
         && ctx.initializers().is_some_and(|entry| entry.by_label)
 }
 
-/// 128 unpredictable bits: the keys of these hashers come from the operating system's randomness.
+/// Returns 128 unpredictable bits: the keys of these hashers come from the operating system's randomness.
 fn random() -> [u64; 2] {
     let now = now();
     [RandomState::new().hash_one(now), RandomState::new().hash_one(now)]
 }
 
-/// One read.
+/// Read of an object, or of objects.
 #[derive(Clone, Debug)]
 pub struct ObjectRead {
-    /// Its verb.
+    /// Verb of the read.
     pub verb: ReadVerb,
     /// Name of the user.
     pub username: Arc<str>,
@@ -389,24 +388,24 @@ pub struct ObjectRead {
     pub namespace: Box<str>,
     /// Name; may be empty.
     pub name: Box<str>,
-    /// The client asks for unfinished objects.
+    /// True if the client requests unfinished objects.
     pub includes: bool,
 }
 
 /// Decision on one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadPolicy {
-    /// Objects that it shows.
+    /// Objects that the read shows.
     pub visibility: Visibility,
-    /// Names that do not fail open; `None` while the configuration is not known to be current.
+    /// Names of initializers that do not fail open; `None` while the configuration is not known to be current.
     pub must_act: Option<Vec<Arc<str>>>,
-    /// Age of objects whose head goes otherwise.
+    /// Age from which a read removes the head of a list if the head fails open.
     pub repair: ReadRepair,
     /// Revision of the configuration.
     pub revision: String,
 }
 
-/// Decides one read, by `deadline`. A question without an answer hides objects, which is safe.
+/// Decides one read by `deadline`. If the authorizer does not answer, unfinished objects are hidden, which is safe.
 pub async fn read_policy(deps: &AdmissionDeps, read: &ObjectRead, deadline: Instant) -> ReadPolicy {
     let fresh = deps.current.freshness().is_fresh(now());
     let generation = deps.current.load();
@@ -420,7 +419,8 @@ pub async fn read_policy(deps: &AdmissionDeps, read: &ObjectRead, deadline: Inst
     }
 }
 
-/// Permission to see unfinished objects of the resource: owners of its initializers have it, and who may `initialize` it.
+/// Returns true if the user may see unfinished objects of the resource: owners of its initializers may, and users who
+/// may `initialize` it.
 async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectRead, deadline: Instant) -> bool {
     let entry = generation.snapshot.initializers_of(&read.group, &read.resource);
     let in_group =
@@ -436,7 +436,7 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
     matches!(timeout_at(deadline.into(), asked).await, Ok(Ok(Ok(decision))) if decision.allowed)
 }
 
-/// Configuration of the head of a stored object's list.
+/// Returns the configuration of the head of a stored object's list.
 pub fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
     HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

@@ -1,9 +1,9 @@
 //! Turn: one initializer's turn at the object, built in or by a process that has claimed its name.
 //!
-//! Initializers that say `parallel` are asked at once, about the object as it is when the first has its turn
-//! ([`ParallelCalls`]). Each is to touch fields of its own. An answer counts when its turn comes, unless it touches
-//! fields that the answers before it have touched, or something else has acted in between: then the initializer is asked
-//! again, in order. The turn of the first does not wait for the answers of the others.
+//! Consecutive initializers with `parallel` are called at once, with the object of the first one's turn
+//! ([`ParallelCalls`]). Each of them should change fields of its own. An answer is applied in its initializer's turn,
+//! unless it touches fields that earlier answers have touched, or something else has changed the object in between;
+//! then the initializer is called again, in order. The turn of the first does not wait for the answers of the others.
 
 use std::{
     collections::VecDeque,
@@ -18,14 +18,14 @@ use tokio::time::timeout_at;
 use super::super::{
     context::ReviewContext,
     facts::Facts,
-    failure::{InitializerFailure, is_passed_over},
-    object::{PatchFailure, PatchedObject, patched},
+    failure::{InitializerFailure, is_skipped_on_failure},
+    object::{PatchFailure, PatchedObject, apply_patch},
 };
 use gatepost_api::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review};
 use gatepost_base::{
     clock::now,
     memory::{Purpose, Reservation},
-    offload::{self, LARGE},
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_initializers::{
     Initialization, TurnFailure, built_in,
@@ -34,55 +34,55 @@ use gatepost_initializers::{
 };
 use gatepost_json_patch::{Document, Patch, TouchedFields};
 
-/// The most of a request's time that is kept for the answer.
+/// Maximum part of a request's time that is reserved for the answer.
 const MAX_ANSWER_MARGIN: Duration = Duration::from_millis(250);
 
-/// Effect of an initializer on the object.
+/// Effect of an initializer's turn on the object.
 #[derive(Debug, Default)]
 pub(super) struct TurnEffect {
-    /// The object, where it has changed it.
+    /// The object if the initializer has changed it.
     pub(super) changed: Option<Arc<PatchedObject>>,
-    /// Initializers that must act behind it.
+    /// Names of initializers to add to the list.
     pub(super) adds: Vec<Box<str>>,
 }
 
-/// Answer of a process, with its place in the memory budget.
+/// Answer of a process, with its memory reservation.
 pub(super) struct Answer {
-    /// The patch, and the bytes of its text.
+    /// The patch, and the size of its text in bytes.
     patch: Option<(Patch, usize)>,
-    /// The fields that it touches.
+    /// Fields that the patch touches.
     pub(super) fields: TouchedFields,
     adds: Vec<Box<str>>,
     _room: Reservation,
 }
 
-/// One initializer, and the object as it is.
+/// An initializer's turn at the current object.
 pub(super) struct Turn<'a> {
     pub(super) ctx: &'a ReviewContext<'a>,
     pub(super) one: &'a Initializer,
-    /// The object, where something has changed it.
+    /// The object if something has changed it.
     pub(super) before: Option<Arc<PatchedObject>>,
     pub(super) began: Instant,
-    /// End of its time to act: the rest of the request's time is for those behind it, and for the answer.
+    /// Deadline of its turn. The rest of the request's time is for later initializers and the answer.
     pub(super) until: Instant,
-    /// The creator's name, where it is not who makes the request.
+    /// Name of the creator, if another user makes the request.
     pub(super) creator: Option<Arc<str>>,
 }
 
 impl Turn<'_> {
-    /// Has the initializer act.
+    /// Lets the initializer act.
     pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         match (&self.one.built_in, &self.one.attach) {
             (Some(additions), _) => self.add(additions, facts).await,
-            (None, Some(_)) => self.ask(facts).await,
-            // No process may claim its name.
+            (None, Some(_)) => self.call_process(facts).await,
+            // No process can claim its name.
             (None, None) => Ok(TurnEffect::default()),
         }
     }
 
     async fn add(&self, additions: &BuiltIn, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         let labels = if additions.reads_namespace() {
-            let found = self.by(self.until, facts.namespace_labels()).await?;
+            let found = self.run_until(self.until, facts.namespace_labels()).await?;
             Some(found.map_err(|refusal| InitializerFailure::Unable(refusal.message))?)
         } else {
             None
@@ -93,10 +93,13 @@ impl Turn<'_> {
         // Additions are bounded: the object with them is at most twice as large.
         let room = self.ctx.deps.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()));
         let room = room.ok_or(InitializerFailure::NoRoom)?;
-        let additional =
-            if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
+        let additional = if place.len() < OFFLOAD_THRESHOLD {
+            built_in::work(&additions, review.bytes.slices(place.clone()))
+        } else {
+            0
+        };
         let held = self.before.as_ref().map_or(0, |before| before.document.held());
-        // It is gone through about twice: once for what is to be changed, once to change it.
+        // The object is processed about twice: to find what changes, and to change it.
         let size = 2 * (review.bytes.len() + held + additional);
         let adding = offload::run_unless_dropped(size, move |cancelled| {
             let object = review.bytes.copy_of(place);
@@ -109,22 +112,23 @@ impl Turn<'_> {
             match built_in::patch(&additions, &object, facts).map_err(PatchFailure::Inapplicable)? {
                 Some(text) => {
                     let patch = Patch::parse(text).map_err(|error| PatchFailure::Inapplicable(error.to_string()))?;
-                    patched(&review, before.as_ref(), &patch, room, Some(cancelled))
+                    apply_patch(&review, before.as_ref(), &patch, room, Some(cancelled))
                 }
                 None => Ok(None),
             }
         });
-        // It waits for nothing: it acts even where others have used up the time, as long as the request has not ended.
-        Ok(TurnEffect { changed: changed(self.by(self.end(), adding).await?)?, adds: Vec::new() })
+        // A built-in initializer waits for nothing. So it acts until the request's deadline, even if others have used
+        // up its time.
+        Ok(TurnEffect { changed: changed(self.run_until(self.end(), adding).await?)?, adds: Vec::new() })
     }
 
-    async fn ask(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
-        let labels = self.by(self.until, labels(facts)).await?;
+    async fn call_process(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
+        let labels = self.run_until(self.until, labels(facts)).await?;
         let answer = self.answer(labels).await?;
-        self.acted(answer).await
+        self.apply_answer(answer).await
     }
 
-    /// Answer of a process that has claimed the name.
+    /// Calls the process that has claimed the name, and returns its answer.
     pub(super) async fn answer(&self, labels: Labels) -> Result<Answer, InitializerFailure> {
         if self.ctx.review.dry_run && !self.one.side_effects.none_for(true) {
             return Err(InitializerFailure::DryRun);
@@ -136,9 +140,9 @@ impl Turn<'_> {
         let size = review.bytes.len();
         let room = self.ctx.deps.memory.reserve(Purpose::Queue, size).ok_or(InitializerFailure::NoRoom)?;
         let name = Arc::clone(&self.one.name);
-        // It is gone through twice: to be written, and for its digest.
+        // The review is processed twice: it is encoded and hashed.
         let writing = offload::run(2 * size, move || TaskMessage::new(&name, &review, &labels, room));
-        let message = self.by(self.until, writing).await?.map_err(InitializerFailure::Unable)?;
+        let message = self.run_until(self.until, writing).await?.map_err(InitializerFailure::Unable)?;
         let hub = self.ctx.deps.current.hub();
         let (Contribution { patch, adds }, room) =
             hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
@@ -158,30 +162,30 @@ impl Turn<'_> {
             let patch = Patch::parse(text).map_err(|error| error.to_string())?;
             Ok::<_, String>((patch.fields(), patch))
         });
-        // It has come in time.
-        let parsed = self.by(self.end(), parsing).await?;
+        // The answer arrived in time, so its patch may be parsed until the request's deadline.
+        let parsed = self.run_until(self.end(), parsing).await?;
         let (fields, patch) = parsed.map_err(InitializerFailure::Unable)?;
         Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
     }
 
-    /// Does what the process has answered in time, however long it has waited for its turn.
-    pub(super) async fn acted(&self, answer: Answer) -> Result<TurnEffect, InitializerFailure> {
+    /// Applies an answer that arrived in time, however long it has waited for its turn.
+    pub(super) async fn apply_answer(&self, answer: Answer) -> Result<TurnEffect, InitializerFailure> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(TurnEffect { changed: None, adds }) };
         let applied = self.ctx.apply(patch, length, self.review(), self.before.as_ref()).await;
         Ok(TurnEffect { changed: changed(applied.map_err(|_| self.late())?)?, adds })
     }
 
-    /// Result of this work, unless it ends after `until`.
-    async fn by<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, InitializerFailure> {
+    /// Waits for `work` until `until`.
+    async fn run_until<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, InitializerFailure> {
         timeout_at(until.into(), work).await.map_err(|_| self.late())
     }
 
     fn review(&self) -> &Review {
-        self.ctx.about(self.before.as_ref())
+        self.ctx.current_review(self.before.as_ref())
     }
 
-    /// End of the time to do what an answer says that has come in time.
+    /// Returns the deadline for work on an answer that arrived in time.
     fn end(&self) -> Instant {
         self.ctx.caller.deadline.instant()
     }
@@ -191,7 +195,7 @@ impl Turn<'_> {
     }
 }
 
-/// The object as a patch has left it, where it has changed it.
+/// Returns the object if a patch has changed it.
 fn changed(
     applied: Result<Option<PatchedObject>, PatchFailure>,
 ) -> Result<Option<Arc<PatchedObject>>, InitializerFailure> {
@@ -202,8 +206,9 @@ fn changed(
     }
 }
 
-/// End of an initializer's time to act, where it begins at `began` and that many of the list have their turns before
-/// those that it must leave time for. One without which the object is not created leaves none.
+/// Returns the deadline of an initializer whose turn begins at `began`. It leaves time for processes behind the first
+/// `before` names of the list, and for validating hooks. An initializer without which the object is not created leaves
+/// no time.
 pub(super) fn until(
     ctx: &ReviewContext<'_>,
     entry: &ResourceInitializers,
@@ -213,7 +218,7 @@ pub(super) fn until(
     began: Instant,
 ) -> Instant {
     let left = end_of(ctx).saturating_duration_since(began);
-    if !is_passed_over(ctx, one) {
+    if !is_skipped_on_failure(ctx, one) {
         return began + one.timeout.min(left);
     }
     let named = |name: &str| entry.initializers.iter().find(|one| *one.name == *name);
@@ -222,46 +227,46 @@ pub(super) fn until(
         initialization.pending().skip(before).filter_map(named).filter(processes).map(|one| one.timeout).collect();
     if ctx.caller.phase == Phase::Review {
         let validating = ctx.generation.hooks.iter().filter(|live| live.hook.hook_type == HookType::Validating);
-        // They are asked at once.
+        // They are called at once, so only the longest timeout counts.
         behind.extend(validating.map(|live| live.target.timeout()).max());
     }
     began + share(left, one.timeout, &behind)
 }
 
-/// The end of a request's time for initializers.
+/// Returns the end of a request's time for initializers.
 pub(super) fn end_of(ctx: &ReviewContext<'_>) -> Instant {
     let (deadline, began) = (ctx.caller.deadline, ctx.began);
     let margin = MAX_ANSWER_MARGIN.min(deadline.left(began) / 10);
     deadline.instant().checked_sub(margin).unwrap_or(began).max(began.min(now()))
 }
 
-/// Labels of the request's namespace for a process; none where they are not known.
+/// Returns the labels of the request's namespace for a process; none if they are unknown.
 pub(super) async fn labels(facts: &mut Facts<'_, '_>) -> Labels {
     facts.namespace_labels().await.unwrap_or_default()
 }
 
-/// Answer of one, once it is there, by its name.
-type Awaited = (Arc<str>, Option<Result<Answer, InitializerFailure>>);
+/// Name of an initializer, and its answer once that has arrived.
+type ParallelAnswer = (Arc<str>, Option<Result<Answer, InitializerFailure>>);
 
-/// Answer of one, by its name.
-type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, InitializerFailure>)> + Send + 'a>>;
+/// Future of an initializer's name and answer.
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, InitializerFailure>)> + Send + 'a>>;
 
-/// Initializers that were asked before their turns.
+/// Calls of initializers ahead of their turns.
 #[derive(Default)]
 pub(super) struct ParallelCalls<'a> {
-    /// In the order of their turns, each with its answer once that is there.
-    answers: VecDeque<Awaited>,
+    /// Answers in the order of the turns; `None` until an answer arrives.
+    answers: VecDeque<ParallelAnswer>,
     /// Calls of initializers without an answer.
-    asking: FuturesUnordered<Asking<'a>>,
-    /// The object that they are about.
+    calls: FuturesUnordered<AnswerFuture<'a>>,
+    /// The object that the initializers were called with.
     of: Option<Arc<PatchedObject>>,
-    /// Time at which they were asked.
+    /// Time of the calls.
     pub(super) began: Option<Instant>,
-    /// Fields that the initializers before have touched, in their turns so far.
+    /// Fields that the answers applied so far have touched.
     touched: TouchedFields,
 }
 
-/// Initializers from the head on that may be asked at once; none where that is not more than one.
+/// Returns the initializers, from the head of the list on, that may be called at once; none if that is only one.
 fn group<'e>(entry: &'e ResourceInitializers, initialization: &Initialization) -> Vec<&'e Initializer> {
     let mut group = Vec::new();
     for name in initialization.pending() {
@@ -276,8 +281,8 @@ fn group<'e>(entry: &'e ResourceInitializers, initialization: &Initialization) -
 }
 
 impl<'a> ParallelCalls<'a> {
-    /// Asks the head and those beside it.
-    pub(super) async fn ask(
+    /// Calls the head of the list, and the initializers that may be called with it.
+    pub(super) async fn start(
         &mut self,
         ctx: &'a ReviewContext<'a>,
         entry: &'a ResourceInitializers,
@@ -300,15 +305,17 @@ impl<'a> ParallelCalls<'a> {
             };
             self.answers.push_back((Arc::clone(&name), None));
             let labels = labels.clone();
-            self.asking.push(Box::pin(async move { (name, turn.answer(labels).await) }));
+            self.calls.push(Box::pin(async move { (name, turn.answer(labels).await) }));
         }
         (self.of, self.began, self.touched) = (object.cloned(), Some(began), TouchedFields::default());
     }
 
-    /// Answer of the initializer whose turn it is, where it counts for the object as it is. Waits for it.
+    /// Waits for the answer of the initializer whose turn it is, and returns it; `None` if it has none that applies to
+    /// the current object.
     ///
     /// # Errors
-    /// One of them refuses the object, and which: it is not created, whatever the others say.
+    /// An initializer that was called rejects the object: its name, and the rejection. The object is then not created,
+    /// whatever the other answers are.
     pub(super) async fn take(
         &mut self,
         name: &str,
@@ -321,11 +328,11 @@ impl<'a> ParallelCalls<'a> {
         };
         if !same || self.answers.front().is_none_or(|(first, _)| **first != *name) {
             self.answers.clear();
-            self.asking.clear();
+            self.calls.clear();
             return Ok(None);
         }
         while let Some((_, None)) = self.answers.front() {
-            match self.asking.next().await {
+            match self.calls.next().await {
                 Some((name, Err(failure @ InitializerFailure::Rejected(_)))) => return Err((name, failure)),
                 Some((name, answer)) => {
                     if let Some(place) = self.answers.iter_mut().find(|(asked, _)| *asked == name) {
@@ -345,12 +352,12 @@ impl<'a> ParallelCalls<'a> {
         Ok(Some(answer))
     }
 
-    /// The object as an answer that counted has left it: the others' answers still count for it.
-    pub(super) fn is_now(&mut self, object: Option<&Arc<PatchedObject>>) {
+    /// Sets the object that an applied answer has changed: the other answers still apply to it.
+    pub(super) fn set_object(&mut self, object: Option<&Arc<PatchedObject>>) {
         self.of = object.cloned();
     }
 
-    /// Has every initializer that was asked had its turn?
+    /// Returns true if every initializer that was called has had its turn.
     pub(super) fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Webhooks of others among the objects of a cluster, and those of them that this replica calls.
+//! Adoption in a read: webhooks of others among the objects of a cluster, and those that this replica calls.
 
 mod judge;
 pub mod upkeep;
@@ -18,13 +18,13 @@ use super::objects::Kind;
 use crate::source::Contents;
 use gatepost_adopt::{
     AdoptionRequests, AdoptionSettings, AdoptionView, CalledWebhook, Follower, Lease, MAX_WEBHOOKS, OwnRegistration,
-    Reason, RegistrationUpdate, SeenWebhook, WebhookKey, WebhookStanding, standings,
+    ReadWebhook, Reason, RegistrationUpdate, SeenWebhook, WebhookKey, standings,
 };
 use gatepost_api::{HookType, registration::is_our_webhook};
 use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
 use gatepost_kube_support::is_our_own;
 
-/// Shared with the closure that processes a read on another thread.
+/// Webhook reader, shared with the closure that processes a read on another thread.
 pub(super) type SharedReader = Arc<Mutex<WebhookReader>>;
 
 /// State between reads.
@@ -37,8 +37,8 @@ pub(super) struct WebhookReader {
 }
 
 impl WebhookReader {
-    /// Processes the webhook configurations of one read that began at `now`, on the replica with this holder identity.
-    /// Returns the documents of the webhooks that it calls.
+    /// Processes the webhook configurations of a read that began at `now`, on the replica with this holder identity.
+    /// Returns the documents of the webhooks that this replica calls.
     pub(super) fn read(
         &mut self,
         (now, settings, holder): (Duration, &AdoptionSettings, &str),
@@ -59,7 +59,7 @@ impl WebhookReader {
         Ok((files, AdoptionView { now, leases, seen, calls, registrations, updates, cluster }))
     }
 
-    /// Registrations to update, given everything that was read.
+    /// Returns the registrations to update, from everything that was read.
     pub(super) fn updates(
         &mut self,
         (settings, upkeep): (&AdoptionSettings, Upkeep),
@@ -84,7 +84,7 @@ impl WebhookReader {
             let registered = digest(own.items.iter().chain(&own.called).map(|item| item["webhooks"].to_string()));
             let guarded =
                 own.items.iter().filter_map(|item| OwnRegistration::of(hook_type, item)).all(|own| own.guarded);
-            for mut standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
+            for mut standing in items.iter().flat_map(|item| foreign_webhooks(hook_type, item)) {
                 if let Some(namespaces) = &own.never_sent {
                     standing.leave(namespaces);
                 }
@@ -96,7 +96,7 @@ impl WebhookReader {
                 self.judged.insert(standing.key.clone(), (inputs, verdict.clone()));
                 let has_room = seen.len() < MAX_WEBHOOKS;
                 let wanted = if has_room { requests.judge(&standing, &settings.scope) } else { Err(Reason::TooMany) };
-                let Verdict { unservable, objection, unsent, asks_authorizer } = verdict;
+                let Verdict { unservable, objection, unsent, uses_authorizer } = verdict;
                 let in_flight = Duration::ZERO;
                 seen.push(SeenWebhook {
                     standing,
@@ -104,7 +104,7 @@ impl WebhookReader {
                     objection,
                     unsent,
                     wanted,
-                    asks_authorizer,
+                    uses_authorizer,
                     guarded,
                     in_flight,
                 });
@@ -117,9 +117,9 @@ impl WebhookReader {
     }
 }
 
-/// Webhooks of a configuration that are not those of a registration of Gatepost. A label alone does not make it a
-/// registration: otherwise nobody would call the webhooks of a taken configuration that somebody labels.
-fn of_others(hook_type: HookType, item: &Value) -> Vec<WebhookStanding> {
+/// Returns the webhooks of a configuration, without those of Gatepost's own registration. The label alone does not
+/// identify a registration: if it did, labelling an adopted configuration would leave its webhooks uncalled.
+fn foreign_webhooks(hook_type: HookType, item: &Value) -> Vec<ReadWebhook> {
     let mut all = standings(hook_type, item);
     if is_our_own(item) {
         all.retain(|standing| !is_our_webhook(&standing.key.webhook));
@@ -127,7 +127,7 @@ fn of_others(hook_type: HookType, item: &Value) -> Vec<WebhookStanding> {
     all
 }
 
-/// Judges webhook configurations outside of a running sidecar: what could be taken, and what could not.
+/// Judges webhook configurations outside of a running sidecar: which could be adopted, and which not.
 pub fn judged(
     lists: &[(HookType, Vec<Value>)],
     settings: &AdoptionSettings,
@@ -146,7 +146,7 @@ fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
     sha.finalize().into()
 }
 
-/// Document of one configuration with these webhooks.
+/// Returns the document of one configuration with these webhooks.
 fn file((hook_type, name): (HookType, &str), mut metadata: Value, webhooks: Value) -> SourceFile {
     metadata["name"] = name.into();
     let document = json!({
@@ -157,7 +157,7 @@ fn file((hook_type, name): (HookType, &str), mut metadata: Value, webhooks: Valu
     SourceFile { name, bytes: document.to_string().into() }
 }
 
-/// A document for each configuration with a called webhook.
+/// Returns a document for each configuration with a called webhook.
 fn files(lists: &[(Kind, Vec<Value>)], webhooks: &[CalledWebhook]) -> Result<Vec<SourceFile>, String> {
     let mut by_configuration = BTreeMap::<(HookType, &str), Vec<&CalledWebhook>>::new();
     for one in webhooks {
@@ -174,7 +174,7 @@ fn files(lists: &[(Kind, Vec<Value>)], webhooks: &[CalledWebhook]) -> Result<Vec
             let at_once = at_once.collect::<Vec<_>>().join(" ");
             let mut annotations = serde_json::Map::new();
             for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
-                // An invalid word would make the whole document faulty, and all of its webhooks with it.
+                // An invalid value would make the whole document invalid, with all of its webhooks.
                 if key.starts_with("gatepost.dev/") && !is_misspelt(key, value.as_str()) {
                     annotations.insert(key.clone(), value.clone());
                 }

@@ -7,25 +7,25 @@ use gatepost_api::HookType;
 use gatepost_config::{Note, SourceFile};
 use gatepost_kube_support::is_our_own;
 
-/// Objects of a cluster that are read as hooks. [`Kind::BreakGlass`] is read in any case.
+/// Objects of a cluster that are read as hooks. [`Kind::BreakGlass`] is always read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectSelection {
-    /// Our own kind.
+    /// Objects of our own kind.
     pub configurations: bool,
-    /// Kubernetes' two.
+    /// Objects of Kubernetes' two kinds.
     pub webhooks: bool,
 }
 
 impl Default for ObjectSelection {
-    /// Our own only. The apiserver calls the webhooks of the others by itself: read here too, they would be called
-    /// twice.
+    /// Selects our own kind only. The apiserver itself calls the webhooks of the others; if they were read here, too,
+    /// they would be called twice.
     fn default() -> Self {
         Self { configurations: true, webhooks: false }
     }
 }
 
 impl ObjectSelection {
-    /// Kinds to read, in order.
+    /// Returns the kinds to read, in order.
     pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
         let all = [
             (Kind::Configuration, self.configurations),
@@ -37,7 +37,7 @@ impl ObjectSelection {
     }
 }
 
-/// A kind of object that is read.
+/// Kind of objects that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Configuration,
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Plural name in the API.
+    /// Returns the plural name in the API.
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Configuration => "admissioncontrolconfigurations",
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// The type of the webhooks in it; `None` where it is one of ours.
+    /// Returns the type of the webhooks in objects of this kind; `None` if the kind is ours.
     pub(super) fn hook_type(self) -> Option<HookType> {
         match self {
             Self::Validating => Some(HookType::Validating),
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The kind that holds webhooks of that type.
+    /// Returns the kind with webhooks of that type.
     pub(super) fn of_type(hook_type: HookType) -> Self {
         match hook_type {
             HookType::Validating => Self::Validating,
@@ -81,13 +81,13 @@ impl Kind {
         }
     }
 
-    /// API path.
+    /// Returns the API path.
     pub(super) fn path(self) -> String {
         let (group, version) = self.group();
         format!("/apis/{group}/{version}/{}", self.resource())
     }
 
-    /// As `kubectl get` takes it.
+    /// Returns the name for `kubectl get`.
     pub(super) fn full_name(self) -> String {
         format!("{}.{}", self.resource(), self.group().0)
     }
@@ -97,19 +97,19 @@ impl Kind {
     }
 }
 
-/// Result of reading an object.
+/// Result of converting an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum ConvertedObject {
-    /// A document of the configuration.
+    /// The object is a document of the configuration.
     File(SourceFile),
-    /// No document of the configuration; the note says why.
+    /// The object is no document, for the reason in the note.
     LeftOut(Note),
 }
 
-/// Converts one object of a list. Fields that change when we, or a controller, report on it are left out.
+/// Converts one object of a list. Omits fields that change when Gatepost or a controller reports on the object.
 ///
 /// # Errors
-/// Message about an object that no apiserver would have stored.
+/// Returns a message if no apiserver could have stored the object.
 pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, String> {
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
     let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -143,8 +143,8 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, St
         object.remove("status");
     }
     if !kind.is_ours() {
-        // Drop the condition by which another Gatepost keeps the apiserver from calling the webhook: it matches
-        // nothing.
+        // Removes the condition by which another Gatepost keeps the apiserver from calling the webhook: it is always
+        // false.
         let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
         for entry in webhooks.into_iter().flatten() {
             *entry = stripped(entry.take()).0;
@@ -157,7 +157,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, St
     Ok(ConvertedObject::File(SourceFile { name: file, bytes: bytes.into() }))
 }
 
-/// Fields of the metadata that the apiserver and its controllers maintain.
+/// Metadata fields that the apiserver and its controllers maintain.
 const BOOKKEEPING: [&str; 5] = ["managedFields", "resourceVersion", "generation", "finalizers", "selfLink"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Metric families of a read proxy.
+//! Metrics of a read proxy as OpenMetrics text.
 
 use std::{
     fmt,
@@ -20,10 +20,10 @@ use crate::telemetry::{
     table::{Family, read_proxy as table},
 };
 
-/// Everything of a read proxy as OpenMetrics text, with what is in use now, and with what any process has.
+/// Returns the metrics of a read proxy, its current load, and the metrics of any process, as OpenMetrics text.
 ///
 /// # Errors
-/// Errors of the encoder.
+/// Returns the errors of the encoder.
 pub fn render_read_proxy(
     counters: &Arc<ReadProxyMetrics>,
     load: ProxyLoad,
@@ -33,7 +33,7 @@ pub fn render_read_proxy(
     rendered(Box::new(ProxyScrape { counters: Arc::clone(counters), load, process }))
 }
 
-/// One pass over the counters of a read proxy.
+/// Collector of the metrics of a read proxy, for one scrape.
 #[derive(Debug)]
 struct ProxyScrape {
     counters: Arc<ReadProxyMetrics>,
@@ -66,7 +66,7 @@ impl Collector for ProxyScrape {
         gauge(encoder, &table::QUESTIONS_WAITING, load.waiting)?;
         gauge(encoder, &table::QUESTIONS_LIMIT, load.questions.1)?;
         gauge(encoder, &table::CONNECTIONS, counters.connections.load(Relaxed))?;
-        gauge(encoder, &table::CONNECTIONS_LIMIT, load.most_connections)?;
+        gauge(encoder, &table::CONNECTIONS_LIMIT, load.max_connections)?;
         family(encoder, &table::HANDSHAKE_FAILURES, |out| {
             counter(out, &[], counters.handshake_failures.load(Relaxed))
         })?;

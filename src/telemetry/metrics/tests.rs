@@ -31,7 +31,7 @@ fn recorded_metrics_are_exposed() {
         HookOutcome::FailedClosed(FailureKind::DryRun),
         Duration::ZERO,
     );
-    hook.passed_unasked();
+    hook.skipped_unproven();
     hook.rejected(Operation::Update, RejectionCause::FailedClosed, 400);
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);

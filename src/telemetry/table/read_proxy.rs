@@ -1,4 +1,4 @@
-//! The metrics of a read proxy, a process of its own.
+//! Metrics of a read proxy, which is a separate process.
 
 use super::{Family, MetricKind};
 

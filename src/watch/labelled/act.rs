@@ -1,4 +1,4 @@
-//! Act: one initializer's part in a stored object, built in or by a process that has claimed its name.
+//! Act: the part of one initializer in a stored object, either built in or by a process that has claimed its name.
 
 use std::{sync::Arc, time::Instant};
 
@@ -25,31 +25,31 @@ use gatepost_kube_support::KubeError;
 pub(super) struct StoredTurnEffect {
     /// Operations of its patch.
     pub(super) changes: Vec<Value>,
-    /// Initializers that must act behind it.
+    /// Initializers that must act after it.
     pub(super) adds: Vec<Box<str>>,
 }
 
-/// Reasons why an initializer's part is not done.
+/// Reasons why an initializer did not act.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// Its time is over.
+pub(super) enum ActFailure {
+    /// It did not act within its timeout.
     Late,
-    /// No process has claimed its name for long.
+    /// No process has been attached under its name for too long.
     Vacant,
-    /// No process has claimed its name since it was configured.
+    /// No process has attached under its name since it was configured.
     Unproven,
-    /// It cannot act on this object.
+    /// It cannot act on this object, for the given reason.
     Unable(String),
-    /// It refuses the object.
+    /// It rejected the object.
     Rejected(Box<StatusInfo>),
-    /// There is no room for the object at the moment: it waits.
+    /// There is no memory for the object now; it is retried.
     NoRoom,
-    /// The apiserver does not say what is needed at the moment: it waits.
+    /// The apiserver did not return what is needed; it is retried.
     Unread(KubeError),
 }
 
-impl Failure {
-    /// Result of the object; `None` where it goes on without the initializer.
+impl ActFailure {
+    /// Returns the final status of the object; `None` if the object continues without the initializer.
     pub(super) fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
         let failure = |code, reason: &str, message: String, (cause, why): (&str, String)| StatusInfo {
             code,
@@ -75,15 +75,14 @@ impl Failure {
             Self::Unproven => None,
             _ if open => None,
             Self::Late | Self::NoRoom | Self::Unread(_) => {
-                let message =
-                    format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted again");
-                let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
+                let message = format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted");
+                let cause = ("InitializationTimedOut", "the object is deleted".to_owned());
                 Some(failure(504, "Timeout", message, cause))
             }
             Self::Vacant => {
                 let message =
-                    format!("Timeout: no instance of initializer \"{name}\" is attached; the object is deleted again");
-                let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
+                    format!("Timeout: no instance of initializer \"{name}\" is attached; the object is deleted");
+                let cause = ("InitializationTimedOut", "the object is deleted".to_owned());
                 Some(failure(504, "Timeout", message, cause))
             }
             Self::Unable(why) => {
@@ -95,25 +94,30 @@ impl Failure {
 }
 
 impl Turn {
-    /// Has the initializer act on the object, by `until`. `None`: who acts is a client of the apiserver.
+    /// Runs the initializer on the object, until `until`. `None` if a client of the apiserver must act.
     pub(super) async fn act(
         &self,
         one: &Initializer,
         (state, object): (&State, WholeObject),
         until: Instant,
-    ) -> Option<Result<StoredTurnEffect, Failure>> {
+    ) -> Option<Result<StoredTurnEffect, ActFailure>> {
         let acted = match (&one.built_in, &one.attach) {
             (Some(additions), _) => self.add(additions, state, object).await,
             (None, Some(_)) => self.ask(one, (state, object), until).await,
             (None, None) => return None,
         };
         Some(match acted {
-            Ok(acted) => fitting(one, acted),
+            Ok(acted) => check_effect(one, acted),
             failed => failed,
         })
     }
 
-    async fn add(&self, additions: &BuiltIn, state: &State, whole: WholeObject) -> Result<StoredTurnEffect, Failure> {
+    async fn add(
+        &self,
+        additions: &BuiltIn,
+        state: &State,
+        whole: WholeObject,
+    ) -> Result<StoredTurnEffect, ActFailure> {
         let WholeObject { object, room: _room } = whole;
         let labels = if additions.reads_namespace() { Some(self.namespace_labels().await?) } else { None };
         let (text, additions) = (object.to_string(), additions.clone());
@@ -124,9 +128,9 @@ impl Turn {
             let facts = TemplateFacts { namespace: &namespace, name: &name, user: &user, namespace_labels };
             built_in::patch(&additions, text.as_bytes(), facts)
         });
-        let patch = adding.await.map_err(Failure::Unable)?;
+        let patch = adding.await.map_err(ActFailure::Unable)?;
         let changes = patch.map(|patch| serde_json::from_slice(&patch)).transpose();
-        let changes = changes.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
+        let changes = changes.map_err(|_| ActFailure::Unable("its patch cannot be read".to_owned()))?;
         Ok(StoredTurnEffect { changes: changes.unwrap_or_default(), adds: Vec::new() })
     }
 
@@ -135,36 +139,36 @@ impl Turn {
         one: &Initializer,
         (state, whole): (&State, WholeObject),
         until: Instant,
-    ) -> Result<StoredTurnEffect, Failure> {
+    ) -> Result<StoredTurnEffect, ActFailure> {
         let labels = match self.namespace_labels().await {
-            Err(unread @ Failure::Unread(_)) => return Err(unread),
+            Err(unread @ ActFailure::Unread(_)) => return Err(unread),
             labels => labels.unwrap_or_default(),
         };
         let review = review::of(&self.resource, &self.stored, state, &whole.object);
-        // It may take long; the object is not needed for it.
+        // The call may take long and does not need the object.
         drop(whole);
-        let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len()).ok_or(Failure::NoRoom)?;
+        let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len()).ok_or(ActFailure::NoRoom)?;
         let name = Arc::clone(&one.name);
         let writing = offload::run(2 * review.len(), move || review::message(&name, review, &labels, room));
-        let message = writing.await.map_err(Failure::Unable)?;
+        let message = writing.await.map_err(ActFailure::Unable)?;
         let hub = self.engine.current.hub();
         let (Contribution { patch, adds }, _room) =
             hub.ask(&one.name, message, until).await.map_err(|why| match why {
-                TurnFailure::Late => Failure::Late,
-                TurnFailure::Vacant => Failure::Vacant,
-                TurnFailure::Unproven => Failure::Unproven,
-                TurnFailure::Full | TurnFailure::NoRoom => Failure::NoRoom,
-                TurnFailure::Unable(why) => Failure::Unable(why),
-                TurnFailure::Rejected(status) => Failure::Rejected(status),
+                TurnFailure::Late => ActFailure::Late,
+                TurnFailure::Vacant => ActFailure::Vacant,
+                TurnFailure::Unproven => ActFailure::Unproven,
+                TurnFailure::Full | TurnFailure::NoRoom => ActFailure::NoRoom,
+                TurnFailure::Unable(why) => ActFailure::Unable(why),
+                TurnFailure::Rejected(status) => ActFailure::Rejected(status),
             })?;
         let Some(text) = patch else { return Ok(StoredTurnEffect { changes: Vec::new(), adds }) };
         let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
-        let changes = parsing.await.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
+        let changes = parsing.await.map_err(|_| ActFailure::Unable("its patch cannot be read".to_owned()))?;
         Ok(StoredTurnEffect { changes, adds })
     }
 
-    /// Labels of the object's namespace.
-    async fn namespace_labels(&self) -> Result<Arc<Labels>, Failure> {
+    /// Returns the labels of the object's namespace.
+    async fn namespace_labels(&self) -> Result<Arc<Labels>, ActFailure> {
         let namespace = &*self.stored.namespace;
         if namespace.is_empty() {
             return Ok(Arc::default());
@@ -175,21 +179,21 @@ impl Turn {
         }
         let unknown = |failure| match failure {
             KubeError::Refused { code: 401 | 403, .. } => {
-                Failure::Unable("the labels of the namespace may not be read".to_owned())
+                ActFailure::Unable("the labels of the namespace may not be read".to_owned())
             }
-            failure => Failure::Unread(failure),
+            failure => ActFailure::Unread(failure),
         };
         let found = labels_of(&self.client, namespace).await.map_err(unknown)?;
-        found.map(Arc::new).ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))
+        found.map(Arc::new).ok_or_else(|| ActFailure::Unable("there is no such namespace".to_owned()))
     }
 }
 
-/// The same where its patch leaves alone what is not the initializer's to change.
-fn fitting(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurnEffect, Failure> {
+/// Returns the effect if its patch changes only what the initializer may change.
+fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurnEffect, ActFailure> {
     if acted.changes.is_empty() {
         return Ok(acted);
     }
-    let unable = |why: &str| Failure::Unable(why.to_owned());
+    let unable = |why: &str| ActFailure::Unable(why.to_owned());
     if acted.changes.len() > MAX_OPERATIONS {
         return Err(unable("its patch has more operations than an apiserver takes"));
     }
@@ -215,10 +219,10 @@ mod tests {
 
     #[test]
     fn a_late_result_asks_nobody_to_repeat_the_create_and_a_new_name_fails_no_object() {
-        for late in [Failure::Late, Failure::Vacant] {
+        for late in [ActFailure::Late, ActFailure::Vacant] {
             let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
             assert_eq!((result.code, result.retry_after_seconds), (504, 0));
         }
-        assert_eq!(Failure::Unproven.result("a.example.com", FailurePolicy::Fail), None);
+        assert_eq!(ActFailure::Unproven.result("a.example.com", FailurePolicy::Fail), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Agenda: marked objects that are known, and which of them is to make a step now.
+//! Agenda: known marked objects, and the next step that is due.
 //!
-//! An object's turn is due when it is new, when it has changed, and again a while after a try that failed. A head that has
-//! had its time is corrected by its failure policy; so is one that two snapshots of the [`Controller`] find, whatever the
-//! timers say, and, on each list, one of an object that is older than [`ReadRepair`] says.
+//! The turn of an object is due when the object is new or changed, and again some time after a failed try. A head that
+//! has exceeded its timeout is corrected by its failure policy. Whatever the timers are, the [`Controller`] corrects
+//! heads that it finds in two snapshots, and each list corrects objects that are older than [`ReadRepair`] allows.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -14,8 +14,8 @@ use super::{
     follow::News,
     resource::ServedResource,
     step::head_rule,
-    turn::Ended,
-    turns::{DueTurns, Placed},
+    turn::TurnEnd,
+    turns::{DueTurns, TurnSlot},
 };
 use crate::live::Current;
 use gatepost_api::FailurePolicy;
@@ -26,29 +26,29 @@ use gatepost_initializers::{
     unfinished::{StoredEvent, StoredObject},
 };
 
-/// Pause before a turn is tried again; it doubles with each failure of the apiserver to take it.
-const AGAIN: Duration = Duration::from_secs(1);
-/// The longest.
-const RARELY: Duration = Duration::from_secs(30);
-/// Corrections that wait.
-const CORRECTIONS: usize = 500;
-/// Part of them for heads whose time is over; the others are the controller's.
-const LATE: usize = 400;
-/// Corrections that are carried out at once.
-const CORRECTING: usize = 128;
-/// Bytes of one object in an index, about: what sorting it goes through.
+/// Pause before a retry; it doubles with each failed write of the object.
+const MIN_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before a retry.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(30);
+/// Most queued corrections.
+const MAX_CORRECTIONS: usize = 500;
+/// Most queued corrections of heads that exceeded their timeout; the rest is for the controller.
+const MAX_LATE_CORRECTIONS: usize = 400;
+/// Corrections that run at once.
+const MAX_CONCURRENT_CORRECTIONS: usize = 128;
+/// Approximate bytes of one object for the cost of building an index.
 const INDEXED: usize = 256;
 
-/// Step that an object is to make.
+/// Step of an object.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// Its head acts.
+    /// The initializer at its head acts.
     Turn,
-    /// Its head, or it itself, goes.
+    /// Its head is removed, or the object fails or is deleted.
     Correction(Correction),
 }
 
-/// Object whose step is due, and where it is.
+/// Object whose step starts, with its resource.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) resource: Arc<ServedResource>,
@@ -56,46 +56,46 @@ pub(super) struct Assignment {
     pub(super) since: Instant,
 }
 
-/// Object that is worked on.
+/// Object with a step under way.
 #[derive(Debug)]
 struct Busy {
-    /// It has changed since.
+    /// True if the object has changed since the step started.
     changed: bool,
-    /// Name whose place it has; none for a correction.
+    /// Name at the head that counts the step; `None` for a correction.
     name: Option<Box<str>>,
 }
 
-/// Objects that are known.
+/// Known objects.
 #[derive(Debug)]
 pub(super) struct Agenda {
     objects: Unfinished,
     resources: HashMap<Arc<str>, Arc<ServedResource>>,
     turns: DueTurns,
-    /// Corrections that wait, and their objects.
+    /// Queued corrections, and below them the uids of their objects.
     corrections: VecDeque<Correction>,
     correcting: HashSet<Arc<str>>,
     busy: HashMap<Arc<str>, Busy>,
     again: BTreeMap<Arc<str>, Instant>,
-    /// Failures of objects of which the apiserver takes nothing, one after another.
+    /// Number of failed writes in a row, by object.
     failures: HashMap<Arc<str>, u32>,
     controller: Controller,
     room: Reservation,
 }
 
 impl Agenda {
-    /// None; what is known later has its room in the memory budget.
+    /// Creates an empty agenda. `room` is the reservation for its objects.
     pub(super) fn new(room: Reservation) -> Self {
         let (objects, resources, turns, corrections, correcting) = Default::default();
         let (busy, again, failures, controller) = Default::default();
         Self { objects, resources, turns, corrections, correcting, busy, again, failures, controller, room }
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Takes news of a resource.
+    /// Applies an event of a resource.
     pub(super) fn take(&mut self, news: News, current: &Current, now: Instant) {
         match news {
             News::Changed(resource, object) => self.put(&resource, *object, now),
@@ -109,7 +109,10 @@ impl Agenda {
                     if let Some(entry) = self.objects.get(&uid).filter(|_| is_old) {
                         let head = entry.object.list.head().unwrap_or_default().into();
                         let object = Arc::clone(&entry.object);
-                        self.correct(Correction { object, remedy: CorrectiveAction::RemoveHead(head) }, CORRECTIONS);
+                        self.correct(
+                            Correction { object, remedy: CorrectiveAction::RemoveHead(head) },
+                            MAX_CORRECTIONS,
+                        );
                     }
                 }
             }
@@ -133,7 +136,7 @@ impl Agenda {
         self.objects.apply(StoredEvent::Unfinished(object), now);
         let more = self.objects.size().saturating_sub(self.room.bytes());
         if more > 0 && !self.room.try_grow(more.max(4096)) {
-            // The next list has it again.
+            // The next list contains it again.
             return self.forget(&uid, now);
         }
         self.resources.insert(Arc::clone(&uid), Arc::clone(resource));
@@ -142,10 +145,10 @@ impl Agenda {
             self.again.remove(&uid);
         }
         match self.busy.get_mut(&uid) {
-            // A list tells nothing new of it.
+            // A list of known objects brings nothing new.
             Some(_) if known => {}
             Some(busy) => busy.changed = true,
-            // It is tried again in its time.
+            // Its retry is due later.
             None if self.again.contains_key(&uid) => {}
             None => self.queue(uid, now),
         }
@@ -168,16 +171,16 @@ impl Agenda {
         }
     }
 
-    /// Takes a correction, where fewer than `most` wait.
+    /// Queues a correction if fewer than `most` are queued.
     fn correct(&mut self, correction: Correction, most: usize) {
         if self.corrections.len() < most && self.correcting.insert(Arc::clone(&correction.object.uid)) {
             self.corrections.push_back(correction);
         }
     }
 
-    /// The next step that is due.
+    /// Returns the next step that is due.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Due, Assignment)> {
-        while self.busy.values().filter(|busy| busy.name.is_none()).count() < CORRECTING
+        while self.busy.values().filter(|busy| busy.name.is_none()).count() < MAX_CONCURRENT_CORRECTIONS
             && let Some(correction) = self.corrections.pop_front()
         {
             let uid = Arc::clone(&correction.object.uid);
@@ -191,8 +194,8 @@ impl Agenda {
             let entry = objects.get(uid).filter(|_| !busy.contains_key(uid))?;
             Some(entry.object.list.head().unwrap_or_default().into())
         };
-        let Placed { uid, name, since } = self.turns.next(head)?;
-        // It waits for this head since it is its head, at the longest.
+        let TurnSlot { uid, name, since } = self.turns.next(head)?;
+        // Counts the wait from when the current head became the head, at the earliest.
         let since = self.objects.get(&uid).map_or(since, |entry| since.max(entry.since));
         self.objects.delay(&uid, now.saturating_duration_since(since));
         let assignment = self.begin(&uid, Some(name.clone()));
@@ -213,8 +216,8 @@ impl Agenda {
         Some(Assignment { resource, stored, since })
     }
 
-    /// A step has ended.
-    pub(super) fn ended(&mut self, uid: &Arc<str>, ended: &Ended, now: Instant) {
+    /// Records the end of a step.
+    pub(super) fn ended(&mut self, uid: &Arc<str>, ended: &TurnEnd, now: Instant) {
         let busy = self.busy.remove(uid);
         let changed = busy.as_ref().is_some_and(|busy| busy.changed);
         if let Some(name) = busy.and_then(|busy| busy.name) {
@@ -225,36 +228,36 @@ impl Agenda {
         }
         match ended {
             _ if changed => self.queue(Arc::clone(uid), now),
-            Ended::Again(None) => _ = self.again.insert(Arc::clone(uid), now + AGAIN),
-            Ended::Again(Some(_)) => {
+            TurnEnd::Retry(None) => _ = self.again.insert(Arc::clone(uid), now + MIN_RETRY_PAUSE),
+            TurnEnd::Retry(Some(_)) => {
                 let failures = self.failures.entry(Arc::clone(uid)).or_default();
-                let pause = AGAIN.saturating_mul(1 << (*failures).min(5)).min(RARELY);
+                let pause = MIN_RETRY_PAUSE.saturating_mul(1 << (*failures).min(5)).min(MAX_RETRY_PAUSE);
                 *failures += 1;
                 self.again.insert(Arc::clone(uid), now + pause);
             }
-            Ended::Settled => _ = self.failures.remove(uid),
-            Ended::Waits => {}
+            TurnEnd::Settled => _ = self.failures.remove(uid),
+            TurnEnd::Waiting => {}
         }
     }
 
-    /// Is it left alone for a while?
+    /// Returns true if no correction is due, as a step is queued or under way or a retry is pending.
     fn pauses(&self, uid: &str) -> bool {
         let waits = self.busy.contains_key(uid) || self.turns.contains(uid) || self.correcting.contains(uid);
         waits || self.failures.contains_key(uid) && self.again.contains_key(uid)
     }
 
-    /// Looks at the time, once a second.
+    /// Queues due retries and corrections. Called once a second.
     pub(super) async fn look(&mut self, current: &Current, now: Instant) {
         let due: Vec<_> = self.again.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| Arc::clone(uid)).collect();
         for uid in due {
             self.again.remove(&uid);
             self.queue(uid, now);
         }
-        // By a configuration that may be outdated nobody is passed over.
+        // No initializer is skipped by a configuration that may be outdated.
         let age = current.freshness().age(now).filter(|_| current.freshness().is_fresh(now));
         let Some(read) = age.and_then(|age| now.checked_sub(age)) else { return };
         let generation = current.load();
-        // First those whose correction has not failed before: the others must not keep them waiting.
+        // Objects without failed corrections come first, so that failing objects do not delay them.
         let this = &*self;
         let idle = move |failed: bool| {
             let entries = this.objects.entries().filter(|entry| !this.pauses(&entry.object.uid));
@@ -265,12 +268,12 @@ impl Agenda {
             let pending = entry.object.list.result.is_none() && entry.object.list.head().is_some();
             (pending && now >= entry.since + rule.timeout).then(|| Correction::of(&entry.object, rule)).flatten()
         });
-        let late: Vec<_> = late.take(LATE.saturating_sub(self.corrections.len())).collect();
-        late.into_iter().for_each(|correction| self.correct(correction, LATE));
+        let late: Vec<_> = late.take(MAX_LATE_CORRECTIONS.saturating_sub(self.corrections.len())).collect();
+        late.into_iter().for_each(|correction| self.correct(correction, MAX_LATE_CORRECTIONS));
         self.control(read, current, now).await;
     }
 
-    /// Compares snapshots, as often as the controller wants.
+    /// Compares snapshots, as often as the controller requires.
     async fn control(&mut self, read: Instant, current: &Current, now: Instant) {
         if self.objects.is_synced() && self.controller.is_due(now) {
             let (objects, mut controller) =
@@ -282,9 +285,9 @@ impl Agenda {
             self.controller = comparing.await;
         }
         let generation = current.load();
-        // Objects whose head may take longer, or is another one by now, keep none waiting.
+        // Objects whose head may take longer, or has changed, do not delay the others.
         loop {
-            let overdue = self.controller.overdue(Some(read), CORRECTIONS.saturating_sub(self.corrections.len()));
+            let overdue = self.controller.overdue(Some(read), MAX_CORRECTIONS.saturating_sub(self.corrections.len()));
             if overdue.is_empty() {
                 return;
             }
@@ -293,12 +296,12 @@ impl Agenda {
                 overdue.correction(&entry.object, |object| head_rule(&generation, object))
             };
             let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();
-            corrections.into_iter().for_each(|correction| self.correct(correction, CORRECTIONS));
+            corrections.into_iter().for_each(|correction| self.correct(correction, MAX_CORRECTIONS));
         }
     }
 }
 
-/// Is the object so old that its head goes, which fails open?
+/// Returns true if the object is so old that its head must be removed, and the head fails open.
 fn is_old(current: &Current, object: &StoredObject, times: (i64, i64), now: Instant) -> bool {
     if !current.freshness().is_fresh(now) {
         return false;

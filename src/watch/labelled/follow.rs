@@ -1,4 +1,4 @@
-//! Follow: marked objects of one resource, as they are listed and change.
+//! Follow: marked objects of one resource, from a list and its changes.
 
 use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
@@ -14,35 +14,35 @@ use crate::telemetry::UnreadableObjects;
 use gatepost_initializers::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject};
 use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow};
 
-/// Objects of a list that are taken up. The others are, once these are finished.
+/// Most objects of a list that are accepted. The others follow once these are finished.
 const MAX_LISTED_OBJECTS: usize = 50_000;
 
-/// News of one resource.
+/// Event of one resource.
 #[derive(Debug)]
 pub(super) enum News {
     /// Some of its marked objects.
     Page {
         /// The resource.
         resource: Arc<ServedResource>,
-        /// They, each with the time of its creation.
+        /// Objects, each with the time of its creation.
         objects: Vec<(StoredObject, Option<i64>)>,
         /// Time by the apiserver's clock.
         now: Option<i64>,
     },
-    /// These are all of them, and each was in a page.
+    /// End of a list, whose objects were all in pages.
     Listed {
         /// The resource.
         resource: Arc<ServedResource>,
-        /// Their uids.
+        /// uids of all listed objects.
         uids: HashSet<Arc<str>>,
     },
-    /// One of them is new, or has changed.
+    /// A marked object is new or has changed.
     Changed(Arc<ServedResource>, Box<StoredObject>),
-    /// One is finished, or gone.
+    /// An object is finished or deleted.
     Gone(Arc<str>),
 }
 
-/// An object, as far as it is needed to know whose turn it is.
+/// Part of an object that shows whose turn it is.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct MarkedObject {
     metadata: MarkedMetadata,
@@ -61,10 +61,10 @@ struct MarkedMetadata {
     annotations: Option<Mark<1>>,
 }
 
-/// Keys of the two marks.
+/// Keys of the label and the annotation that mark an object.
 const KEYS: [&str; 2] = [PENDING_LABEL, STATE_ANNOTATION];
 
-/// Value of that mark among labels or annotations; the others are not kept.
+/// Value of one mark among labels or annotations; the others are dropped.
 #[derive(Clone, Debug, Default)]
 struct Mark<const KEY: usize>(Option<Box<str>>);
 
@@ -97,7 +97,7 @@ impl<'de, const KEY: usize> Deserialize<'de> for Mark<KEY> {
 }
 
 impl MarkedObject {
-    /// Its marks.
+    /// Returns the marks of the object.
     pub(super) fn marks(&self) -> Marks {
         let MarkedMetadata { labels, annotations, .. } = &self.metadata;
         Marks {
@@ -106,14 +106,14 @@ impl MarkedObject {
         }
     }
 
-    /// Its resource version while it is the one of that uid, and not about to go.
+    /// Returns the resource version if the object has that uid and is not being deleted.
     pub(super) fn version(&self, uid: &str) -> Option<&str> {
         let MarkedMetadata { uid: own, resource_version, deletion_timestamp, .. } = &self.metadata;
         (**own == *uid && deletion_timestamp.is_none()).then_some(resource_version)
     }
 
-    /// The object, and the time of its creation, where initializers are to act on it; else its uid. One that is being
-    /// deleted is nobody's to change.
+    /// Returns the object and the time of its creation if initializers must act on it, otherwise its uid. No
+    /// initializer acts on an object that is being deleted.
     fn seen(self, resource: &ServedResource) -> Result<(StoredObject, Option<i64>), Arc<str>> {
         let standing = self.marks().object();
         let MarkedMetadata { namespace, name, uid, resource_version, creation_timestamp, deletion_timestamp, .. } =
@@ -133,13 +133,13 @@ impl MarkedObject {
     }
 }
 
-/// Follows marked objects of one resource.
+/// Follower of the marked objects of one resource.
 #[derive(Debug)]
 pub(super) struct MarkedObjects {
     clients: watch::Receiver<KubeClient>,
     group: Box<str>,
     name: Box<str>,
-    /// As it is served now.
+    /// The resource as it is served now.
     resource: Option<Arc<ServedResource>>,
     news: mpsc::Sender<News>,
     /// uids of a list that has not ended.
@@ -155,7 +155,7 @@ impl MarkedObjects {
         Self { clients, group, name, resource: None, news, uids: HashSet::new() }
     }
 
-    /// Follows them until dropped.
+    /// Follows the objects until dropped.
     pub(super) async fn run(mut self) {
         follow(&mut self).await;
     }
@@ -164,7 +164,7 @@ impl MarkedObjects {
 impl FollowHandler for MarkedObjects {
     type Object = MarkedObject;
     const METADATA_ONLY: bool = true;
-    /// Then old objects are found, too.
+    /// Interval of lists, which also find objects that have become old.
     const RELIST: Duration = Duration::from_secs(300);
     const LOST: &'static str = "cannot watch objects that are stored unfinished; they wait";
     const FOUND: &'static str = "watching objects that are stored unfinished again";
@@ -175,7 +175,7 @@ impl FollowHandler for MarkedObjects {
 
     async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
         let client = self.clients.borrow().clone();
-        // A definition may come later.
+        // The definition may be created later.
         let served = ServedResource::find(&client, &self.group, &self.name).await?.map(Arc::new);
         let target = served.as_ref().map(|served| {
             let (path, selector) = (served.path(), PENDING_LABEL.to_owned());

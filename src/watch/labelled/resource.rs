@@ -1,17 +1,17 @@
-//! Resource: one resource as an apiserver serves it, and where its objects are.
+//! Resource: one resource as an apiserver serves it, with the paths of its objects.
 
 use serde_json::Value;
 
 use gatepost_kube_support::{KubeClient, KubeError};
 
-/// A resource in the version that its apiserver prefers.
+/// Resource in a version that its apiserver serves, the preferred one if possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedResource {
     /// API group.
     pub(super) group: Box<str>,
     /// Version.
     pub(super) version: Box<str>,
-    /// Resource, plural.
+    /// Plural name of the resource.
     pub(super) resource: Box<str>,
     /// Kind of its objects.
     pub(super) kind: Box<str>,
@@ -19,10 +19,10 @@ pub(super) struct ServedResource {
 }
 
 impl ServedResource {
-    /// Looks it up; `None` where it is not served.
+    /// Looks a resource up; `None` if it is not served.
     ///
     /// # Errors
-    /// Why the apiserver does not say.
+    /// Returns the error of the requests to the apiserver.
     pub(super) async fn find(client: &KubeClient, group: &str, resource: &str) -> Result<Option<Self>, KubeError> {
         for version in versions(client, group).await? {
             let document = client.get(&base(group, &version)).await?;
@@ -37,19 +37,19 @@ impl ServedResource {
         Ok(None)
     }
 
-    /// One in namespaces.
+    /// Creates a namespaced resource.
     #[cfg(test)]
     pub(super) fn of(group: &str, version: &str, resource: &str, kind: &str) -> Self {
         let (group, version, resource, kind) = (group.into(), version.into(), resource.into(), kind.into());
         Self { group, version, resource, kind, namespaced: true }
     }
 
-    /// Path of all objects.
+    /// Returns the path of all objects.
     pub(super) fn path(&self) -> String {
         format!("{}/{}", base(&self.group, &self.version), self.resource)
     }
 
-    /// Path of the objects of one namespace.
+    /// Returns the path of the objects of one namespace.
     pub(super) fn within(&self, namespace: &str) -> String {
         match self.namespaced {
             true => format!("{}/namespaces/{namespace}/{}", base(&self.group, &self.version), self.resource),
@@ -62,7 +62,7 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// Versions of a group, the preferred one first.
+/// Returns the versions of a group, the preferred one first.
 async fn versions(client: &KubeClient, group: &str) -> Result<Vec<String>, KubeError> {
     if group.is_empty() {
         return Ok(vec!["v1".to_owned()]);

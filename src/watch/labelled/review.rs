@@ -1,4 +1,4 @@
-//! Review: what a process gets of a stored object: the review of the CREATE that made it, with the object as it is.
+//! Review of a stored object for a process: the review of its CREATE, with the object as it is now.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use gatepost_wire::{
     json_view,
 };
 
-/// The review of an object that was created by the user whom its state names.
+/// Returns the review of an object, with the user that its state names as its creator.
 pub(super) fn of(resource: &ServedResource, stored: &StoredObject, state: &State, object: &Value) -> String {
     let ServedResource { group, version, resource, kind, .. } = resource;
     let kind = json!({"group": group, "version": version, "kind": kind});
@@ -40,10 +40,10 @@ pub(super) fn of(resource: &ServedResource, stored: &StoredObject, state: &State
     .to_string()
 }
 
-/// The same as an instance of that name gets it.
+/// Encodes a review as the task of the initializer `name`.
 ///
 /// # Errors
-/// It cannot be written so.
+/// Returns a message if the review cannot be encoded.
 pub(super) fn message(
     name: &str,
     review: String,
@@ -58,7 +58,7 @@ pub(super) fn message(
     }
     let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     room.shrink_to(review.len());
-    // Names have no zero byte.
+    // Names contain no zero byte.
     let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
     Ok(TaskMessage { review, namespace_labels, digest, room })
 }

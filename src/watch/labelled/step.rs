@@ -1,4 +1,4 @@
-//! Step: from whose turn it is to what is written of it.
+//! Step: from the initializer at the head of an object to the write of its effect.
 
 use std::{
     sync::Arc,
@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    act::{Failure, StoredTurnEffect},
-    turn::{Ended, Found, Read, Turn, Written, now},
+    act::{ActFailure, StoredTurnEffect},
+    turn::{ReadMarks, ReadOutcome, Turn, TurnEnd, WriteOutcome, now},
 };
 use crate::{
     live::Generation,
@@ -21,21 +21,21 @@ use gatepost_initializers::{
 };
 use gatepost_kube_support::KubeError;
 
-/// Tries to write a step while others change the object.
-const TRIES: usize = 4;
-/// Log lines about objects that cannot be read.
+/// Attempts to write a step while others change the object.
+const MAX_TRIES: usize = 4;
+/// Rate limiter for logs about objects that cannot be read.
 static UNREADABLE_LOG: Throttle = Throttle::new();
 
-/// The initializer whose turn it is, as it was configured when the turn began.
+/// Initializer at the head, as it was configured when the turn began.
 struct Head {
     one: Initializer,
-    /// All names of the resource.
+    /// All initializer names of the resource.
     names: Vec<Arc<str>>,
     metrics: Option<Arc<InitializerMetrics>>,
 }
 
 impl Head {
-    /// Taken out of the generation, which is not to be held for as long as a process takes.
+    /// Copies the configuration of a head, so that the generation is not kept alive while a process acts.
     fn of(generation: &Generation, object: &StoredObject, name: &str) -> Option<Self> {
         let entry = generation.snapshot.initializers_of(&object.group, &object.resource)?;
         let one = entry.initializers.iter().find(|one| *one.name == *name)?.clone();
@@ -51,54 +51,54 @@ impl Head {
 }
 
 impl Turn {
-    /// Has the initializer act whose turn it is, and writes what comes of it.
-    pub(super) async fn go_on(self) -> Ended {
-        for _ in 0..TRIES {
+    /// Runs the initializer at the head, and writes its effect.
+    pub(super) async fn go_on(self) -> TurnEnd {
+        for _ in 0..MAX_TRIES {
             match self.step().await {
                 Ok(Some(ended)) => return ended,
                 Ok(None) => {}
-                Err(failure) => return Ended::Again(Some(failure)),
+                Err(failure) => return TurnEnd::Retry(Some(failure)),
             }
         }
-        Ended::Again(None)
+        TurnEnd::Retry(None)
     }
 
-    /// Carries out a correction, where the object is still as it was when that was decided.
-    pub(super) async fn correct(self, correction: Correction) -> Ended {
-        match self.corrected(correction).await {
+    /// Carries out a correction if the object is unchanged since the decision.
+    pub(super) async fn correct(self, correction: Correction) -> TurnEnd {
+        match self.apply_correction(correction).await {
             Ok(ended) => ended,
-            Err(failure) => Ended::Again(Some(failure)),
+            Err(failure) => TurnEnd::Retry(Some(failure)),
         }
     }
 
-    /// One try; `None` where the object has changed meanwhile.
-    async fn step(&self) -> Result<Option<Ended>, KubeError> {
+    /// Makes one attempt; `None` if the object has changed meanwhile.
+    async fn step(&self) -> Result<Option<TurnEnd>, KubeError> {
         let (read, object) = match self.read().await? {
-            Found::There(read, object) => (read, object),
-            Found::Gone => return Ok(Some(Ended::Settled)),
-            Found::NoRoom => return Ok(Some(Ended::Again(None))),
+            ReadOutcome::Present(read, object) => (read, object),
+            ReadOutcome::Gone => return Ok(Some(TurnEnd::Settled)),
+            ReadOutcome::NoRoom => return Ok(Some(TurnEnd::Retry(None))),
         };
         let state = match read.marks.object() {
-            Standing::Visible => return Ok(Some(Ended::Settled)),
+            Standing::Visible => return Ok(Some(TurnEnd::Settled)),
             Standing::Unreadable => {
-                return self.write(&read, MarksStep::Uncover, Vec::new()).await.map(Written::settled);
+                return self.write(&read, MarksStep::Uncover, Vec::new()).await.map(WriteOutcome::turn_end);
             }
             Standing::Unfinished(state) => state,
         };
         if state.phase() == LabelPhase::Failed {
             return self.delete().await.map(Some);
         }
-        // The time that its head has is that of another one: the watch tells of the change.
+        // `since` belongs to the former head; the watch reports the change.
         if state.list.head() != self.stored.list.head() {
-            return Ok(Some(Ended::Settled));
+            return Ok(Some(TurnEnd::Settled));
         }
         let began = now();
         if !self.engine.current.freshness().is_fresh(began) {
-            return Ok(Some(Ended::Again(None)));
+            return Ok(Some(TurnEnd::Retry(None)));
         }
         let name = state.list.head().unwrap_or_default();
         let head = Head::of(&self.engine.current.load(), &self.stored, name);
-        let Some(head) = head else { return Ok(Some(Ended::Waits)) };
+        let Some(head) = head else { return Ok(Some(TurnEnd::Waiting)) };
         let end = self.since + head.one.timeout;
         let acted = match object {
             Ok(object) => self.act(&head.one, (&state, object), end.max(began + Duration::from_millis(1))).await,
@@ -115,21 +115,21 @@ impl Turn {
                         "a stored object cannot be read; its initializer has failed"
                     );
                 }
-                Err(Failure::Unable(format!("the object cannot be read: it is nested too deep, or no JSON ({at})")))
+                Err(ActFailure::Unable(format!("the object cannot be read: it is nested too deep, or no JSON ({at})")))
             }),
         };
-        let Some(acted) = acted else { return Ok(Some(Ended::Waits)) };
+        let Some(acted) = acted else { return Ok(Some(TurnEnd::Waiting)) };
         let known = |add: &str| head.names.iter().any(|name| **name == *add);
         let after = match acted {
-            Err(Failure::NoRoom) if now() < end => return Ok(Some(Ended::Again(None))),
-            Err(Failure::Unread(why)) if now() < end => return Ok(Some(Ended::Again(Some(why)))),
+            Err(ActFailure::NoRoom) if now() < end => return Ok(Some(TurnEnd::Retry(None))),
+            Err(ActFailure::Unread(why)) if now() < end => return Ok(Some(TurnEnd::Retry(Some(why)))),
             Err(failure) => Err(failure),
             Ok(StoredTurnEffect { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds)
             {
                 Ok(after) => Ok((after, changes)),
-                Err(_) => Err(Failure::Unable("it adds initializers that had a turn, or too many".to_owned())),
+                Err(_) => Err(ActFailure::Unable("it adds initializers that had a turn, or too many".to_owned())),
             },
-            Ok(_) => Err(Failure::Unable("it adds initializers that this resource has not".to_owned())),
+            Ok(_) => Err(ActFailure::Unable("it adds initializers that this resource has not".to_owned())),
         };
         let failure = match after {
             Ok((after, changes)) => {
@@ -138,22 +138,22 @@ impl Turn {
                     false => InitializerOutcome::Changed,
                 };
                 match self.write(&read, MarksStep::to(&after), changes).await? {
-                    Written::Done => {
+                    WriteOutcome::Done => {
                         head.record(outcome, began);
-                        return Ok(Some(Ended::Settled));
+                        return Ok(Some(TurnEnd::Settled));
                     }
-                    Written::Outdated => return Ok(None),
-                    Written::Refused(why, _) => {
-                        Failure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
+                    WriteOutcome::Outdated => return Ok(None),
+                    WriteOutcome::Refused(why, _) => {
+                        ActFailure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
                     }
                 }
             }
             Err(failure) => failure,
         };
-        let rejected = matches!(failure, Failure::Rejected(_));
-        // Its process may have gone because it was taken out of the configuration meanwhile. No object fails for that.
+        let rejected = matches!(failure, ActFailure::Rejected(_));
+        // The process may have left as the initializer was removed from the configuration. No object fails for that.
         if !rejected && Head::of(&self.engine.current.load(), &self.stored, name).is_none() {
-            return Ok(Some(Ended::Waits));
+            return Ok(Some(TurnEnd::Waiting));
         }
         match failure.result(name, head.one.failure_policy) {
             Some(result) => {
@@ -165,7 +165,7 @@ impl Turn {
                 Ok(ended)
             }
             None => {
-                let passed = self.pass_over(&read, &state, name).await?;
+                let passed = self.remove_head(&read, &state, name).await?;
                 Ok(passed.map(|(ended, outcome)| {
                     head.record(outcome, began);
                     ended
@@ -174,57 +174,57 @@ impl Turn {
         }
     }
 
-    async fn corrected(&self, Correction { object, remedy }: Correction) -> Result<Ended, KubeError> {
-        let Some(read) = self.read_marks().await? else { return Ok(Ended::Settled) };
+    async fn apply_correction(&self, Correction { object, remedy }: Correction) -> Result<TurnEnd, KubeError> {
+        let Some(read) = self.read_marks().await? else { return Ok(TurnEnd::Settled) };
         let state = match read.marks.object() {
             Standing::Unfinished(state) if read.version == *object.resource_version => state,
-            // Something has happened to it: its head has not been there for so long.
-            _ => return Ok(Ended::Settled),
+            // The object has changed, so its head is not overdue.
+            _ => return Ok(TurnEnd::Settled),
         };
         let ended = match remedy {
-            CorrectiveAction::RemoveHead(head) => self.pass_over(&read, &state, &head).await?.map(|(ended, _)| ended),
+            CorrectiveAction::RemoveHead(head) => self.remove_head(&read, &state, &head).await?.map(|(ended, _)| ended),
             CorrectiveAction::Fail(status) if state.phase() == LabelPhase::Pending => {
                 self.fail(&read, &state.failed(*status)).await?
             }
             CorrectiveAction::Fail(_) | CorrectiveAction::Delete if state.phase() == LabelPhase::Failed => {
                 Some(self.delete().await?)
             }
-            CorrectiveAction::Fail(_) | CorrectiveAction::Delete => Some(Ended::Settled),
+            CorrectiveAction::Fail(_) | CorrectiveAction::Delete => Some(TurnEnd::Settled),
         };
-        Ok(ended.unwrap_or(Ended::Settled))
+        Ok(ended.unwrap_or(TurnEnd::Settled))
     }
 
-    /// Removes the head, which has not acted. An object that the apiserver does not take without it either has failed.
-    async fn pass_over(
+    /// Removes the head, which did not act. If the apiserver rejects the object without it as well, the object fails.
+    async fn remove_head(
         &self,
-        read: &Read,
+        read: &ReadMarks,
         state: &State,
         head: &str,
-    ) -> Result<Option<(Ended, InitializerOutcome)>, KubeError> {
+    ) -> Result<Option<(TurnEnd, InitializerOutcome)>, KubeError> {
         let passed = |ended| (ended, InitializerOutcome::FailedOpen);
-        let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(Ended::Settled))) };
+        let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(TurnEnd::Settled))) };
         match self.write(read, MarksStep::to(&after), Vec::new()).await? {
-            Written::Refused(why, _) => {
+            WriteOutcome::Refused(why, _) => {
                 let why = format!("the apiserver does not take the object any more: {why}");
-                let result = Failure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
+                let result = ActFailure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
                 let ended = self.fail(read, &state.failed(result)).await?;
                 Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))
             }
-            written => Ok(written.settled().map(passed)),
+            written => Ok(written.turn_end().map(passed)),
         }
     }
 
-    /// Says that the object has failed, so that whoever watches it sees why, and deletes it. Where even that cannot be said
-    /// it is deleted.
-    async fn fail(&self, read: &Read, failed: &State) -> Result<Option<Ended>, KubeError> {
+    /// Marks the object as failed, so that watchers see the reason, and deletes it. If the mark cannot be written, the
+    /// object is deleted anyway.
+    async fn fail(&self, read: &ReadMarks, failed: &State) -> Result<Option<TurnEnd>, KubeError> {
         match self.write(read, MarksStep::to(failed), Vec::new()).await? {
-            Written::Done | Written::Refused(..) => self.delete().await.map(Some),
-            Written::Outdated => Ok(None),
+            WriteOutcome::Done | WriteOutcome::Refused(..) => self.delete().await.map(Some),
+            WriteOutcome::Outdated => Ok(None),
         }
     }
 }
 
-/// Configuration of the head of an object.
+/// Returns the configuration of an object's head.
 pub(super) fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
     HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

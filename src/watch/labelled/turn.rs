@@ -1,4 +1,4 @@
-//! Turn: one stored object that is to make a step, as it is read and written.
+//! Turn: the reads and writes of one step of a stored object.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,12 +20,12 @@ use gatepost_initializers::{
 use gatepost_kube_support::{KubeClient, KubeError, RawAnswer, object_path};
 
 const JSON_PATCH: &str = "application/json-patch+json";
-/// Whole objects that are read at once: how large one is shows when it is there.
-const READS: usize = 4;
-/// Bytes that a byte of an object takes once it is parsed, about.
+/// Whole objects that are read at once, since the size of an object is known only after the read.
+const MAX_CONCURRENT_READS: usize = 4;
+/// Approximate bytes of memory per byte of a parsed object.
 const PARSED: usize = 8;
 
-/// Parts of the process that turns need.
+/// State of the process that turns use.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) current: Arc<Current>,
@@ -39,90 +39,92 @@ impl Engine {
         current: Arc<Current>,
         (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
     ) -> Self {
-        Self { current, namespaces, memory, reads: Semaphore::new(READS) }
+        Self { current, namespaces, memory, reads: Semaphore::new(MAX_CONCURRENT_READS) }
     }
 }
 
-/// One object that is to make a step.
+/// One object whose step is under way.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) engine: Arc<Engine>,
     pub(super) client: KubeClient,
     pub(super) resource: Arc<ServedResource>,
     pub(super) stored: Arc<StoredObject>,
-    /// Since when its head is its head, as far as is known here.
+    /// Time since which its head is known to be its head.
     pub(super) since: Instant,
 }
 
 /// End of a turn.
 #[derive(Debug)]
-pub(super) enum Ended {
-    /// The object is on its way, finished or gone: the watch tells.
+pub(super) enum TurnEnd {
+    /// The object was written, is finished or is deleted; the watch reports it.
     Settled,
-    /// A client of the apiserver acts, or nobody is configured to.
-    Waits,
-    /// It is to be tried again.
-    Again(Option<KubeError>),
+    /// A client of the apiserver acts, or no initializer is configured.
+    Waiting,
+    /// The turn is retried; with the error, if there was one.
+    Retry(Option<KubeError>),
 }
 
-/// Marks of an object as they were read.
-pub(super) struct Read {
+/// Marks of an object, as read.
+pub(super) struct ReadMarks {
     pub(super) marks: Marks,
     pub(super) version: String,
 }
 
-impl Read {
-    /// The object's; `None` where it is another one, or about to go.
+impl ReadMarks {
+    /// Returns the marks; `None` if the object is another one, or is being deleted.
     fn of(object: &MarkedObject, uid: &str) -> Option<Self> {
-        // One that leaves can only be deleted now, which somebody does already.
+        // An object that is being deleted needs nothing more.
         object.version(uid).map(|version| Self { marks: object.marks(), version: version.to_owned() })
     }
 }
 
-/// A whole object, and its room in the memory budget.
+/// Whole object, with its reservation in the memory budget.
 pub(super) struct WholeObject {
     pub(super) object: Value,
     pub(super) room: Reservation,
 }
 
-/// An object as it is stored now.
-pub(super) enum Found {
-    /// It is as it was, or has other marks. Maybe it cannot be read but for these: it is nested too deep, for one.
-    There(Read, Result<WholeObject, String>),
-    /// It is gone, another one, or about to go.
+/// Object as it is stored now.
+pub(super) enum ReadOutcome {
+    /// It exists, perhaps with other marks. `Err` if only its marks can be read, as when it is nested too deep.
+    Present(ReadMarks, Result<WholeObject, String>),
+    /// The object does not exist, is another one, or is being deleted.
     Gone,
-    /// There is no room for it at the moment.
+    /// There is no memory for it now.
     NoRoom,
 }
 
 /// Outcome of writing one step.
-pub(super) enum Written {
-    /// It is stored.
+pub(super) enum WriteOutcome {
+    /// The step is stored.
     Done,
-    /// Somebody else has changed the object meanwhile.
+    /// Someone else has changed the object meanwhile.
     Outdated,
-    /// The apiserver does not take it, and nobody has changed the object.
+    /// The apiserver rejects the step, and the object is unchanged.
     Refused(String, Option<KubeError>),
 }
 
 impl Turn {
-    /// The object as it is stored now.
-    pub(super) async fn read(&self) -> Result<Found, KubeError> {
-        // It is never closed.
+    /// Reads the object as it is stored now.
+    pub(super) async fn read(&self) -> Result<ReadOutcome, KubeError> {
+        // The semaphore is never closed.
         let _reading = self.engine.reads.acquire().await.ok();
         let collection = self.resource.within(&self.stored.namespace);
         let RawAnswer { status, body, .. } =
             self.client.read_as(&collection, &self.stored.name, "application/json").await?;
         let (server, path) = (self.client.server().to_owned(), self.path());
         if status == StatusCode::NOT_FOUND {
-            return Ok(Found::Gone);
+            return Ok(ReadOutcome::Gone);
         }
         if !status.is_success() {
             let message = status.canonical_reason().unwrap_or("no reason given").to_owned();
             return Err(KubeError::Refused { server, code: status.as_u16(), path, message });
         }
         let size = body.len();
-        let Some(room) = self.engine.memory.reserve(Purpose::Queue, PARSED * size) else { return Ok(Found::NoRoom) };
+        let Some(room) = self.engine.memory.reserve(Purpose::Queue, PARSED * size) else {
+            return Ok(ReadOutcome::NoRoom);
+        };
         let parsing = offload::run(2 * size, move || {
             let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
             let marked = serde_json::from_slice::<MarkedObject>(&body).map_err(place)?;
@@ -132,57 +134,57 @@ impl Turn {
             let cause = format!("no JSON ({at})");
             KubeError::Nonsense { server, path, cause }
         })?;
-        let Some(read) = Read::of(&marked, &self.stored.uid) else { return Ok(Found::Gone) };
-        Ok(Found::There(read, object.map(|object| WholeObject { object, room })))
+        let Some(read) = ReadMarks::of(&marked, &self.stored.uid) else { return Ok(ReadOutcome::Gone) };
+        Ok(ReadOutcome::Present(read, object.map(|object| WholeObject { object, room })))
     }
 
-    /// Its marks as they are stored now; `None` where it is gone, another one, or about to go.
-    pub(super) async fn read_marks(&self) -> Result<Option<Read>, KubeError> {
+    /// Reads the marks as they are stored now; `None` if the object is gone, is another one, or is being deleted.
+    pub(super) async fn read_marks(&self) -> Result<Option<ReadMarks>, KubeError> {
         let collection = self.resource.within(&self.stored.namespace);
         let found = self.client.find_metadata_as::<MarkedObject>(&collection, &self.stored.name).await?;
-        Ok(found.and_then(|object| Read::of(&object, &self.stored.uid)))
+        Ok(found.and_then(|object| ReadMarks::of(&object, &self.stored.uid)))
     }
 
     /// Deletes the object.
-    pub(super) async fn delete(&self) -> Result<Ended, KubeError> {
+    pub(super) async fn delete(&self) -> Result<TurnEnd, KubeError> {
         self.client.delete_uid(&self.path(), &self.stored.uid).await?;
-        Ok(Ended::Settled)
+        Ok(TurnEnd::Settled)
     }
 
-    /// Writes a step, and what an initializer changes at the same time.
+    /// Writes a step together with the changes of an initializer.
     pub(super) async fn write(
         &self,
-        read: &Read,
+        read: &ReadMarks,
         step: MarksStep<'_>,
         changes: Vec<Value>,
-    ) -> Result<Written, KubeError> {
+    ) -> Result<WriteOutcome, KubeError> {
         let target = Target { uid: &self.stored.uid, resource_version: &read.version, marks: &read.marks };
         let marks_alone = changes.is_empty();
         let patch = match step.patch(target, changes) {
             Ok(patch) => patch,
-            Err(why) => return Ok(Written::Refused(why, None)),
+            Err(why) => return Ok(WriteOutcome::Refused(why, None)),
         };
         let failure = match self.client.patch(&self.path(), JSON_PATCH, &patch).await {
-            Ok(()) => return Ok(Written::Done),
+            Ok(()) => return Ok(WriteOutcome::Done),
             Err(failure) => failure,
         };
         let (code, why) = match &failure {
-            KubeError::Unwritten { code: 404, .. } => return Ok(Written::Outdated),
-            KubeError::Unwritten { code, message, .. } if judges_the_object(*code, message, marks_alone) => {
+            KubeError::Unwritten { code: 404, .. } => return Ok(WriteOutcome::Outdated),
+            KubeError::Unwritten { code, message, .. } if is_about_object(*code, message, marks_alone) => {
                 (*code, message.clone())
             }
             _ => return Err(failure),
         };
-        // A test that fails, and an object that is wrong, look alike.
+        // A failed test operation and an invalid object have the same status.
         let same = self.read_marks().await?.is_some_and(|now| now.version == read.version);
         if !same || code == 409 {
-            return Ok(Written::Outdated);
+            return Ok(WriteOutcome::Outdated);
         }
-        // Somebody's policy, and no fault of the object's.
+        // A policy rejects the write; the object has no fault.
         if marks_alone && !is_invalid(code, &why) {
             return Err(failure);
         }
-        Ok(Written::Refused(why, Some(failure)))
+        Ok(WriteOutcome::Refused(why, Some(failure)))
     }
 
     fn path(&self) -> String {
@@ -190,46 +192,46 @@ impl Turn {
     }
 }
 
-impl Written {
-    /// End of the turn; `None` where it is to be tried again.
-    pub(super) fn settled(self) -> Option<Ended> {
+impl WriteOutcome {
+    /// Returns the end of the turn; `None` if it must be retried at once.
+    pub(super) fn turn_end(self) -> Option<TurnEnd> {
         match self {
-            Self::Done => Some(Ended::Settled),
+            Self::Done => Some(TurnEnd::Settled),
             Self::Outdated => None,
-            Self::Refused(_, failure) => Some(Ended::Again(failure)),
+            Self::Refused(_, failure) => Some(TurnEnd::Retry(failure)),
         }
     }
 }
 
-/// Parts of what an apiserver, Gatepost itself or its policy says of missing rights.
-// source: k8s.io/apiserver pkg/endpoints/handlers/responsewriters, forbiddenMessage; k8s.io/kubernetes pkg/registry/rbac,
-// ConfirmNoEscalation.
-const RIGHTS: [&str; 4] = [
+/// Parts of the messages of an apiserver, of Gatepost itself or of its policy about missing rights.
+// source: k8s.io/apiserver pkg/endpoints/handlers/responsewriters, forbiddenMessage; k8s.io/kubernetes
+// pkg/registry/rbac, ConfirmNoEscalation.
+const MISSING_RIGHTS: [&str; 4] = [
     " cannot patch resource ",
     " is attempting to grant RBAC permissions not currently held",
     "may only be changed by users with permission to",
     "only its owner changes the list",
 ];
 
-/// Is such an answer about the object as it would be, and not about us, our rights or the apiserver? A patch of
-/// `marks_alone` that is forbidden is forbidden to us: an object is never deleted for that.
-fn judges_the_object(code: u16, message: &str, marks_alone: bool) -> bool {
-    let rights = RIGHTS.iter().any(|part| message.contains(part));
+/// Returns true if the answer rejects the object, and not our rights or the request. A forbidden patch of `marks_alone`
+/// is about our rights: it never deletes an object.
+fn is_about_object(code: u16, message: &str, marks_alone: bool) -> bool {
+    let rights = MISSING_RIGHTS.iter().any(|part| message.contains(part));
     matches!(code, 400 | 409 | 413 | 422) || code == 403 && !rights && !marks_alone
 }
 
-/// Says such an answer that the object is not one of its kind, or too large, and not that a policy or a webhook does not
-/// want it? These may answer with any code.
+/// Returns true if the answer says that the object is invalid or too large, and not that a policy or a webhook rejects
+/// it. Those may answer with any code.
 // source: k8s.io/apimachinery pkg/api/errors, NewInvalid; k8s.io/apiserver pkg/admission/plugin/policy/validating/
 // dispatcher.go and pkg/admission/plugin/webhook/errors/statuserror.go.
 fn is_invalid(code: u16, message: &str) -> bool {
-    // Behind it there may be anything, as values of the object are quoted there.
+    // Values of the object are quoted after this part, with any text.
     let (said, values) = message.split_once(" is invalid: ").map_or((message, None), |(said, it)| (said, Some(it)));
     let denied = said.contains(" denied request") || said.contains(" denied the request");
     !denied && (code == 413 || code == 422 && values.is_some())
 }
 
-/// tokio's clock, so that a test with paused time sees the same clock everywhere.
+/// Returns the time of tokio's clock, so that a test with paused time sees one clock everywhere.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -246,7 +248,7 @@ mod tests {
     fn what_is_forbidden_to_us_is_no_fault_of_the_object() {
         let rbac = "configmaps \"n\" is forbidden: User \"g\" cannot patch resource \"configmaps\"";
         for message in [rbac, "an object that is not initialized may only be changed by users with permission", ""] {
-            assert!(!judges_the_object(403, message, true), "{message}");
+            assert!(!is_about_object(403, message, true), "{message}");
         }
         // Nor is what Gatepost itself says, wherever these words are written.
         let state = State::new(Initializers::of(["a", "b"]), Value::Null, "");
@@ -256,12 +258,12 @@ mod tests {
             let refused = update(&old, &new, false, Actor { may_initialize, owns: Owned::Names(&[]) }).unwrap_err();
             let status = refused.into_status();
             assert_eq!(status.code, 403);
-            assert!(!judges_the_object(403, &status.message, false), "{}", status.message);
+            assert!(!is_about_object(403, &status.message, false), "{}", status.message);
         }
-        assert!(!judges_the_object(403, rbac, false));
-        assert!(judges_the_object(403, "a webhook does not want that label", false));
+        assert!(!is_about_object(403, rbac, false));
+        assert!(is_about_object(403, "a webhook does not want that label", false));
         for code in [400, 409, 413, 422] {
-            assert!(judges_the_object(code, "", true), "{code}");
+            assert!(is_about_object(code, "", true), "{code}");
         }
         let policy = "configmaps \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         let webhook = "admission webhook \"h\" denied the request: ConfigMap \"n\" is invalid: no";
@@ -273,7 +275,7 @@ mod tests {
             assert!(!is_invalid(code, message), "{code} {message}");
         }
         for code in [401, 404, 429, 500, 503] {
-            assert!(!judges_the_object(code, "", false), "{code}");
+            assert!(!is_about_object(code, "", false), "{code}");
         }
     }
 }

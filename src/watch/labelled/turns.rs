@@ -1,7 +1,7 @@
-//! DueTurns: objects whose turn is due, by whose turn it is, and how many are worked on at once.
+//! DueTurns: queue of the objects whose turn is due, by initializer, with limits on concurrent turns.
 //!
-//! A process may take long over one object. So each name has places of its own, and the names take turns: one that is slow
-//! keeps waiting no objects but its own. The time that an object waits for a place is not its initializer's.
+//! A process may take long over one object. So each name has its own limit, and names are served round-robin: a slow
+//! one delays only its own objects. The wait in the queue does not count towards an initializer's timeout.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -10,37 +10,37 @@ use std::{
     time::Instant,
 };
 
-/// Objects worked on at once of one name.
-const OF_ONE: usize = 64;
-/// Objects worked on at once; a name of which nothing is worked on has one place more.
-const OF_ALL: usize = 1024;
-/// Objects worked on at once, those places included.
-const MAX_TURNS: usize = 2 * OF_ALL;
+/// Most concurrent turns of one name.
+const MAX_TURNS_PER_NAME: usize = 64;
+/// Concurrent turns up to which a name may have several; beyond, a name without a turn may start one.
+const SHARED_TURNS: usize = 1024;
+/// Most concurrent turns of all names.
+const MAX_TURNS: usize = 2 * SHARED_TURNS;
 
 /// Objects whose turn is due.
 #[derive(Debug, Default)]
 pub(super) struct DueTurns {
-    /// uids by the name of the head, in order. One that is not waiting any more is passed over.
+    /// uids by the name of the head, in order. A uid that is not in `waiting` is skipped.
     queues: BTreeMap<Box<str>, VecDeque<Arc<str>>>,
     waiting: HashMap<Arc<str>, Instant>,
-    /// Places that are taken, by name.
+    /// Number of turns under way, by name.
     taken: HashMap<Box<str>, usize>,
     all: usize,
     last: Box<str>,
 }
 
-/// Object that has a place.
+/// Object whose turn starts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct TurnSlot {
     pub(super) uid: Arc<str>,
-    /// Name whose place it has, to be given back.
+    /// Name that counts the turn.
     pub(super) name: Box<str>,
-    /// Since when it has waited for it.
+    /// Time since which it has waited.
     pub(super) since: Instant,
 }
 
 impl DueTurns {
-    /// An object waits for the head of its list; it stands once, where it stood.
+    /// Queues an object for the head of its list; an object that is queued already keeps its position.
     pub(super) fn push(&mut self, uid: Arc<str>, name: &str, now: Instant) {
         if !self.waiting.contains_key(&uid) {
             self.waiting.insert(Arc::clone(&uid), now);
@@ -48,38 +48,38 @@ impl DueTurns {
         }
     }
 
-    /// Does it wait for a place?
+    /// Returns true if the object is queued.
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.waiting.contains_key(uid)
     }
 
-    /// It does not wait any more.
+    /// Removes an object from the queue.
     pub(super) fn forget(&mut self, uid: &str) {
         self.waiting.remove(uid);
     }
 
-    /// The next object that has a place. `head` is the name at its head as it is now; `None` where it is not to be worked on.
-    pub(super) fn next(&mut self, head: impl Fn(&str) -> Option<Box<str>>) -> Option<Placed> {
+    /// Returns the next object whose turn can start. `head` returns its present head, or `None` to skip it.
+    pub(super) fn next(&mut self, head: impl Fn(&str) -> Option<Box<str>>) -> Option<TurnSlot> {
         loop {
             let name = self.name()?;
             let Some(uid) = self.pop(&name) else { continue };
             let Some(&since) = self.waiting.get(&uid) else { continue };
             match head(&uid) {
-                // It has gone on while it waited.
+                // Its head has changed while it waited.
                 Some(now) if now != name => self.queues.entry(now).or_default().push_back(uid),
                 Some(_) => {
                     self.waiting.remove(&uid);
                     *self.taken.entry(name.clone()).or_default() += 1;
                     self.all += 1;
                     self.last.clone_from(&name);
-                    return Some(Placed { uid, name, since });
+                    return Some(TurnSlot { uid, name, since });
                 }
                 None => _ = self.waiting.remove(&uid),
             }
         }
     }
 
-    /// A place is free again.
+    /// Records the end of a turn.
     pub(super) fn ended(&mut self, name: &str) {
         if let Some(taken) = self.taken.get_mut(name) {
             *taken -= 1;
@@ -90,7 +90,7 @@ impl DueTurns {
         }
     }
 
-    /// The name behind the last one that has objects and a place.
+    /// Returns the next name after the last one that has objects and is below its limits.
     fn name(&self) -> Option<Box<str>> {
         let behind = self.queues.range::<str, _>((Bound::Excluded(&*self.last), Bound::Unbounded));
         let others = self.queues.range::<str, _>((Bound::Unbounded, Bound::Included(&*self.last)));
@@ -101,7 +101,7 @@ impl DueTurns {
     fn has_place(&self, name: &str) -> bool {
         match self.taken.get(name) {
             None => self.all < MAX_TURNS,
-            Some(taken) => *taken < OF_ONE && self.all < OF_ALL,
+            Some(taken) => *taken < MAX_TURNS_PER_NAME && self.all < SHARED_TURNS,
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn a_slow_name_keeps_waiting_its_own_objects_alone() {
         let mut turns = DueTurns::default();
         push(&mut turns, "slow", 0..10_000);
-        assert_eq!(all(&mut turns).len(), OF_ONE);
+        assert_eq!(all(&mut turns).len(), MAX_TURNS_PER_NAME);
         push(&mut turns, "quick", 0..2);
         assert_eq!(all(&mut turns), ["quick".into(), "quick".into()]);
         turns.ended("slow");
@@ -144,7 +144,7 @@ mod tests {
         // Nor do many names together: each has one place.
         (0..40).for_each(|name| push(&mut turns, &format!("slow-{name}"), 0..100));
         assert!(!all(&mut turns).is_empty());
-        assert!((OF_ALL..=OF_ALL + 41).contains(&turns.all), "{}", turns.all);
+        assert!((SHARED_TURNS..=SHARED_TURNS + 41).contains(&turns.all), "{}", turns.all);
         push(&mut turns, "other", 0..2);
         assert_eq!(all(&mut turns), ["other".into()]);
     }
@@ -169,7 +169,7 @@ mod tests {
         turns.push("forgotten".into(), "a", began);
         turns.forget("forgotten");
         let next = turns.next(|uid| (uid != "gone").then(|| "b".into()));
-        assert_eq!(next, Some(Placed { uid: "u".into(), name: "b".into(), since: began }));
+        assert_eq!(next, Some(TurnSlot { uid: "u".into(), name: "b".into(), since: began }));
         assert_eq!(turns.next(|_| Some("a".into())), None);
         assert!(!turns.contains("u") && !turns.contains("gone"));
     }

@@ -1,4 +1,4 @@
-//! Slices: EndpointSlices of some Services to the addresses behind each port of these. Source: `k8s.io/api/discovery/v1`.
+//! Slices: from the EndpointSlices of Services to the addresses behind each port. Source: `k8s.io/api/discovery/v1`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::hooks::Ports;
 use gatepost_api::Labels;
 
-/// The most addresses that are kept of one slice; an apiserver lets none have more.
-const MOST_ADDRESSES: usize = 1000;
-/// The most slices that are kept: addresses of further ones are not needed to find a Pod.
-const MOST_SLICES: usize = 2000;
+/// Most addresses stored of one slice; an apiserver accepts no more.
+const MAX_ADDRESSES: usize = 1000;
+/// Most slices stored: a Pod can be found without the addresses of further slices.
+const MAX_SLICES: usize = 2000;
 
-/// A Service that a hook names.
+/// Service that a hook names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Service {
     pub(super) namespace: Box<str>,
@@ -26,10 +26,10 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The Service that this host means: `NAME.NAMESPACE.svc`.
+    /// Returns the Service that a host names: `NAME.NAMESPACE.svc`.
     pub(super) fn of_host(host: &str) -> Option<Self> {
         let (name, namespace) = host.strip_suffix(".svc")?.split_once('.')?;
-        // They become part of a query.
+        // Both names become part of a query.
         let label = |text: &str| {
             (1..=63).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
@@ -40,13 +40,13 @@ impl Service {
         format!("{}.{}.svc", self.name, self.namespace).into()
     }
 
-    /// Path of the Services of its namespace.
+    /// Returns the path of the Services of its namespace.
     pub(super) fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/services", self.namespace)
     }
 }
 
-/// An EndpointSlice as the apiserver sends it, as far as it is needed.
+/// Part of an EndpointSlice that is needed.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct EndpointSlice {
     pub(super) metadata: SliceMetadata,
@@ -81,7 +81,7 @@ struct EndpointConditions {
 }
 
 impl SliceMetadata {
-    /// Namespace and name.
+    /// Returns the namespace and the name.
     pub(super) fn key(&self) -> (Box<str>, Box<str>) {
         (self.namespace.clone(), self.name.clone())
     }
@@ -96,7 +96,7 @@ struct Slice {
     ready: Vec<IpAddr>,
 }
 
-/// EndpointSlices of the Services that are followed, and these Services' ports.
+/// EndpointSlices of the watched Services, and the ports of the Services.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     wanted: BTreeSet<Service>,
@@ -111,22 +111,22 @@ struct ServicePorts {
     ports: Vec<(u16, Box<str>)>,
     /// Time at which they were read.
     read: Instant,
-    /// Its slices have changed since.
+    /// True if its slices have changed since.
     outdated: bool,
 }
 
 impl Slices {
-    /// Of these Services; what belongs to others is passed over.
+    /// Creates the state for these Services; slices of others are ignored.
     pub(super) fn of(wanted: BTreeSet<Service>) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// The Services that are followed.
+    /// Returns the watched Services.
     pub(super) fn wanted(&self) -> &BTreeSet<Service> {
         &self.wanted
     }
 
-    /// Takes up a slice.
+    /// Adds or replaces a slice.
     pub(super) fn set(&mut self, object: &EndpointSlice) {
         let key = object.metadata.key();
         let Some(slice) = slice(object, &self.wanted) else {
@@ -136,38 +136,38 @@ impl Slices {
         if let Some(known) = self.ports.get_mut(&slice.service) {
             known.outdated = true;
         }
-        if self.slices.len() < MOST_SLICES || self.slices.contains_key(&key) {
+        if self.slices.len() < MAX_SLICES || self.slices.contains_key(&key) {
             self.slices.insert(key, slice);
         }
     }
 
-    /// The Service whose ports are to be read again, and were last read longer ago than that and than those of others: its
-    /// slices have changed since, or one with endpoints has none of its ports.
+    /// Returns the Service whose ports are to be reread: the one read longest ago, at least `ports_every` ago, whose
+    /// slices have changed since, or which has a slice with ready endpoints but none of its ports.
     pub(super) fn due(&self, ports_every: Duration) -> Option<Service> {
         let outdated = self.ports.iter().filter(|(_, known)| known.outdated);
         let unfit = self.slices.values().filter_map(|slice| {
             let (service, known) = self.ports.get_key_value(&slice.service)?;
             let fits = slice.ports.iter().any(|(name, _)| known.ports.iter().any(|(_, of)| of == name));
-            // Without any port the name is looked up.
+            // Without any port the name is resolved by DNS.
             (!fits && !slice.ready.is_empty() && !known.ports.is_empty()).then_some((service, known))
         });
         let due = outdated.chain(unfit).filter(|(_, known)| known.read.elapsed() >= ports_every);
         due.min_by_key(|(_, known)| known.read).map(|(service, _)| service.clone())
     }
 
-    /// Forgets a slice.
+    /// Removes a slice.
     pub(super) fn remove(&mut self, key: (Box<str>, Box<str>)) {
         self.slices.remove(&key);
     }
 
-    /// Takes up the ports of a Service as it is; `None` where there is no such Service.
+    /// Sets the ports of a Service from its object; `None` if there is no such Service.
     pub(super) fn set_ports(&mut self, service: &Service, object: Option<&Value>) {
         let ports = object.and_then(|object| object["spec"]["ports"].as_array());
         let port = |port: &Value| {
             let name = port["name"].as_str().unwrap_or_default();
             Some((u16::try_from(port["port"].as_u64()?).ok()?, Box::from(name)))
         };
-        // Another name leads out of the cluster: whoever dials it has to look it up.
+        // An external name is outside the cluster: the dialler must resolve it.
         let external = object.is_some_and(|object| object["spec"]["type"] == "ExternalName");
         let ports = ports
             .into_iter()
@@ -178,7 +178,7 @@ impl Slices {
         self.ports.insert(service.clone(), ServicePorts { ports, read: Instant::now(), outdated: false });
     }
 
-    /// The addresses behind each port of each Service.
+    /// Returns the addresses behind each port of each Service.
     pub(super) fn addresses(&self) -> HashMap<Box<str>, Ports> {
         let known = self.ports.iter().map(|(service, known)| {
             let slices: Vec<_> = self.slices.values().filter(|slice| slice.service == *service).collect();
@@ -189,7 +189,7 @@ impl Slices {
     }
 }
 
-/// The ready endpoints behind the port of that name.
+/// Returns the ready endpoints behind the port with that name.
 fn behind(slices: &[&Slice], name: &str) -> Arc<[SocketAddr]> {
     let mut addresses = BTreeSet::new();
     for slice in slices {
@@ -199,12 +199,12 @@ fn behind(slices: &[&Slice], name: &str) -> Arc<[SocketAddr]> {
     addresses.into_iter().collect()
 }
 
-/// Is it a port that hooks are called at? One number may be several ports, each with a protocol of its own.
+/// Returns true for a TCP port, as hooks need. A number may be several ports with different protocols.
 fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
-/// A slice of one of these Services.
+/// Converts a slice; `None` if it belongs to no wanted Service.
 fn slice(object: &EndpointSlice, wanted: &BTreeSet<Service>) -> Option<Slice> {
     let EndpointSlice { metadata, ports, endpoints } = object;
     let name = metadata.labels.as_ref()?.get(super::LABEL)?;
@@ -213,13 +213,13 @@ fn slice(object: &EndpointSlice, wanted: &BTreeSet<Service>) -> Option<Slice> {
         return None;
     }
     let port = |port: &SlicePort| Some((port.name.clone().unwrap_or_default(), port.port?));
-    // Of an endpoint that says nothing of itself the best is assumed.
+    // An endpoint without conditions counts as ready.
     let is_ready =
         |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false);
-    // Only the first address of an endpoint counts: all are of the same.
+    // Only the first address of an endpoint counts: all addresses of an endpoint are equivalent.
     let address = |endpoint: &Endpoint| endpoint.addresses.as_ref()?.first()?.parse().ok();
     let endpoints = endpoints.iter().flatten();
-    let ready = endpoints.filter(is_ready).filter_map(address).take(MOST_ADDRESSES);
+    let ready = endpoints.filter(is_ready).filter_map(address).take(MAX_ADDRESSES);
     let ports = ports.iter().flatten().filter(|port| is_tcp(port.protocol.as_deref())).filter_map(port).collect();
     Some(Slice { service, ports, ready: ready.collect() })
 }

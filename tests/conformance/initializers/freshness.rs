@@ -51,7 +51,7 @@ fn judge(case: &Case) -> Outcome {
         let current = Current::by(|| Duration::ZERO, epoch);
         let mut ended: Vec<_> = case.reads.iter().filter(|read| read.end.is_some_and(|end| end <= ask.at)).collect();
         ended.sort_by_key(|read| read.end);
-        ended.iter().filter(|read| read.good).for_each(|read| current.freshness().stamp(at(read.start)));
+        ended.iter().filter(|read| read.good).for_each(|read| current.freshness().stamp_awake(at(read.start)));
         equal(&format!("ready at {} ms", ask.at), current.freshness().is_fresh(at(ask.at)), ask.ready)?;
     }
     Ok(())

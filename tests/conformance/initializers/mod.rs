@@ -23,7 +23,7 @@ mod validation;
 mod visibility;
 mod watch;
 
-use gatepost_initializers::{Initializers, RefusedList};
+use gatepost_initializers::{Initializers, ListError};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ fn list(json: &Value) -> Result<Option<Initializers>, String> {
 }
 
 impl Expect {
-    fn judge(&self, ours: Result<Option<Initializers>, RefusedList>) -> Outcome {
+    fn judge(&self, ours: Result<Option<Initializers>, ListError>) -> Outcome {
         match ours {
             Ok(ours) => {
                 equal("code", None, self.code)?;
@@ -80,8 +80,8 @@ impl Expect {
             Err(refused) => {
                 equal("code", Some(refused.code()), self.code)?;
                 let field = match &refused {
-                    RefusedList::Invalid { field, .. } => Some(field.clone()),
-                    RefusedList::Forbidden(_) => None,
+                    ListError::Invalid { field, .. } => Some(field.clone()),
+                    ListError::Forbidden(_) => None,
                 };
                 if self.field.is_some() {
                     equal("field", field, self.field.clone())?;

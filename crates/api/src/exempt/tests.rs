@@ -92,7 +92,7 @@ fn exempt_kind_or_resource_alone_is_not_exempt() {
 fn other_resources_in_our_group_are_eligible() {
     for (resource, kind) in [("widgets", "Widget"), ("breakglasses", "Widget"), ("widgets", "BreakGlass")] {
         assert_eq!(
-            eligibility(&review(None, (OURS, resource, kind)), false),
+            eligibility(&review(None, (OUR_GROUP, resource, kind)), false),
             Eligibility::Eligible,
             "{resource} {kind}"
         );

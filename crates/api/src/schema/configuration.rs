@@ -1,4 +1,4 @@
-//! The kinds `AdmissionControlConfiguration`, with its bypass rules, and `BreakGlass`, without what all objects have.
+//! The kinds `AdmissionControlConfiguration`, with its bypass rules, and `BreakGlass`, without the fields of all kinds.
 
 use schemars::JsonSchema;
 
@@ -9,31 +9,31 @@ use super::{
     words::{self, ACCOUNT, EXACT, Line, Moment, Name, ShortName, Time, duration, rules},
 };
 
-/// Which hooks are asked about which requests, and which initializers act on which new objects.
+/// Hooks to call for requests, and initializers of new objects.
 ///
-/// There may be several. Their hooks are numbered by the name of the object, byte by byte, and then as written.
+/// There may be several objects. Their hooks are ordered by the name of the object, byte by byte, and then as written.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct AdmissionControlConfiguration {
-    /// The hooks, in order.
+    /// Hooks, in order.
     #[schemars(
-        length(max = words::ENTRIES),
+        length(max = words::MAX_HOOKS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub external_admission_hooks: Option<Vec<Hook>>,
-    /// The initializers of new objects, by resource.
+    /// Initializers of new objects, by resource.
     #[schemars(
-        length(max = words::RESOURCES),
+        length(max = words::MAX_RESOURCES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
     )]
     pub resource_initializers: Option<Vec<ResourceInitializers>>,
     /// Requests that skip hooks, and why.
     #[schemars(
-        length(max = words::BYPASSES),
+        length(max = words::MAX_BYPASSES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub bypass: Option<Vec<Bypass>>,
-    /// Progress of Gatepost's replicas. Written by Gatepost alone.
+    /// Progress of Gatepost's replicas. Only Gatepost writes it.
     pub status: Option<Status>,
 }
 
@@ -49,21 +49,21 @@ const BREAK_GLASS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Lets every request past hooks for a while, because waiting for them would do more harm.
+/// Lets requests skip hooks for a limited time, because waiting for the hooks would do more harm.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BREAK_GLASS)))]
 pub struct BreakGlass {
     /// Time of the opening.
     pub opened: Moment,
-    /// For how long, from `1s` to `24h`, such as `15m`.
+    /// Duration, from `1s` to `24h`, such as `15m`.
     #[schemars(rename = "for")]
     pub lasts: Time,
-    /// Time at which it closes by itself: `opened` and `for` together.
+    /// Time at which it closes by itself: `opened` plus `for`.
     pub until: Moment,
-    /// Reason in one line: it stands in the audit log for every request that skips hooks.
+    /// Reason in one line, written to the audit log for every request that skips hooks.
     pub reason: Line,
-    /// Hooks concerned; all by default.
-    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 1, max = 253)))]
+    /// Hooks to skip; all by default.
+    #[schemars(length(min = 1, max = words::MAX_NAMES), inner(length(min = 1, max = 253)))]
     pub hooks: Option<Vec<String>>,
     /// User who opened it.
     #[schemars(length(max = 253), regex(pattern = r"^[^\p{Cc}]*$"))]
@@ -86,50 +86,50 @@ const SOMEBODY: [(&str, &str); 1] = [(
     "that is anybody, and would open everything: write the exact name of somebody",
 )];
 
-/// Requests that skip hooks: those that match everything named here.
+/// Requests that skip hooks. A request matches if every field named here matches.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
 pub struct Bypass {
-    /// Name in the audit log and metrics; a DNS name of at most 63.
+    /// Name in the audit log and metrics; a DNS name of at most 63 characters.
     #[schemars(length(min = 1, max = 63))]
     pub name: Name,
-    /// Reason in one line: it stands in the audit log for every request that skips hooks.
+    /// Reason in one line, written to the audit log for every request that skips hooks.
     pub reason: Line,
-    /// Effect on such requests. `Skip` by default.
+    /// Effect on matching requests. `Skip` by default.
     pub effect: Option<Effect>,
-    /// Hooks concerned; all by default.
-    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 1, max = 253)))]
+    /// Hooks that the bypass applies to; all by default.
+    #[schemars(length(min = 1, max = words::MAX_NAMES), inner(length(min = 1, max = 253)))]
     pub hooks: Option<Vec<String>>,
-    /// Namespaces of the objects; by default all, and objects outside of any.
-    #[schemars(length(min = 1, max = words::NAMES))]
+    /// Namespaces of the objects; by default all, including objects outside of namespaces.
+    #[schemars(length(min = 1, max = words::MAX_NAMES))]
     pub namespaces: Option<Vec<ShortName>>,
-    /// Users who make the request: their exact names.
+    /// Exact names of users who make the request.
     #[schemars(
-        length(min = 1, max = words::NAMES),
+        length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub users: Option<Vec<String>>,
-    /// Groups of users who make the request: their exact names.
+    /// Exact names of groups of users who make the request.
     #[schemars(
-        length(min = 1, max = words::NAMES),
+        length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub groups: Option<Vec<String>>,
     /// Service accounts that make the request: `namespace/name`.
-    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
+    #[schemars(length(min = 1, max = words::MAX_NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
     pub service_accounts: Option<Vec<String>>,
     /// Operations and resources; one matching rule is enough, and everything matches by default.
-    #[schemars(length(min = 1, max = words::RULES))]
+    #[schemars(length(min = 1, max = words::MAX_RULES))]
     pub resources: Option<Vec<Rule>>,
 }
 
-/// Effect on a request that it matches.
+/// Effect of a bypass on a matching request.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Effect {
-    /// The hooks are not asked.
+    /// The hooks are not called.
     Skip,
-    /// The hooks are asked, and passed over where no usable answer comes.
+    /// The hooks are called, but skipped if the call fails.
     FailOpen,
 }

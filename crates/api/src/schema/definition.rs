@@ -1,6 +1,6 @@
 //! Definition: a kind of ours as a CustomResourceDefinition.
 //!
-//! Its schema is structural: the one that schemars writes, without references and null, with the type of everything and
+//! Its schema is structural: that of schemars, without references and null, with the type of every value, and with
 //! words as an `enum`. Source: "Specifying a structural schema" in Kubernetes' documentation of custom resources.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -13,7 +13,7 @@ pub const GROUP: &str = "gatepost.dev";
 /// The version of our kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// The definitions of our kinds, `AdmissionControlConfiguration` first, as `kubectl apply` takes them.
+/// Returns the definitions of our kinds for `kubectl apply`, `AdmissionControlConfiguration` first.
 pub fn definitions() -> [Value; 2] {
     let mut configuration = definition(
         &json!({
@@ -58,7 +58,7 @@ pub fn definitions() -> [Value; 2] {
     [configuration, break_glass]
 }
 
-/// Parts common to all definitions.
+/// Builds a definition from the parts of a kind and the parts that all definitions have.
 fn definition(names: &Value, mut schema: Value, mut columns: Value) -> Value {
     let common = [
         ("apiVersion", json!({ "type": "string", "description": "The version of this kind of object." })),
@@ -99,42 +99,42 @@ fn column(name: &str, path: &str, description: &str, priority: u8) -> Value {
     column
 }
 
-/// Means nothing in OpenAPI v3, or nothing to a cluster.
-const FOREIGN: [&str; 4] = ["$schema", "title", "$defs", "definitions"];
+/// Keys that have no meaning in OpenAPI v3, or none in a cluster.
+const UNSUPPORTED_KEYS: [&str; 4] = ["$schema", "title", "$defs", "definitions"];
 
-/// The structural schema of a type.
+/// Returns the structural schema of a type.
 pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::draft07();
     settings.inline_subschemas = true;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    mend(&mut schema);
+    make_structural(&mut schema);
     schema
 }
 
-/// Mends a schema and those within it.
-fn mend(schema: &mut Value) {
+/// Makes a schema and the schemas in it structural.
+fn make_structural(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    FOREIGN.iter().for_each(|key| drop(map.remove(*key)));
-    without_null(map);
-    join_words(map);
-    one_format(map);
+    UNSUPPORTED_KEYS.iter().for_each(|key| drop(map.remove(*key)));
+    remove_null(map);
+    merge_words(map);
+    normalize_format(map);
     if let Some(Value::String(text)) = map.get_mut("description") {
-        *text = unwrapped(text);
+        *text = join_lines(text);
     }
     if map.get("type") == Some(&json!("array")) {
-        // A list without a merge key is one value.
+        // A list without a merge key is atomic.
         map.entry("x-kubernetes-list-type").or_insert(json!("atomic"));
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        properties.values_mut().for_each(mend);
+        properties.values_mut().for_each(make_structural);
     }
     for inner in ["items", "additionalProperties"] {
-        map.get_mut(inner).into_iter().for_each(mend);
+        map.get_mut(inner).into_iter().for_each(make_structural);
     }
 }
 
-/// A cluster drops a null before it looks at the schema: what may be left out need not be allowed to be null too.
-fn without_null(map: &mut Map<String, Value>) {
+/// Removes null. A cluster drops null values before it checks the schema, so optional fields need not allow null.
+fn remove_null(map: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = map.get_mut("type") {
         types.retain(|name| name != "null");
         if let [one] = types.as_slice() {
@@ -146,7 +146,7 @@ fn without_null(map: &mut Map<String, Value>) {
             choices.retain(|choice| !choice.is_null() && choice.get("type") != Some(&json!("null")));
         }
     }
-    // "This or null" is this; what is said beside it is said of this place, and goes before.
+    // "X or null" becomes X. The keys beside `anyOf` belong to this field, and override the keys of X.
     if let Some(Value::Array(choices)) = map.get("anyOf")
         && let [Value::Object(one)] = choices.as_slice()
     {
@@ -156,14 +156,14 @@ fn without_null(map: &mut Map<String, Value>) {
     }
 }
 
-/// Words that each have a description become one `enum`, and the descriptions a part of its own.
-fn join_words(map: &mut Map<String, Value>) {
+/// Merges words that each have a description into one `enum`, and appends the descriptions to the schema's own.
+fn merge_words(map: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = map.remove("oneOf") else { return };
     let (mut words, mut message) = (Vec::new(), Vec::new());
     for choice in &choices {
         if let Some(word) = choice.get("const") {
             let said = choice.get("description").and_then(Value::as_str).unwrap_or_default();
-            message.push(format!("{}: {}", word.as_str().unwrap_or_default(), lower_first(&unwrapped(said))));
+            message.push(format!("{}: {}", word.as_str().unwrap_or_default(), lower_first(&join_lines(said))));
             words.push(word.clone());
         }
         words.extend(choice.get("enum").and_then(Value::as_array).into_iter().flatten().cloned());
@@ -175,8 +175,8 @@ fn join_words(map: &mut Map<String, Value>) {
     map.insert("enum".into(), words.into());
 }
 
-/// The formats that a cluster knows.
-fn one_format(map: &mut Map<String, Value>) {
+/// Replaces a format by one that a cluster knows, or removes it.
+fn normalize_format(map: &mut Map<String, Value>) {
     let known = match map.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16" | "int32") => "int32",
         Some("uint32" | "uint64" | "int64") => "int64",
@@ -185,7 +185,7 @@ fn one_format(map: &mut Map<String, Value>) {
         _ => return drop(map.remove("format")),
     };
     map.insert("format".into(), json!(known));
-    // Written as a fraction by schemars; it is a whole number.
+    // schemars writes the bounds of integers as fractions.
     for bound in ["minimum", "maximum"] {
         if known != "double"
             && let Some(number) = map.get(bound).and_then(Value::as_f64)
@@ -195,8 +195,8 @@ fn one_format(map: &mut Map<String, Value>) {
     }
 }
 
-/// Lines of one paragraph on one line.
-fn unwrapped(text: &str) -> String {
+/// Joins the lines of each paragraph.
+fn join_lines(text: &str) -> String {
     text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
 }
 

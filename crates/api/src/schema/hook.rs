@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::words::{self, LabelKey, LabelValue, Name, ShortName, Time, duration, rules};
 
-/// The hook is asked over HTTP; what CEL says where no protocol is written.
+/// CEL expression that is true if the URL's scheme is that of HTTP, for hooks without `protocol`.
 macro_rules! over_http {
     () => {
         "(has(self.clientConfig.url) && self.clientConfig.url.lowerAscii().startsWith('http'))"
@@ -69,13 +69,13 @@ const VERSIONS: [(&str, &str); 1] = [(
     "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
 )];
 
-/// A hook: who is asked, about what, and what becomes of a request when no usable answer comes.
+/// A hook: its address, the requests for which it is called, and the effect of a failed call.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&HOOK)))]
 pub struct Hook {
     /// Name in denials, metrics and annotations; unique among all configurations.
     pub name: Name,
-    /// May the hook change the object? `Validating` by default.
+    /// Whether the hook may change the object. `Validating` by default.
     #[schemars(rename = "type")]
     pub hook_type: Option<HookType>,
     /// Address of the hook.
@@ -83,80 +83,80 @@ pub struct Hook {
     /// Protocol and encoding. By default the scheme of the URL decides: `grpc` for grpc, grpcs, unix and a service,
     /// `json` for https, http and http+unix.
     pub protocol: Option<Protocol>,
-    /// The versions of AdmissionReview that the hook reads; the first that is known is sent. `[v1]` by default; only
-    /// for `json` and `protobuf`.
+    /// Versions of AdmissionReview that the hook reads; the first known one is sent. `[v1]` by default; only for `json`
+    /// and `protobuf`.
     #[schemars(
         length(min = 1, max = 16),
         inner(length(min = 1, max = 63), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = rules(&VERSIONS))
     )]
     pub admission_review_versions: Option<Vec<String>>,
-    /// Rules that select the requests to ask about; one match is enough. `[]` is a hook that is never asked.
-    #[schemars(length(max = words::RULES))]
+    /// Rules that select requests; one match is enough. With `[]`, the hook is never called.
+    #[schemars(length(max = words::MAX_RULES))]
     pub rules: Vec<Rule>,
     /// Treatment of a request made or sent in a version that no rule names. `Equivalent` by default.
     pub match_policy: Option<MatchPolicy>,
-    /// Effect of a call without a usable answer. `Fail` by default.
+    /// Effect of a failed call. `Fail` by default.
     pub failure_policy: Option<FailurePolicy>,
-    /// The longest one call may take, with its unit, from `1ms` to `30s`. `10s` by default.
+    /// Timeout of one call, with its unit, from `1ms` to `30s`. `10s` by default.
     pub timeout: Option<Time>,
-    /// The same in whole seconds; one of the two at most.
+    /// Timeout of one call in whole seconds. Excludes `timeout`.
     #[schemars(range(min = 1, max = 30))]
     pub timeout_seconds: Option<u8>,
-    /// Side effects of a call. A dry run reaches only hooks that say `None` or `NoneOnDryRun`.
+    /// Side effects of a call. Dry runs call only hooks with `None` or `NoneOnDryRun`.
     pub side_effects: Option<SideEffects>,
-    /// Is a mutating hook asked once more where something changes the object after it? `Never` by default.
+    /// Whether a mutating hook is called again if the object changes after its call. `Never` by default.
     pub reinvocation_policy: Option<ReinvocationPolicy>,
     /// Calling mode of a mutating hook. By default that of `serve --dispatch`.
     pub dispatch: Option<Dispatch>,
-    /// Is a mutating hook registered with the apiserver apart from the others, so that the apiserver sets defaults
-    /// before and behind it? `false` by default.
+    /// Whether a mutating hook is registered with the apiserver as a webhook of its own, so that the apiserver sets
+    /// defaults before and after it. `false` by default.
     pub isolate: Option<bool>,
-    /// Namespaces whose objects the hook sees, by their labels. All by default.
+    /// Selects objects by the labels of their namespaces. All by default.
     pub namespace_selector: Option<LabelSelector>,
-    /// Objects that the hook sees, by the labels of the new or the old object. All by default.
+    /// Selects objects by the labels of the new or the old object. All by default.
     pub object_selector: Option<LabelSelector>,
-    /// Conditions on a request, over its fields; the first that is false excludes it.
-    #[schemars(length(max = words::CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    /// Conditions on the request. The hook is called only if all are true.
+    #[schemars(length(max = words::MAX_CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Option<Vec<MatchCondition>>,
-    /// Steps of bringing the hook into rotation.
+    /// Rollout of the hook.
     pub rollout: Option<Rollout>,
 }
 
-/// An expression in CEL that must say yes.
+/// A CEL expression that must be true.
 #[derive(Clone, Debug, JsonSchema)]
 pub struct MatchCondition {
     /// Name in messages; unique in its hook.
     pub name: LabelKey,
-    /// Over `object`, `oldObject` and `request`, as an apiserver has them.
+    /// Expression over `object`, `oldObject`, `request` and `authorizer`, as in an apiserver.
     #[schemars(length(min = 1, max = 16384))]
     pub expression: String,
 }
 
-/// May a hook change the object?
+/// Whether a hook may change the object.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum HookType {
-    /// It answers yes or no.
+    /// Allows or denies the request.
     Validating,
-    /// It may return a patch, and is asked before the validating ones.
+    /// May return a patch, and is called before the validating hooks.
     Mutating,
 }
 
-/// Is a mutating hook asked once more where something changes the object after it?
+/// Whether a mutating hook is called again if the object changes after its call.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum ReinvocationPolicy {
-    /// Once is enough.
+    /// It is called once.
     Never,
-    /// Once more, about the object as it then is.
+    /// It is called once more, with the changed object.
     IfNeeded,
 }
 
 /// Calling mode of a mutating hook.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Dispatch {
-    /// One by one, each in its turn.
+    /// One by one, in order.
     Serial,
-    /// Together with others, ahead of its turn, where that comes to the same.
+    /// Together with others, ahead of its turn, if the result is the same.
     Speculative,
 }
 
@@ -170,77 +170,77 @@ pub enum Protocol {
     Json,
     /// An AdmissionReview in Kubernetes' protobuf, in a POST.
     Protobuf,
-    /// The earliest form, answered by the status 200, 204 or 400.
+    /// JSON with `spec`, answered by status 200, 204 or 400.
     Legacy,
 }
 
 /// Treatment of a request in a version that no rule names.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum MatchPolicy {
-    /// The hook does not mean it.
+    /// It does not match.
     Exact,
-    /// The hook means it.
+    /// It matches.
     Equivalent,
 }
 
-/// Effect of a call without a usable answer.
+/// Effect of a failed call.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum FailurePolicy {
     /// The request is rejected.
     Fail,
-    /// The hook is passed over.
+    /// The hook is skipped.
     Ignore,
-    /// The hook is asked once more, then as `Fail`; only with sideEffects `None`.
+    /// The hook is called once more, then as `Fail`; only with sideEffects `None`.
     Retry,
 }
 
 /// Side effects of a call.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum SideEffects {
-    /// Nothing.
+    /// No side effects.
     None,
-    /// Nothing in a dry run.
+    /// No side effects on a dry run.
     NoneOnDryRun,
-    /// Something.
+    /// Side effects.
     Some,
-    /// Unknown.
+    /// Perhaps side effects.
     Unknown,
 }
 
-/// Steps of bringing a hook into rotation.
+/// Rollout of a hook.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct Rollout {
-    /// While it stands here, the failure policy in force is `Ignore`, whatever `failurePolicy` says. Remove it when
-    /// the hook has proved itself.
+    /// While this is set, the failure policy in force is `Ignore`, whatever `failurePolicy` says. Remove it once the
+    /// hook works.
     pub create_as: Option<CreateAs>,
-    /// A hook that has passed no probe for so long is reported as overdue; `1s` to `24h`, `5m` by default.
+    /// Time after which a hook without a passed probe is reported as overdue; `1s` to `24h`, `5m` by default.
     pub probe_within: Option<Time>,
-    /// Effect then on a hook that is not called yet. `Wait` by default.
+    /// Effect on an overdue hook that is not called yet. `Wait` by default.
     pub on_probe_failure: Option<OnProbeFailure>,
 }
 
-/// Effect on a hook that has passed no probe in time.
+/// Effect on an overdue hook that is not called yet.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum OnProbeFailure {
     /// It stays out of rotation until a probe passes.
     Wait,
-    /// It enters rotation unproven, and its failure policy decides.
+    /// It enters rotation without a passed probe, and its failure policy applies.
     Enforce,
 }
 
-/// The failure policy of a hook that is being brought in.
+/// Failure policy of a hook during its rollout.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum CreateAs {
-    /// The hook is passed over when no usable answer comes.
+    /// The hook is skipped if the call fails.
     Ignore,
 }
 
-/// The schemes that are known, roughly with what they need; `crates/config/src/check/url.rs` is exact.
+/// Known schemes with their required parts, approximately; `crates/config/src/check/url.rs` is exact.
 const URL: &str = r"^(grpc://[^/?#@]+:[0-9]+/?|grpcs://[^/?#@]+/?|unix:///.+|(?i:https)://[^/?#@]+([/?#].*)?|(?i:http)://((?i:localhost)|127\.[0-9.]+|\[[0:]*1\])(:[0-9]*)?([/?#].*)?|(?i:http\+unix):///.+)$";
 /// Allowed paths of a Service.
 const PATH: &str = r"^(/?|(/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?)$";
-/// Base64, white space in between.
+/// Base64 with any white space.
 const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
 
 const CLIENT: [(&str, &str); 4] = [
@@ -257,29 +257,29 @@ const CLIENT: [(&str, &str); 4] = [
     ),
 ];
 
-/// Address of a hook: exactly one of `url` and `service`, and files for TLS. Files are read where Gatepost runs.
+/// Address of a hook: exactly one of `url` and `service`, and files for TLS. Gatepost reads the files where it runs.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&CLIENT)))]
 pub struct ClientConfig {
     /// URL of the hook: `grpcs://host[:port]`, `grpc://host:port`, `unix:///path`, `https://host[:port][/path]`,
-    /// `http://` to the machine itself, `http+unix:///path[:/path]`.
+    /// `http://` to a loopback address, `http+unix:///path[:/path]`.
     #[schemars(length(min = 1, max = 2048), regex(pattern = URL))]
     pub url: Option<String>,
-    /// A Service: TLS to NAME.NAMESPACE.svc, which its certificate must name.
+    /// A Service: TLS to NAME.NAMESPACE.svc, which its certificate must contain.
     pub service: Option<Service>,
-    /// Authorities that may have signed the hook's certificate, as PEM in base64. The system's by default.
+    /// Certificate authorities for the hook's certificate, as PEM in base64. Those of the system by default.
     #[schemars(length(min = 1), regex(pattern = BASE64))]
     pub ca_bundle: Option<String>,
-    /// The same from a file; one of the two at most.
+    /// Certificate authorities for the hook's certificate, as a PEM file. Excludes `caBundle`.
     #[schemars(length(min = 1, max = 4096))]
     pub ca_file: Option<String>,
-    /// The name that the hook's certificate must carry. The host by default.
+    /// Name that the hook's certificate must contain. The host by default.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-A-Za-z0-9_.:]+$"))]
     pub server_name: Option<String>,
-    /// Our own certificate chain, for hooks that check who asks; with `clientKeyFile`.
+    /// Our certificate chain, for hooks that authenticate clients; with `clientKeyFile`.
     #[schemars(length(min = 1, max = 4096))]
     pub client_certificate_file: Option<String>,
-    /// Its key, unencrypted.
+    /// Private key of the client certificate, unencrypted.
     #[schemars(length(min = 1, max = 4096))]
     pub client_key_file: Option<String>,
 }
@@ -288,14 +288,14 @@ pub struct ClientConfig {
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct Service {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: ShortName,
-    /// Its name.
+    /// Name of the Service.
     pub name: ShortName,
-    /// Its port. 443 by default.
+    /// Port of the Service. 443 by default.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
-    /// The path at which the hook is asked; not in gRPC. `/` by default.
+    /// Path of the calls; not in gRPC. `/` by default.
     #[schemars(length(max = 2048), regex(pattern = PATH))]
     pub path: Option<String>,
 }
@@ -323,53 +323,53 @@ const STAR_STAR: [(&str, &str); 1] = [(
     "\"*/*\" is everything: let it stand alone, or remove it",
 )];
 
-/// Beside `subresources` no resource names a subresource. In CEL this would cost more than a cluster allows.
+/// Forbids subresources in `resources` beside `subresources`. In CEL this would cost more than a cluster allows.
 fn one_form() -> Value {
     json!([{ "not": { "required": ["subresources"] } }, { "properties": { "resources": { "items": { "pattern": "^[^/]*$" } } } }])
 }
 
-/// Requests: one is meant when all parts of the rule mean it. The comparison is case-sensitive.
+/// Requests that match all fields of the rule. The comparison is case-sensitive.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("anyOf" = one_form(), "x-kubernetes-validations" = rules(&RULE)))]
 pub struct Rule {
-    /// Operations on the object. `["*"]`, everything, by default.
+    /// Operations on the object. `["*"]`, all operations, by default.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
     pub operations: Option<Vec<Operation>>,
-    /// The same in the words of an earlier form; one of the two at most.
+    /// Operations in the words of an earlier form. Excludes `operations`.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
     pub verbs: Option<Vec<Operation>>,
-    /// API groups: `""` is the core group, `*` alone is all.
+    /// API groups: `""` is the core group, `*` alone matches all.
     #[schemars(
-        length(min = 1, max = words::WORDS),
+        length(min = 1, max = words::MAX_RULE_ENTRIES),
         inner(length(max = 253)),
         extend("x-kubernetes-validations" = rules(&STAR))
     )]
     pub api_groups: Option<Vec<String>>,
-    /// The same for one group.
+    /// A single API group. Excludes `apiGroups`.
     #[schemars(length(max = 253))]
     pub api_group: Option<String>,
-    /// API versions, or `*` alone. Must be said unless `verbs` or `apiGroup` is used.
+    /// API versions, or `*` alone. Required unless `verbs` or `apiGroup` is used.
     #[schemars(
-        length(min = 1, max = words::WORDS),
+        length(min = 1, max = words::MAX_RULE_ENTRIES),
         inner(length(min = 1, max = 63)),
         extend("x-kubernetes-validations" = rules(&STAR))
     )]
     pub api_versions: Option<Vec<String>>,
     /// Resources and subresources: `pods`, `pods/log`, `pods/*`, `*`, `*/scale`, `*/*`.
     #[schemars(
-        length(min = 1, max = words::WORDS),
+        length(min = 1, max = words::MAX_RULE_ENTRIES),
         inner(length(min = 1, max = 253), regex(pattern = r"^[^A-Z\s]+$")),
         extend("x-kubernetes-validations" = rules(&STAR_STAR))
     )]
     pub resources: Vec<String>,
-    /// The earliest form: each resource with each of these. `""` is the resource itself, `*` alone is all of them.
+    /// Subresources of each resource, in the earliest form. `""` is the resource itself, `*` alone matches all.
     #[schemars(
-        length(min = 1, max = words::WORDS),
+        length(min = 1, max = words::MAX_RULE_ENTRIES),
         inner(length(max = 253)),
         extend("x-kubernetes-validations" = rules(&STAR))
     )]
     pub subresources: Option<Vec<String>>,
-    /// Objects in a namespace, or not. `*`, both, by default.
+    /// Scope of the objects. `*` by default.
     pub scope: Option<Scope>,
 }
 
@@ -397,15 +397,15 @@ pub enum Operation {
     Connect,
 }
 
-/// Objects in a namespace, or not.
+/// Scope of objects.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Scope {
-    /// Both.
+    /// Objects in a namespace, and outside of any.
     #[schemars(rename = "*")]
     Any,
-    /// In a namespace.
+    /// Objects in a namespace.
     Namespaced,
-    /// Not in a namespace; a Namespace itself is such an object.
+    /// Objects outside of any namespace, and Namespaces themselves.
     Cluster,
 }
 
@@ -420,15 +420,15 @@ const REQUIREMENT: [(&str, &str); 2] = [
     ),
 ];
 
-/// All requirements must hold. An empty selector matches everything.
+/// Requirements that must all be met. An empty selector matches everything.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LabelSelector {
-    /// Each of these labels has this value.
-    #[schemars(extend("maxProperties" = words::REQUIREMENTS))]
+    /// Labels with the values that they must have.
+    #[schemars(extend("maxProperties" = words::MAX_REQUIREMENTS))]
     pub match_labels: Option<BTreeMap<String, LabelValue>>,
-    /// Each of these requirements holds.
-    #[schemars(length(max = words::REQUIREMENTS))]
+    /// Requirements that labels must meet.
+    #[schemars(length(max = words::MAX_REQUIREMENTS))]
     pub match_expressions: Option<Vec<Requirement>>,
 }
 
@@ -436,24 +436,24 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&REQUIREMENT)))]
 pub struct Requirement {
-    /// The label.
+    /// Key of the label.
     pub key: LabelKey,
     /// Operator of the requirement.
     pub operator: Operator,
-    /// For `In` and `NotIn`, which need some; the others take none.
-    #[schemars(length(max = words::NAMES))]
+    /// Values for `In` and `NotIn`, at least one. Other operators take no values.
+    #[schemars(length(max = words::MAX_NAMES))]
     pub values: Option<Vec<LabelValue>>,
 }
 
 /// Operator of a requirement on a label.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Operator {
-    /// It is there, with one of the values.
+    /// The label has one of the values.
     In,
-    /// It is not there, or has none of the values.
+    /// The label is absent, or has none of the values.
     NotIn,
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is not there.
+    /// The label is absent.
     DoesNotExist,
 }

@@ -1,5 +1,5 @@
-//! One entry of `resourceInitializers`, as written, with built-in initializers. A name alone, which files may hold in
-//! an initializer's place, has no place in a schema: a list in a cluster holds texts or maps, and not both.
+//! One entry of `resourceInitializers`, as written, with built-in initializers. A file may name an initializer by a
+//! string. A schema cannot allow this, because a list in a cluster has either strings or maps.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ pub struct ResourceInitializers {
     pub resource: ShortName,
     /// Initializers that must act on a new object, in order.
     #[schemars(
-        length(max = words::INITIALIZERS),
+        length(max = words::MAX_INITIALIZERS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub initializers: Vec<Initializer>,
-    /// Users who may create such objects with another list of initializers, or none. No user by default.
+    /// Users who may create such objects with another list of initializers, or an empty one. No users by default.
     pub may_initialize: Option<People>,
-    /// Storage of new objects before they are initialized, by an apiserver that knows nothing of initializers. Not at all
-    /// by default: they are initialized in flight.
+    /// Storage of new objects before they are initialized, by an apiserver that does not support initializers. By
+    /// default objects are initialized in flight, and not stored before.
     pub stored: Option<Stored>,
 }
 
@@ -50,38 +50,38 @@ pub enum Changes {
     Metadata,
 }
 
-/// Initializer that must act on a new object.
+/// An initializer that must act on a new object.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct Initializer {
-    /// Its name.
+    /// Name of the initializer.
     pub name: Name,
-    /// Effect of not acting in time. `Ignore` by default.
+    /// Effect if it does not act in time. `Ignore` by default.
     pub failure_policy: Option<InitializerFailurePolicy>,
-    /// Longest wait of an object for it, from `1ms` to `30s`, or to `24h` where objects are stored before it acts. `30s` by
-    /// default.
+    /// Maximum time that an object waits for it, from `1ms` to `30s`, or to `24h` if objects are stored before it acts.
+    /// `30s` by default.
     pub timeout: Option<Time>,
     /// Initializers of the same resource that act before it.
-    #[schemars(length(min = 1, max = words::INITIALIZERS))]
+    #[schemars(length(min = 1, max = words::MAX_INITIALIZERS))]
     pub after: Option<Vec<Name>>,
-    /// It acts on objects in namespaces with such labels; on all by default.
+    /// Selects objects by the labels of their namespaces. All by default.
     pub namespace_selector: Option<LabelSelector>,
-    /// It acts on objects with such labels; on all by default.
+    /// Selects objects by their labels. All by default.
     pub object_selector: Option<LabelSelector>,
-    /// Additions that Gatepost itself makes to the object, so that no process is needed.
+    /// Additions that Gatepost itself makes to the object, for which no process is needed.
     pub built_in: Option<BuiltIn>,
-    /// Clients that may claim the name, where a process acts for it. No client may by default.
+    /// Clients that may claim the name, if a process acts for it. No clients by default.
     pub attach: Option<Claimants>,
-    /// Side effects of the process besides the changed object. Dry runs reach only one that says `None` or
+    /// Side effects of the process besides the changed object. Dry runs call only a process with `None` or
     /// `NoneOnDryRun`.
     pub side_effects: Option<super::hook::SideEffects>,
-    /// Users who act on objects that an apiserver stores unfinished, where that apiserver asks. Without it, all who may
-    /// `initialize` the resource.
+    /// Users who act on objects that an apiserver stores uninitialized, if that apiserver asks Gatepost for permission.
+    /// By default all who may `initialize` the resource.
     pub owners: Option<People>,
-    /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
-    /// object. Where two patches meet after all, the later initializer is asked again. `false` by default.
+    /// Whether the process may be called together with adjacent parallel initializers. Each must change other fields of
+    /// the object; if patches overlap, the later initializer is called again. `false` by default.
     pub parallel: Option<bool>,
-    /// Part of the object that it changes; what else its patch touches makes it fail. Everything by default.
+    /// Part of the object that it changes. A patch of other parts fails. Everything by default.
     pub changes: Option<Changes>,
 }
 
@@ -97,40 +97,40 @@ pub struct Claimants {
     pub token_sha256: Option<Vec<String>>,
 }
 
-/// Effect of an initializer that does not act in time.
+/// Effect if an initializer does not act in time.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum InitializerFailurePolicy {
-    /// The object goes on without it.
+    /// The object continues without it.
     Ignore,
     /// The creation fails.
     Fail,
 }
 
-/// Some users.
+/// A set of users.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct People {
-    /// Their exact names.
+    /// Exact names of users.
     #[schemars(
-        length(min = 1, max = words::NAMES),
+        length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT))
     )]
     pub users: Option<Vec<String>>,
-    /// Users of these groups: their exact names.
+    /// Exact names of groups of users.
     #[schemars(
-        length(min = 1, max = words::NAMES),
+        length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT))
     )]
     pub groups: Option<Vec<String>>,
     /// Service accounts: `namespace/name`.
-    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
+    #[schemars(length(min = 1, max = words::MAX_NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
     pub service_accounts: Option<Vec<String>>,
 }
 
-/// Additions to an object that lacks them. Fields that the object has stay as they are.
+/// Additions to an object. Fields that the object has stay unchanged.
 ///
-/// Texts may hold `${namespace}`, `${name}`, `${user}`, `${namespace.labels.KEY}` and `${labels.KEY}`. An addition with
-/// a variable that a request does not have is left out.
+/// Texts may contain `${namespace}`, `${name}`, `${user}`, `${namespace.labels.KEY}` and `${labels.KEY}`. An addition
+/// with a variable that a request lacks is skipped.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct BuiltIn {
@@ -155,31 +155,31 @@ pub struct BuiltIn {
     /// Init containers of the Pod.
     #[schemars(length(max = 16))]
     pub init_containers: Option<Vec<NamedItem>>,
-    /// Requests and limits of every container that says nothing of that resource.
+    /// Requests and limits of every container that does not set them for that resource.
     pub resources: Option<Resources>,
-    /// The pull policy of every container, whatever it says itself.
+    /// Pull policy of every container, which replaces the container's own.
     pub image_pull_policy: Option<PullPolicy>,
-    /// Longest run of Pods that run once (`restartPolicy` Never or OnFailure), in seconds.
+    /// Maximum run time of Pods that run once (`restartPolicy` Never or OnFailure), in seconds.
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub active_deadline_seconds: Option<i32>,
-    /// Images as containers name them, each with the image by digest that takes its place.
+    /// Images as containers name them, each with the image by digest that replaces it.
     #[schemars(extend("maxProperties" = 1024))]
     pub images: Option<BTreeMap<String, Digest>>,
 }
 
-/// Something as a Pod has it, known by its name.
+/// An item of a Pod, identified by its name.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NamedItem {
-    /// A Pod that has one of this name already keeps its own.
+    /// Name of the item. A Pod that has an item of this name keeps its own.
     pub name: String,
 }
 
-/// A volume mount as a container has it, known by its path.
+/// A volume mount of a container, identified by its path.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Mount {
-    /// A container that mounts something at this path already keeps its own.
+    /// Path of the mount. A container that has a mount at this path keeps its own.
     pub mount_path: String,
 }
 
@@ -199,7 +199,7 @@ pub struct Resources {
 pub enum PullPolicy {
     /// Every time.
     Always,
-    /// Only where the node does not have it.
+    /// Only if the node does not have it.
     IfNotPresent,
     /// Not at all.
     Never,

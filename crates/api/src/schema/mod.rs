@@ -1,11 +1,11 @@
-//! Schema: the written form of our own kinds as Rust types, and the CustomResourceDefinitions that they make.
+//! Schema: the written form of our own kinds as Rust types, and the CustomResourceDefinitions made from them.
 //!
-//! A cluster that stores our documents checks them by what [`definitions`] says, before any replica reads them: the
-//! shape by an OpenAPI schema, and by rules in CEL what a shape cannot say. The check beside this module stays the
-//! last word, because it also sees certificates, other documents and what takes more than a rule. Tests hold that both
-//! know the same keys and the same words.
+//! A cluster that stores our documents checks them against [`definitions`] before any replica reads them: their shape
+//! by an OpenAPI schema, and by rules in CEL what a schema cannot express. The check in `crates/config` is
+//! authoritative, because it also checks certificates, other documents, and what CEL cannot express. Tests compare the
+//! keys and words of both.
 //!
-//! Each type is one map as people write it; its doc comments are the descriptions that `kubectl explain` prints.
+//! Each type is one map as people write it. Its doc comments are the descriptions that `kubectl explain` prints.
 
 pub mod configuration;
 mod definition;

@@ -1,5 +1,5 @@
 //! The status of an `AdmissionControlConfiguration`: progress of each replica. Replicas write their own entry by
-//! server-side apply, each as a field manager of its own, so every list that two may write is merged by its key.
+//! server-side apply, each as its own field manager, so lists with several writers are merged by a key.
 
 use std::fmt;
 
@@ -14,116 +14,116 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub replicas: Option<Vec<Replica>>,
-    /// Conditions that hold for all replicas together.
+    /// Conditions over all replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// Report of one replica on itself and on this object.
+/// Report of one replica about itself and this object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
-    /// The replica's name, unique among the replicas.
+    /// Name of the replica, unique among the replicas.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Identity of this run among all others, also those of the same name.
+    /// Identity of this run of the replica, unique even if another replica has the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// True where another replica goes by the same name, and one hides the other.
+    /// True if another replica has the same name, so that one of them hides the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contested: Option<bool>,
-    /// The version of Gatepost that it is.
+    /// Version of Gatepost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The number of the configuration in force there; each replica counts its own.
+    /// Number of the configuration in force in the replica; each replica counts its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The `metadata.generation` of this object that is in force there.
+    /// The `metadata.generation` of this object that is in force in the replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The revision of all that is in force there, as the source names it.
+    /// Revision of the whole configuration in force in the replica, as the source names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The digest of all that is in force there; replicas with the same one decide the same.
+    /// Digest of the whole configuration in force in the replica. Replicas with equal digests decide alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The store's revision at the last good read.
+    /// Revision of the store at the last good read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<i64>,
     /// Time of the replica's last write.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub renewed: Option<String>,
-    /// Age of the last good read then, in seconds.
+    /// Age of the last good read at that time, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
-    /// True while that is too old, and every review is refused.
+    /// True if the last good read is too old: requests are rejected unless a bypass or break-glass applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale: Option<bool>,
-    /// True once it is stopping.
+    /// True if the replica is stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<bool>,
-    /// Problems that keep the newest configuration out of force: the first ones of this object. Problems of no object
-    /// of this kind stand in the first object.
+    /// The first problems that keep the newest state of this object out of force. The first object also has problems
+    /// that belong to no object of this kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Vec<String>>,
-    /// State of this object in force while its newest cannot be served, though others' can.
+    /// Set if the newest state of this object is rejected, but the rest is in force: what is used of this object.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<Stays>,
-    /// Since when.
+    pub held: Option<StateInForce>,
+    /// Time since when the newest state of this object is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub held_since: Option<String>,
-    /// In the first object: the documents held back that are no object of this kind.
+    /// In the first object: documents other than objects of this kind whose newest state is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others_held: Option<Vec<HeldDocument>>,
-    /// In the first object: the break-glass documents that are open in the replica.
+    /// In the first object: break-glass documents that are open in the replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub break_glass: Option<Vec<OpenGlass>>,
-    /// In the first object: the bypass rules in force in the replica, the first of them.
+    /// In the first object: the first bypass rules in force in the replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub bypasses: Option<Vec<BypassInForce>>,
-    /// In the first object: faults that keep the replica from being called, or its hooks and initializers from being asked.
+    /// In the first object: faults that prevent calls of the replica, or of its hooks and initializers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub faults: Option<Vec<ReplicaFault>>,
-    /// The last good configuration on the replica's disk is in use, or a document of it: of when it is, and why.
+    /// Set if the replica uses the last good configuration on its disk, or a document of it: its date, and the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_last_good: Option<String>,
-    /// The revision that was rejected, as the source names it.
+    /// Revision that was rejected, as the source names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_revision: Option<String>,
-    /// Since when the newest configuration is rejected.
+    /// Time since when the newest configuration is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub rejected_since: Option<String>,
-    /// True while reviews under way still use hooks that this object no longer names.
+    /// True while running reviews use hooks that this object no longer contains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining: Option<bool>,
-    /// True once this object is being deleted, that was read, and no review uses a hook of it any more.
+    /// True once the replica has read that this object is being deleted, and no review uses its hooks any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<bool>,
-    /// States of this object's hooks. A hook that has moved is there twice: with its new endpoint and its old.
+    /// States of this object's hooks. A hook that has moved is listed twice: with its new endpoint and its old.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<HookStatus>>,
-    /// In the first object: the hooks of no object of this kind, such as those of objects that go or are gone.
+    /// In the first object: hooks that belong to no object of this kind, such as those of objects that are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others: Option<Vec<HookStatus>>,
 }
 
-/// Fault of one replica that is no hook's.
+/// A fault of one replica that is not a hook's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaFault {
     /// Part of the replica that is at fault.
     pub kind: ReplicaFaultKind,
-    /// Fault, its effect, and what to do.
+    /// The fault, its effect, and what to do.
     pub what: String,
 }
 
@@ -132,7 +132,7 @@ pub struct ReplicaFault {
 pub enum ReplicaFaultKind {
     /// The serving certificate is not valid at present.
     Certificate,
-    /// The registration with the apiserver does not send what is to be seen.
+    /// The registration with the apiserver does not send every request that hooks or initializers need.
     Registration,
     /// An initializer has no instance, or does not act.
     Initializer,
@@ -149,12 +149,12 @@ impl fmt::Display for ReplicaFault {
     }
 }
 
-/// State of a document in force while its newest cannot be served.
+/// What is in force of a document if its newest state is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Stays {
+pub enum StateInForce {
     /// Its last good state.
     LastGood,
-    /// Nothing: it never had a good state.
+    /// Nothing, because it never had a good state.
     Nothing,
 }
 
@@ -162,15 +162,15 @@ pub enum Stays {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldDocument {
-    /// The document, as the source names it.
+    /// Name of the document, as the source gives it.
     #[schemars(length(min = 1, max = 512))]
     pub document: String,
-    /// State in force.
-    pub stays: Stays,
-    /// Since when.
+    /// What is in force of the document.
+    pub stays: StateInForce,
+    /// Time since when its newest state is not in force.
     #[schemars(extend("format" = "date-time"))]
     pub since: String,
-    /// First problem.
+    /// First problem of the document.
     pub why: String,
 }
 
@@ -178,47 +178,47 @@ pub struct HeldDocument {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenGlass {
-    /// The document's name.
+    /// Name of the document.
     pub name: String,
-    /// The hooks that are not asked; left out: no hook is.
+    /// Hooks that are skipped. If omitted, all hooks are skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<String>>,
-    /// Time at which it closes there.
+    /// Time at which it closes in the replica.
     #[schemars(extend("format" = "date-time"))]
     pub until: String,
     /// Reason for opening it.
     pub reason: String,
-    /// User who opened it, in his own words.
+    /// Name of the user who opened it, as that user wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// A bypass rule in force in one replica; it ends when it is taken out of the configuration.
+/// A bypass rule in force in one replica. It stays in force until it is removed from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BypassInForce {
-    /// The rule's name.
+    /// Name of the rule.
     pub name: String,
     /// Effect on the hooks: `Skip` or `FailOpen`.
     pub effect: String,
-    /// The hooks that it is about; left out: all of them.
+    /// Hooks that the rule applies to. If omitted, it applies to all hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<String>>,
-    /// The requests that it is about, in words.
+    /// Requests that the rule matches, in words.
     pub scope: String,
-    /// Reason for its existence.
+    /// Reason for the rule.
     pub reason: String,
 }
 
-/// Calls of a hook that failed lately, in one replica.
+/// Recent failed calls of a hook, in one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallFailures {
     /// Number of failed calls.
     pub failed: u64,
-    /// Calls that ended in that time, those that failed included.
+    /// Number of calls that ended in that time, including failed ones.
     pub calls: u64,
     /// Length of that time, in seconds.
     pub seconds: u64,
@@ -229,29 +229,29 @@ pub struct CallFailures {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub last: Option<String>,
-    /// Number of calls that have succeeded since the last failure, where any has.
+    /// Number of successful calls since the last failure, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub succeeded_since: Option<u64>,
-    /// Time of the last of these.
+    /// Time of the last successful call since the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub last_success: Option<String>,
 }
 
 impl CallFailures {
-    /// Have as many calls succeeded since the last failure as had failed?
+    /// Returns true if at least as many calls have succeeded since the last failure as had failed.
     pub fn has_recovered(&self) -> bool {
         self.succeeded_since.is_some_and(|succeeded| succeeded >= self.failed)
     }
 }
 
-/// Calls of a mutating hook ahead of its turn that did not count lately, in one replica.
+/// Recent speculative calls of a mutating hook that were discarded, in one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CallsInVain {
-    /// Number of calls in vain: a hook before it changed the object, or ended the request.
+pub struct DiscardedCalls {
+    /// Number of discarded calls. A hook before this one changed the object, or ended the request.
     pub in_vain: u64,
-    /// All calls of the hook in that time.
+    /// Number of all calls of the hook in that time.
     pub calls: u64,
     /// Length of that time, in seconds.
     pub seconds: u64,
@@ -261,67 +261,67 @@ pub struct CallsInVain {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
-    /// The hook's name.
+    /// Name of the hook.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Identity among all hooks.
+    /// Identity of the hook among all hooks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(with = "Option<String>")]
     pub id: String,
-    /// The configuration that holds it, or held it, where that is not this object.
+    /// Name of the configuration that contains or contained the hook, if it is not this object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(with = "Option<String>")]
     pub configuration: String,
-    /// Endpoint at which it is asked, would be, or was.
+    /// Endpoint at which the hook is, would be, or was called.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(with = "Option<String>")]
     pub endpoint: String,
-    /// New endpoint, until it has been seen to answer.
+    /// New endpoint of the hook, until a probe of it has passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
     /// State of the hook.
     pub state: HookState,
-    /// Since when.
+    /// Time since when the hook is in this state.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub since: String,
-    /// Reason for the state, where there is one to give.
+    /// Reason for the state, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// It has passed no probe within `rollout.probeWithin`: what that means for requests.
+    /// Set if the hook has passed no probe within `rollout.probeWithin`: the effect on requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overdue: Option<String>,
-    /// Since when its endpoint, or the one that it moves to, is probed without success.
+    /// Time since when probes of its endpoint, or of its new endpoint, do not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub unproven_since: Option<String>,
-    /// Its calls that failed lately, where any did.
+    /// Recent failed calls, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<CallFailures>,
-    /// Its calls ahead of its turn that did not count lately, where any did not.
+    /// Recent discarded calls, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_vain: Option<CallsInVain>,
+    pub in_vain: Option<DiscardedCalls>,
 }
 
 /// State of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum HookState {
-    /// It is tried before it is used.
+    /// The hook is probed, and not called yet.
     Probing,
-    /// It is asked.
+    /// The hook is called.
     #[default]
     Active,
-    /// It is no longer asked, and finishes what is under way.
+    /// The hook is no longer called for new requests. Running calls continue.
     Draining,
-    /// Nothing of it is left.
+    /// The hook is no longer used.
     Gone,
-    /// State of a later version. It is never written.
+    /// A state of a later version of Gatepost. It is never written.
     #[serde(other)]
     #[schemars(skip)]
     Unknown,
 }
 
-/// One thing that holds or does not, as Kubernetes' own kinds say it (`k8s.io/apimachinery`, `metav1.Condition`).
+/// A condition, as in Kubernetes' own kinds (`k8s.io/apimachinery`, `metav1.Condition`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -329,12 +329,12 @@ pub struct Condition {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub condition_type: String,
-    /// Does it hold?
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// The `metadata.generation` that it is said of.
+    /// The `metadata.generation` for which the condition was determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Time of its status's last change.
+    /// Time of the last change of the status.
     #[schemars(extend("format" = "date-time"))]
     pub last_transition_time: String,
     /// Reason in one word.
@@ -345,13 +345,13 @@ pub struct Condition {
     pub message: String,
 }
 
-/// Does a condition hold?
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
-    /// It does.
+    /// The condition is met.
     True,
-    /// It does not.
+    /// The condition is not met.
     False,
-    /// Unknown.
+    /// It is unknown whether the condition is met.
     Unknown,
 }

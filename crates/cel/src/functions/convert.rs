@@ -92,7 +92,7 @@ fn size<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     }
 }
 
-/// Never says what stands in the text: it may be the object's.
+/// Returns an error without the text, which may come from an object.
 fn type_conversion(to: &str) -> Fault {
     Fault::error(format!("type conversion error from 'string' to '{to}'"))
 }
@@ -116,7 +116,7 @@ fn to_int<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(Value::Int(match args {
         [Value::Int(number)] => *number,
         [Value::Uint(number)] => (*number).try_into().map_err(|_| out_of_range())?,
-        // The largest that fit are no whole doubles.
+        // The bounds of an i64 are excluded, as upstream: the upper one rounds to 2^63 as a double.
         [Value::Double(number)]
             if number.is_finite() && *number > -9.3e18 && number.abs() < 9_223_372_036_854_775_807.0 =>
         {
@@ -141,7 +141,7 @@ fn to_uint<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
         [Value::Double(_)] => return Err(overflow()),
         _ => {
             let text = text(args.first())?;
-            // Go takes no sign here.
+            // Go accepts no sign here.
             let digits = Some(text).filter(|text| !text.starts_with('+'));
             digits.and_then(|text| text.parse().ok()).ok_or_else(|| type_conversion("uint"))?
         }
@@ -182,7 +182,7 @@ pub(super) fn to_string<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Val
     })
 }
 
-/// As Go's `strconv.ParseFloat`, which takes digits in groups (`1_000`) and nothing beyond the largest.
+/// Parses a double as Go's `strconv.ParseFloat`: accepts groups of digits (`1_000`), rejects too large numbers.
 fn double(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if unsigned.len() < text.len() && unsigned.eq_ignore_ascii_case("nan") {
@@ -198,7 +198,7 @@ fn double(text: &str) -> Option<f64> {
     (number.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-/// As Go's `strconv.FormatFloat(x, 'g', -1, 64)`.
+/// Formats a double as Go's `strconv.FormatFloat(x, 'g', -1, 64)`.
 pub(super) fn go_double(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

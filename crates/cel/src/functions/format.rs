@@ -1,4 +1,4 @@
-//! Formatted texts: `format` of cel-go's string library in the second version, in the locale en_US. Source:
+//! The function `format` of cel-go's string library in the second version, in the locale en_US. Source:
 //! `ext/formatting.go`, and `golang.org/x/text/message` for `%f` and `%e`.
 
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use crate::{
     value::Value,
 };
 
-/// Digits behind the point, where a clause does not say how many.
+/// Digits after the decimal point if a clause has no precision.
 const DEFAULT_PRECISION: usize = 6;
 
-/// One place of a format.
+/// One clause of a format, such as `%.2f`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) verb: Verb,
-    /// Digits behind the point; upstream takes it for the width of a scientific notation.
+    /// Digits after the decimal point; in scientific notation, as upstream, the width.
     pub(crate) precision: usize,
 }
 
@@ -41,12 +41,12 @@ pub(crate) enum Verb {
 /// One part of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormatPart<'t> {
-    /// Text that is not changed.
+    /// Literal text.
     Text(&'t str),
     Clause(Clause),
 }
 
-/// The first part of a format that is not empty, and what is behind it.
+/// Returns the first part of a non-empty format, and the rest.
 pub(crate) fn first(format: &str) -> Result<(FormatPart<'_>, &str), &'static str> {
     let Some(behind) = format.strip_prefix('%') else {
         let (text, rest) = format.split_at(format.find('%').unwrap_or(format.len()));
@@ -78,7 +78,7 @@ pub(crate) fn first(format: &str) -> Result<(FormatPart<'_>, &str), &'static str
 }
 
 impl Verb {
-    /// As upstream words it.
+    /// Returns upstream's message for an argument of another type.
     pub(crate) const fn misfit(self) -> &'static str {
         match self {
             Self::String => {
@@ -94,7 +94,7 @@ impl Verb {
         }
     }
 
-    /// May a value of this type fill it? Strings may be the names of numbers that are none.
+    /// Returns true if the clause accepts a value of this type. A string may name a special number, such as `NaN`.
     pub(crate) fn takes(self, of: &Type) -> bool {
         match (self, of) {
             (_, Type::Dyn) => true,
@@ -107,8 +107,8 @@ impl Verb {
     }
 }
 
-/// Checks that the arguments are as many as the clauses of a format, and of their types. Each argument has its type, and
-/// perhaps one inside it that cannot be written as text.
+/// Checks that the arguments match the clauses of a format in number and type. Each argument has its type and, if there
+/// is one, a type inside it that cannot be formatted as text.
 pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<(), String> {
     let (mut rest, mut clauses) = (format, 0);
     while !rest.is_empty() {
@@ -131,14 +131,14 @@ pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<
     Ok(())
 }
 
-/// Lists and maps are written no deeper than this.
+/// Maximum depth of formatted lists and maps.
 const MAX_FORMATTED_DEPTH: usize = 200;
 
-/// The largest precision. Upstream writes [`NO_VERB`] for more.
+/// Maximum of a precision without its last digit, as upstream, which writes [`NO_VERB`] for more.
 const MAX_PRECISION: usize = 1_000_000;
 const NO_VERB: &str = "%!(NOVERB)";
 
-/// Most digits of a double behind its point.
+/// Maximum number of digits of a double after its decimal point.
 const MAX_FRACTION_DIGITS: usize = 1_074;
 
 pub(super) const ROWS: &[Row] = &[Row("format", &["string|list(dyn)->string"], Cost::First(0.1), format)];
@@ -166,14 +166,14 @@ fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault>
     Ok(Value::made(written.text))
 }
 
-/// Writes a formatted text.
+/// A formatted text while it is written.
 struct Formatter<'m> {
     text: String,
     meter: &'m Meter<'m>,
 }
 
 impl Formatter<'_> {
-    /// Adds a text, and pays for it.
+    /// Appends a text and pays for it.
     fn push(&mut self, text: &str) -> Result<(), Fault> {
         self.meter.make(text.len())?;
         self.text.push_str(text);
@@ -212,7 +212,7 @@ impl Formatter<'_> {
         Ok(())
     }
 
-    /// A value as `%s` writes it.
+    /// Writes a value as `%s` does.
     fn plain(&mut self, value: &Value<'_>, depth_left: usize) -> Result<(), Fault> {
         match value {
             Value::Null => self.push("null"),
@@ -235,7 +235,7 @@ impl Formatter<'_> {
         }
     }
 
-    /// A value as it is written in a list or map: as an expression would spell it.
+    /// Writes a value inside a list or map, as an expression spells it.
     fn spelled(&mut self, value: &Value<'_>, depth_left: usize) -> Result<(), Fault> {
         match value {
             Value::String(text) => self.quoted(text.as_str()),
@@ -262,7 +262,7 @@ impl Formatter<'_> {
         }
     }
 
-    /// A list or map; false where it is none.
+    /// Writes a list or map. Returns false if the value is neither.
     fn container(&mut self, value: &Value<'_>, depth_left: usize) -> Result<bool, Fault> {
         let Some(depth_left) = depth_left.checked_sub(1) else {
             return Err(Fault::error("the value is nested too deep"));
@@ -309,7 +309,7 @@ impl Formatter<'_> {
         Ok(true)
     }
 
-    /// A text in quotes. As Go's `strconv.Quote`.
+    /// Writes a text in quotes as Go's `strconv.Quote` does.
     fn quoted(&mut self, text: &str) -> Result<(), Fault> {
         self.push("\"")?;
         let mut start = 0;
@@ -338,7 +338,7 @@ impl Formatter<'_> {
     }
 }
 
-/// A whole number with its sign; `None` where the value is none.
+/// Formats a whole number with its sign; `None` for any other value.
 fn whole(value: &Value<'_>, digits: impl Fn(u64) -> String) -> Option<String> {
     match value {
         Value::Int(number) if *number < 0 => Some(format!("-{}", digits(number.unsigned_abs()))),
@@ -348,7 +348,7 @@ fn whole(value: &Value<'_>, digits: impl Fn(u64) -> String) -> Option<String> {
     }
 }
 
-/// A double, or the name of one that is no number.
+/// Returns a double, or the special number that a string names.
 fn double(value: &Value<'_>) -> Option<f64> {
     match value {
         Value::Double(number) => Some(*number),
@@ -362,7 +362,7 @@ fn double(value: &Value<'_>) -> Option<f64> {
     }
 }
 
-/// The sign of a number that is not zero, and what is no number.
+/// Returns the sign of a number, or an error with the text of NaN or an infinity.
 fn sign_or_special(number: f64) -> Result<&'static str, &'static str> {
     match number {
         number if number.is_nan() => Err("NaN"),
@@ -373,8 +373,8 @@ fn sign_or_special(number: f64) -> Result<&'static str, &'static str> {
     }
 }
 
-/// With commas between thousands. There, the least number of digits behind the point is kept in 8 bits, and the largest
-/// in 16 with a sign.
+/// Formats a number with commas between thousands. As upstream, the precision is truncated to 8 bits for the minimum
+/// number of digits after the point, and to 16 bits with a sign for the maximum.
 fn fixed(number: f64, precision: usize) -> String {
     if precision / 10 > MAX_PRECISION {
         return NO_VERB.to_owned();
@@ -405,7 +405,7 @@ fn fixed(number: f64, precision: usize) -> String {
     text
 }
 
-/// With six digits behind the point, and as wide as what is written as its precision.
+/// Formats a number with six digits after the point. As upstream, the precision is the minimum width.
 fn scientific(number: f64, width: usize) -> String {
     if width / 10 > MAX_PRECISION {
         return NO_VERB.to_owned();
@@ -423,7 +423,7 @@ fn scientific(number: f64, width: usize) -> String {
             text
         }
     };
-    // Kept in 16 bits there.
+    // As upstream, the width is truncated to 16 bits.
     format!("{body:>width$}", width = usize::from(width as u16))
 }
 

@@ -1,4 +1,4 @@
-//! One function: its signatures, its cost, its implementation; and what implementations share.
+//! Function: its signatures, its cost and its implementation; and helpers for implementations.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     value::Value,
 };
 
-/// Implementation of a function; of a member function the first argument is its target.
+/// Implementation of a function. The first argument of a member function is its target.
 pub(crate) type Call = for<'a> fn(&[Value<'a>], &Meter<'_>) -> Result<Value<'a>, Fault>;
 
 /// Cost of a call.
@@ -18,70 +18,70 @@ pub(crate) type Call = for<'a> fn(&[Value<'a>], &Meter<'_>) -> Result<Value<'a>,
 pub(crate) enum Cost {
     /// One.
     One,
-    /// This much of the first argument's size.
+    /// This factor of the first argument's size.
     First(f64),
-    /// This much of the second argument's size.
+    /// This factor of the second argument's size.
     Second(f64),
-    /// Cost by the size of the result.
+    /// This factor of the result's size.
     Result(f64),
-    /// The size of the list that is looked through.
+    /// Size of the searched list.
     InList,
-    /// A tenth of the smaller one of two; one of Kubernetes' own types.
+    /// A tenth of the smaller argument's size; one for Kubernetes' own types.
     Equal,
-    /// A tenth of the smaller one of two.
+    /// A tenth of the smaller argument's size.
     Smaller,
-    /// The same, of an order.
+    /// A tenth of the smaller argument's size; one if several signatures fit.
     Ordered,
-    /// Bits of a network twice, and the text of an address.
+    /// A tenth of twice a network's size, and of an address as text.
     InNetwork,
-    /// Bits of a network three times, and the text of another one.
+    /// A tenth of three times a network's size, and of another network as text.
     NetworkInNetwork,
-    /// A tenth of both together, of texts and bytes.
+    /// A tenth of the sizes of both texts or bytes; one for other types.
     Both,
-    /// Text times pattern.
+    /// Size of the text times size of the pattern.
     Pattern,
-    /// Text times text.
+    /// Size of one text times size of the other.
     TextInText,
-    /// All that is in it.
+    /// Every value inside the argument.
     Traversal,
-    /// Every item of one list with every one of the other, so many times.
+    /// Every item of one list times every item of the other, times this factor.
     Sets(u64),
-    /// A list of the result's size.
+    /// Creation of a list of the result's size.
     ListResult,
-    /// A list of the argument's size, as many times as it is flattened.
+    /// Creation of a list of the argument's size, for each level that is flattened.
     Flatten,
-    /// Every item of the list at this place with every other.
+    /// Every item of the list at this index times every item.
     SelfCompare(usize),
-    /// A tenth of bytes, one of all else.
+    /// A tenth of the size of bytes; one for other types.
     Bytes,
-    /// A tenth of a text, one of all else.
+    /// A tenth of the size of a string; one for other types.
     FromString,
-    /// Of an access check, which is asked elsewhere.
+    /// An access check, which the caller decides.
     AccessCheck,
-    /// A list of requirements of the second argument's size.
+    /// Creation of a list of requirements, by the second argument's size.
     Selector,
-    /// Text times the expression of a named format.
+    /// Size of the text times size of the regular expression of a named format.
     Format,
 }
 
-/// One row of a library.
+/// One function of a library: name, signatures, cost and implementation.
 pub(crate) struct Row(
     pub(crate) &'static str,
-    /// `string|string->bool` is a member of a string, `string,string->bool` is called by itself. Capital letters are any
-    /// types, `*` is any type that has an order.
+    /// `string|string->bool` is a member function of a string, `string,string->bool` is a global function. Capital
+    /// letters are any types, `*` is any type that has an order.
     pub(crate) &'static [&'static str],
     pub(crate) Cost,
     pub(crate) Call,
 );
 
-/// A way to call a function.
+/// Types with which a function can be called.
 pub(crate) struct Signature {
     pub(crate) member: bool,
     pub(crate) arguments: Vec<Type>,
     pub(crate) result: Type,
 }
 
-/// A name with all ways to call it.
+/// A function with all its signatures.
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) signatures: Vec<Signature>,
@@ -95,10 +95,10 @@ impl fmt::Debug for Function {
     }
 }
 
-/// The types that have an order.
+/// Types that have an order.
 const COMPARABLE: [&str; 8] = ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"];
 
-/// Parses a signature of a row. One with `*` stands for as many as there are comparable types.
+/// Parses a signature of a row. A `*` stands for each comparable type, and makes one signature of each.
 pub(crate) fn signatures_of(text: &str) -> Vec<Signature> {
     match text.contains('*') {
         true => COMPARABLE.iter().map(|of| signature(&text.replace('*', of))).collect(),
@@ -132,14 +132,14 @@ fn signature(text: &str) -> Signature {
 }
 
 impl Function {
-    /// Calls it, and pays for it: before it is called wherever the price is known then.
+    /// Calls the function and pays for it: before the call if the price is known then.
     pub(crate) fn call<'a>(
         &self,
         arguments: &[Value<'a>],
         ambiguous: bool,
         meter: &Meter<'_>,
     ) -> Result<Value<'a>, Fault> {
-        // Its texts are gone through, whatever it costs upstream.
+        // Pay for reading the texts, whatever upstream charges.
         for argument in arguments {
             match argument {
                 Value::String(text) => meter.read(text.as_str().len())?,
@@ -166,7 +166,7 @@ impl Function {
         let is_string = |at: usize| matches!(arguments.get(at), Some(Value::String(_)));
         Ok(match self.cost {
             Cost::One => 1,
-            // Upstream looks at the signature that was found beforehand.
+            // Upstream charges by the signature, which is known only if it is the only one that fits.
             Cost::InList | Cost::Ordered | Cost::Both | Cost::Bytes | Cost::SelfCompare(_) if ambiguous => 1,
             Cost::Result(_) | Cost::ListResult => 0,
             Cost::First(factor) => scaled(size(0)?, factor),
@@ -223,10 +223,10 @@ impl Function {
     }
 }
 
-/// Cost of a call that makes a list.
+/// Cost of a call that creates a list.
 const LIST_CALL_COST: u64 = 11;
 
-/// Cost of an access check: two fit into one expression.
+/// Cost of an access check. The budget of an expression allows two.
 const ACCESS_CHECK_COST: u64 = 350_000;
 
 /// Cost of one requirement of a selector.
@@ -236,7 +236,7 @@ fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64
 }
 
-/// Source: `traversalCost` in `cost.go`.
+/// Returns the cost of all values inside a value. Source: `traversalCost` in `cost.go`.
 fn traversal(value: &Value<'_>, meter: &Meter<'_>, deep: usize) -> Result<u64, Fault> {
     let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the value is nested too deep")) };
     meter.step(1)?;
@@ -268,12 +268,12 @@ fn traversal(value: &Value<'_>, meter: &Meter<'_>, deep: usize) -> Result<u64, F
     })
 }
 
-/// No function for arguments of these types.
+/// Returns the error that no signature fits the arguments.
 pub(crate) fn none<'a>() -> Result<Value<'a>, Fault> {
     Err(Fault::no_such_overload())
 }
 
-/// The text of an argument that must be one.
+/// Returns the text of an argument; an error for any other value.
 pub(crate) fn text<'v>(value: Option<&'v Value<'_>>) -> Result<&'v str, Fault> {
     match value {
         Some(Value::String(text)) => Ok(text.as_str()),
@@ -281,7 +281,7 @@ pub(crate) fn text<'v>(value: Option<&'v Value<'_>>) -> Result<&'v str, Fault> {
     }
 }
 
-/// A part of a text of the input stays there.
+/// Returns a part of a text. The part of a text of the input is not copied.
 pub(crate) fn part<'a>(of: &Value<'a>, range: std::ops::Range<usize>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     match of {
         Value::String(Text::Lent(text)) => Ok(Value::String(Text::Lent(&text[range]))),

@@ -1,4 +1,4 @@
-//! Kubernetes' own libraries: quantities, addresses and networks, URLs, semantic versions, named formats, authorization.
+//! Kubernetes' own libraries: quantities, addresses, networks, URLs, semantic versions, named formats, authorization.
 
 use std::{
     cmp::Ordering,
@@ -298,7 +298,7 @@ fn network(text: &str) -> Result<(IpAddr, u8), Fault> {
     let wrong = || Fault::error("network address parse error during conversion from string");
     let (ip, bits) = text.rsplit_once('/').ok_or_else(wrong)?;
     let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
-    // One digit at least, no sign, no zeros before it.
+    // At least one digit, no sign, no leading zeros.
     let plain = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
     let most = if ip.is_ipv4() { 32 } else { 128 };
     let bits: u8 = bits.parse().ok().filter(|bits| plain && *bits <= most).ok_or_else(wrong)?;
@@ -375,18 +375,18 @@ fn version(args: &[Value<'_>], meter: &Meter<'_>) -> Result<Option<Semver>, Faul
 
 fn of_version<'a>(args: &[Value<'a>], place: usize) -> Result<Value<'a>, Fault> {
     match args {
-        // As Go converts them.
+        // Wraps, as Go's conversion does.
         [Value::Semver(version)] => Ok(Value::Int(version.numbers[place] as i64)),
         _ => none(),
     }
 }
 
-/// The longest text of an access check. No name, path or selector that an apiserver knows is longer.
+/// Maximum length of a text in an access check. No name, path or selector that an apiserver knows is longer.
 const MAX_CHECK_TEXT_BYTES: usize = 16 << 10;
 
 const OF_RESOURCE: &[&str] = &["kubernetes.authorization.ResourceCheck|string->kubernetes.authorization.ResourceCheck"];
 
-/// A text of a check.
+/// Returns a text argument of an access check.
 fn check_text(args: &[Value<'_>], place: usize) -> Result<Box<str>, Fault> {
     let text = text(args.get(place))?;
     match text.len() > MAX_CHECK_TEXT_BYTES {
@@ -395,7 +395,7 @@ fn check_text(args: &[Value<'_>], place: usize) -> Result<Box<str>, Fault> {
     }
 }
 
-/// Authorizer that a function is called on, where its stage is the wanted one.
+/// Returns the authorizer that a function is called on, if it is at a wanted stage.
 fn at<'v, 'a>(args: &'v [Value<'a>], wanted: fn(&Stage) -> bool) -> Result<&'v Authorizer<'a>, Fault> {
     match args.first() {
         Some(Value::Authorizer(authorizer)) if wanted(&authorizer.stage) => Ok(authorizer),

@@ -200,7 +200,7 @@ fn flatten_into<'a>(list: &Value<'a>, depth: i64, meter: &Meter<'_>, flat: &mut 
 fn distinct<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let mut seen = List::with_room(Room::default(), 0);
     each(args, meter, |item| {
-        // One that nothing equals but the very same is looked for among all.
+        // Values have no common hash, so compare the item with each one.
         if !holds(&seen, &item, meter)? {
             seen.push(item, meter)?;
         }
@@ -214,7 +214,7 @@ fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value
         return none();
     }
     meter.step((list.len() as u64).saturating_mul(16))?;
-    // Found out beforehand: an order that fails half-way is none.
+    // Compare all keys with the first one beforehand: a sort cannot fail.
     if let Some(first) = keys.first() {
         for key in keys.iter() {
             if first.type_name() != key.type_name() {
@@ -222,13 +222,13 @@ fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value
             }
             order(first, key)?;
             if let Value::String(text) = key {
-                // Compared some sixteen times.
+                // Each key is compared about sixteen times.
                 meter.step((text.as_str().len() / 2) as u64)?;
             }
         }
     }
     let ((keys, _of_keys), (items, room)) = (keys.into_parts(), list.into_parts());
-    // For a while they are there twice.
+    // The pairs need room beside the items for a while.
     let _of_pairs = meter.list(items.len().saturating_mul(2))?;
     let mut pairs: Vec<_> = keys.into_iter().zip(items).collect();
     pairs.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(Ordering::Equal));
@@ -236,7 +236,7 @@ fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value
 }
 
 fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
-    /// More would take all the memory that there is.
+    /// Maximum length of a range. A longer one might take all memory.
     const MAX_RANGE: i64 = 1_000_000;
     let [Value::Int(end)] = args else { return none() };
     if *end < 0 {

@@ -31,7 +31,7 @@ static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(||
     functions
 });
 
-/// The function of this name.
+/// Returns the function of this name.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.get(name)
 }

@@ -226,7 +226,7 @@ fn ordered<'a>(args: &[Value<'a>], meter: &Meter<'_>, holds: fn(Ordering) -> boo
     }
     match a.compare(b).or_else(|| compare_numbers(a, b)) {
         Some(order) => Ok(Value::Bool(holds(order))),
-        // Nothing is less or greater than what is no number.
+        // NaN has no order.
         None if matches!(a, Value::Double(_)) || matches!(b, Value::Double(_)) => {
             let numbers = [a, b].iter().all(|v| matches!(v, Value::Double(_) | Value::Int(_) | Value::Uint(_)));
             if numbers { Err(Fault::error("NaN values cannot be ordered")) } else { none() }
@@ -235,7 +235,7 @@ fn ordered<'a>(args: &[Value<'a>], meter: &Meter<'_>, holds: fn(Ordering) -> boo
     }
 }
 
-/// A key of a map, or one of a list's items.
+/// Evaluates `in`: searches the keys of a map, or the items of a list.
 fn is_in<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let [sought, container] = args else { return none() };
     if let (Value::String(sought), Value::Strings(items)) = (sought, container) {

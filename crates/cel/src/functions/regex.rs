@@ -1,7 +1,7 @@
-//! Regular expressions in Go's syntax, run by a library that takes time linear in the text, as Go's does.
+//! Regular expressions in Go's syntax, matched by a library that takes time linear in the text, as Go's does.
 //!
-//! The two syntaxes differ little, and what differs is rewritten or rejected: `\d`, `\w`, `\s` and `\b` are ASCII in Go;
-//! in a class, Go gives `[`, `&&`, `--` and `~~` no special meaning.
+//! The two syntaxes differ little, and differences are rewritten or rejected: `\d`, `\w`, `\s` and `\b` are ASCII in
+//! Go; in a class, Go gives `[`, `&&`, `--` and `~~` no special meaning.
 
 use std::{ops::Range, rc::Rc, sync::LazyLock};
 
@@ -16,11 +16,11 @@ use crate::{
 pub(super) const ROWS: &[Row] = &[
     Row("matches", &["string|string->bool", "string,string->bool"], Cost::Pattern, |args, meter| {
         let (text, pattern) = (text(args.first())?, text(args.get(1))?);
-        compiled_now(pattern, meter)?.is_match(text, meter).map(Value::Bool)
+        compile_and_pay(pattern, meter)?.is_match(text, meter).map(Value::Bool)
     }),
     Row("find", &["string|string->string"], Cost::Pattern, |args, meter| {
         let Some(value) = args.first() else { return none() };
-        let pattern = compiled_now(text(args.get(1))?, meter)?;
+        let pattern = compile_and_pay(text(args.get(1))?, meter)?;
         match pattern.find(text(Some(value))?, meter)? {
             Some(found) => part(value, found.range(), meter),
             None => Ok(Value::made("")),
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
                 None => usize::MAX,
                 Some(_) => return none(),
             };
-            let pattern = compiled_now(text(args.get(1))?, meter)?;
+            let pattern = compile_and_pay(text(args.get(1))?, meter)?;
             let mut found = List::with_room(Room::default(), 0);
             for one in pattern.find_all(text(Some(value))?, meter).take(most) {
                 found.push(part(value, one?.range(), meter)?, meter)?;
@@ -47,45 +47,45 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Runs of characters that Go escapes in quotes.
+/// Returns the ranges of characters that Go escapes in quotes.
 pub(super) fn unprintable(text: &str) -> impl Iterator<Item = Range<usize>> {
-    // It is always a pattern: a test compiles it.
+    // Never `None`: a test compiles the pattern.
     static ODD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(UNPRINTABLE).ok());
     ODD.iter().flat_map(|odd| odd.find_iter(text)).map(|found| found.range())
 }
 
-/// Source: `unicode.IsPrint` in Go.
+/// Characters that Go escapes. Source: `unicode.IsPrint` in Go.
 const UNPRINTABLE: &str = r#"[^\p{L}\p{M}\p{N}\p{P}\p{S} ]+|["\\]+"#;
 
-fn compiled_now(pattern: &str, meter: &Meter<'_>) -> Result<Pattern, Fault> {
+fn compile_and_pay(pattern: &str, meter: &Meter<'_>) -> Result<Pattern, Fault> {
     meter.step(steps(pattern))?;
-    // It may stand in the object, and is not repeated.
+    // The message omits the pattern, which may come from an object.
     compiled(pattern).map_err(|_| Fault::error("error parsing regexp"))
 }
 
-/// The longest pattern; its size when compiled is bounded too.
+/// Maximum length of a pattern, and maximum size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 10_000;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// Most positions of a pattern; fewer fit into [`MAX_COMPILED_BYTES`].
+/// Maximum number of positions of a pattern; fewer fit into [`MAX_COMPILED_BYTES`].
 const MAX_POSITIONS: u64 = 50_000;
 
-/// Most positions looked at for all bytes of a text, where nothing helps: about a second's work.
+/// Maximum number of positions visited for all bytes of a text in the worst case: about a second of work.
 const MAX_VISITS: u64 = 1 << 28;
 
-/// Positions looked at within a step; most texts take less.
+/// Visited positions that count as one step; most texts take fewer.
 const VISITS_PER_STEP: u64 = 32;
 
-/// A pattern in Go's syntax, compiled.
+/// A compiled pattern in Go's syntax.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
-    /// Number of characters and classes, with repetitions written out.
+    /// Number of characters and classes, with repetitions expanded.
     positions: u64,
 }
 
 impl Pattern {
-    /// Counts what it takes to go through so many bytes.
+    /// Counts the steps for matching this many bytes.
     fn pay(&self, bytes: usize, meter: &Meter<'_>) -> Result<(), Fault> {
         let visits = self.positions.saturating_mul(bytes as u64);
         if visits > MAX_VISITS {
@@ -104,7 +104,7 @@ impl Pattern {
         Ok(self.regex.find(text))
     }
 
-    /// Every match, one behind the other.
+    /// Returns every match, in order and without overlap.
     pub(crate) fn find_all<'t>(
         &self,
         text: &'t str,
@@ -112,7 +112,7 @@ impl Pattern {
     ) -> impl Iterator<Item = Result<Match<'t>, Fault>> {
         let paid = self.pay(text.len(), meter);
         let found = self.regex.find_iter(text).map(move |found| {
-            // The next one may be looked for up to the end, in vain.
+            // The search for the next match may read up to the end.
             self.pay(text.len() - found.end(), meter)?;
             Ok(found)
         });
@@ -120,13 +120,13 @@ impl Pattern {
     }
 }
 
-/// A pattern in Go's syntax, compiled.
+/// Compiles a pattern in Go's syntax.
 pub(crate) fn compiled(pattern: &str) -> Result<Pattern, String> {
     let error = |why: &str| format!("error parsing regexp: {why}: `{}`", cut(pattern));
     if pattern.len() > MAX_PATTERN_BYTES {
         return Err("error parsing regexp: it is longer than 10,000 bytes".to_owned());
     }
-    let ours = translated(pattern).map_err(error)?;
+    let ours = translate(pattern).map_err(error)?;
     let positions = positions(&ours);
     if positions > MAX_POSITIONS {
         return Err(error("it is too large"));
@@ -142,7 +142,7 @@ pub(crate) fn compiled(pattern: &str) -> Result<Pattern, String> {
     })
 }
 
-/// Steps that a pattern takes to be compiled: half a microsecond a character, or so; a class of Unicode's has hundreds of
+/// Returns the steps for compiling a pattern: about half a microsecond per character. Unicode classes have hundreds of
 /// ranges.
 pub(super) fn steps(pattern: &str) -> u64 {
     let has_large_classes = !pattern.is_ascii() || ["\\p", "\\P", "(?", "[^"].iter().any(|sign| pattern.contains(sign));
@@ -150,10 +150,10 @@ pub(super) fn steps(pattern: &str) -> u64 {
     50 + 20 * pattern.len() as u64 + positions(pattern).min(MAX_POSITIONS) * of_a_position
 }
 
-/// Approximate number of characters and classes, with repetitions written out. Classes beyond ASCII take several bytes.
+/// Returns the approximate number of characters and classes, with repetitions expanded. Wide classes count more.
 fn positions(pattern: &str) -> u64 {
     const WIDE_CLASS_POSITIONS: u64 = 8;
-    // Sums before each open group, sum in the innermost one, and size of the item after that sum.
+    // Sum before each open group, sum in the innermost group, and size of the item after that sum.
     let (mut outside, mut sum, mut last) = (Vec::new(), 0_u64, 0_u64);
     let mut rest = pattern;
     while let Some(char) = rest.chars().next() {
@@ -212,19 +212,19 @@ fn positions(pattern: &str) -> u64 {
     outside.into_iter().fold(sum.saturating_add(last), u64::saturating_add)
 }
 
-/// Text behind the next closing brace; empty without one.
+/// Returns the text after the next closing brace; empty if there is none.
 fn after_brace(text: &str) -> &str {
     text.find('}').map_or("", |end| &text[end + 1..])
 }
 
-/// First bytes of a text, up to so many.
+/// Returns the beginning of a text, at most `most` bytes.
 fn beginning(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     &text[..end]
 }
 
-/// The same pattern in the library's syntax.
-fn translated(pattern: &str) -> Result<String, &'static str> {
+/// Translates a pattern to the library's syntax.
+fn translate(pattern: &str) -> Result<String, &'static str> {
     let mut ours = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     let mut in_class = false;
@@ -295,7 +295,7 @@ fn translated(pattern: &str) -> Result<String, &'static str> {
     Ok(ours)
 }
 
-/// Behind a backslash.
+/// Translates an escape after its backslash, and returns the rest.
 fn escape<'p>(after: &'p str, in_class: bool, ours: &mut String) -> Result<&'p str, &'static str> {
     let Some(char) = after.chars().next() else { return Err("trailing backslash at end of expression") };
     let behind = &after[char.len_utf8()..];
@@ -346,7 +346,7 @@ fn escape<'p>(after: &'p str, in_class: bool, ours: &mut String) -> Result<&'p s
         }
         '0'..='7' => {
             let digits = after.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
-            // Go takes \1 to \7 only where more digits follow.
+            // Go accepts \1 to \7 only if more digits follow.
             if char != '0' && digits < 2 {
                 return Err("invalid escape sequence");
             }
@@ -360,7 +360,7 @@ fn escape<'p>(after: &'p str, in_class: bool, ours: &mut String) -> Result<&'p s
     Ok(behind)
 }
 
-/// Behind `(`, where a `?` stands: only the groups and flags that Go has.
+/// Translates a group after `(` if it begins with `?`, and returns the rest. Accepts only the groups and flags of Go.
 fn group<'p>(after: &'p str, ours: &mut String) -> Result<&'p str, &'static str> {
     ours.push('(');
     let end = after.find([':', ')', '>']).ok_or("missing closing )")?;
@@ -375,7 +375,7 @@ fn group<'p>(after: &'p str, ours: &mut String) -> Result<&'p str, &'static str>
     Ok(&after[end + 1..])
 }
 
-/// `3}`, `3,}` or `3,5}`, of at most 1,000.
+/// Returns true for `3}`, `3,}` or `3,5}`, with numbers of at most four digits.
 fn is_repetition(after: &str) -> bool {
     let Some((inner, _)) = beginning(after, 10).split_once('}') else { return false };
     let number = |text: &str| !text.is_empty() && text.len() < 5 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -385,13 +385,13 @@ fn is_repetition(after: &str) -> bool {
     }
 }
 
-/// Number of repetitions, at most or at least.
+/// Returns the largest number in a repetition.
 fn repeats(after: &str) -> u32 {
     let inner = beginning(after, 10).split_once('}').map_or("", |(inner, _)| inner);
     inner.split(',').filter_map(|number| number.parse().ok()).max().unwrap_or(0)
 }
 
-/// Is what was written so far the beginning of a repetition?
+/// Returns true if a closing brace would end a repetition here.
 fn ends_repetition(ours: &str) -> bool {
     let near = ours.len().saturating_sub(10);
     let Some(open) = ours.as_bytes()[near..].iter().rposition(|byte| *byte == b'{').map(|at| near + at) else {

@@ -1,4 +1,4 @@
-//! Texts: the standard functions, and cel-go's string library in the second version. Places count characters.
+//! Strings: the standard functions, and cel-go's string library in the second version. Indexes count characters.
 
 use crate::{
     access,
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
 ];
 
-/// The byte at which a character begins; the length of the text is the place behind the last one.
+/// Returns the byte offset of a character. The index after the last character gives the length of the text.
 fn byte_of(text: &str, place: i64) -> Option<usize> {
     let place = usize::try_from(place).ok()?;
     if text.is_ascii() {
@@ -67,7 +67,7 @@ fn trim<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     part(value, start..start + whole.trim().len(), meter)
 }
 
-/// `indexOf` of a text, from a place on.
+/// Evaluates `indexOf` or `lastIndexOf` of a text, optionally from an index on.
 pub(super) fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Fault> {
     let (text, sought) = (text(args.first())?, text(args.get(1))?);
     let from = match args.get(2) {
@@ -84,7 +84,7 @@ pub(super) fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, 
         if sought.is_empty() {
             return Ok(Value::Int(place.min(len)));
         }
-        // Beyond the end there is nothing, and that is no error.
+        // An index beyond the end is no error.
         if place >= len {
             return Ok(Value::Int(-1));
         }
@@ -129,7 +129,7 @@ fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     let (mut ranges, mut room) = (Vec::new(), Room::default());
     let mut start = 0;
     if separator.is_empty() {
-        // Every character by itself.
+        // Split into characters.
         for (at, char) in whole.char_indices() {
             let end = if ranges.len() + 1 == most { whole.len() } else { at + char.len_utf8() };
             room.grow(1, meter)?;
@@ -189,7 +189,7 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(Value::String(Text::Made(joined.into())))
 }
 
-/// As cel-go writes a text in quotes.
+/// Quotes a text as cel-go does.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

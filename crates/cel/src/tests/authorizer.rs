@@ -46,7 +46,7 @@ fn undecided_access_check_ends_the_evaluation() {
         Condition::compile("a", "request.name == 'web'").unwrap(),
         Condition::compile("b", "!authorizer.requestResource.check('skip').allowed()").unwrap(),
     ];
-    assert!(!conditions[0].asks_authorizer() && conditions[1].asks_authorizer());
+    assert!(!conditions[0].uses_authorizer() && conditions[1].uses_authorizer());
     // No more steps than the texts take: the price of a check is not its time.
     let undecided = with_steps(200, |allowance| decide(&conditions, &input, allowance));
     let ConditionsDecision::Undecided(check) = undecided else { panic!("{undecided:?}") };

@@ -1,4 +1,4 @@
-//! A `BreakGlass` document, checked by itself: it must open while everything else is broken.
+//! Checks a `BreakGlass` document by itself: it must work even if every other document has problems.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,18 +17,18 @@ use crate::{
 };
 use gatepost_api::{BreakGlass, bypass::MAX_OPEN_TIME};
 
-/// The document's keys.
+/// Keys of the document.
 pub(crate) const KEYS: [&str; 9] =
     ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
 
-/// Every sound `BreakGlass` document in these files, whatever else is wrong with them; the others are left out.
+/// Returns every valid `BreakGlass` document in these files, even if other documents have problems.
 ///
-/// [`crate::load`] reports what is wrong with those, too.
+/// [`crate::load`] reports the problems of invalid ones.
 pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
     files.iter().flat_map(|file| sound(&file.name, &Documents::read(file, NO_PAUSE))).collect()
 }
 
-/// Every sound one among the documents of one file.
+/// Returns every valid `BreakGlass` document of one file.
 pub(crate) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
     let (mut sound, others) = (Vec::new(), ProblemReport::default());
     documents.each(file, &others, |document, listed| {
@@ -43,7 +43,7 @@ pub(crate) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
     sound
 }
 
-/// Checks one document; what is wrong is reported.
+/// Checks one document and reports its problems.
 pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
     if !at.is_map_of(&KEYS) {
         return None;
@@ -78,7 +78,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
     })
 }
 
-/// The name is the last part of an annotation's key, which holds no more.
+/// Returns true if the name is a DNS subdomain that fits into the name part of an annotation's key.
 fn is_name(name: &str) -> bool {
     names::is_dns_subdomain(name) && name.len() <= 63
 }

@@ -1,4 +1,4 @@
-//! One entry of `bypass`, checked and compiled.
+//! Checks and compiles one entry of `bypass`.
 
 use super::{names, rules};
 use crate::document::{
@@ -6,7 +6,7 @@ use crate::document::{
     node::{Node, Value, given},
     problem::quoted,
 };
-use gatepost_api::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who};
+use gatepost_api::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::UserFilter};
 
 pub(crate) const KEYS: [&str; 9] =
     ["name", "reason", "effect", "hooks", "namespaces", "users", "groups", "serviceAccounts", "resources"];
@@ -14,14 +14,14 @@ pub(crate) const KEYS: [&str; 9] =
 pub(crate) const EFFECTS: [(&str, BypassEffect); 2] =
     [("Skip", BypassEffect::Skip), ("FailOpen", BypassEffect::FailOpen)];
 
-/// The name is the last part of an annotation's key, which holds no more.
-const LONGEST_NAME: usize = 63;
-/// Name that our own special path has; see [`crate::Eligibility::OwnConfig`].
+/// Maximum length of a bypass's name, which is the name part of an annotation's key.
+const MAX_NAME_BYTES: usize = 63;
+/// Reserved name: metrics count requests that are [`crate::Eligibility::OwnConfig`] under it.
 const OWN: &str = "own-configuration";
-/// The longest reason, in bytes: it stands in a line of the audit log for every request let past.
-pub(crate) const LONGEST_REASON: usize = 1024;
+/// Maximum length of a reason, in bytes: the audit log has it in one line per exempt request.
+pub(crate) const MAX_REASON_BYTES: usize = 1024;
 
-/// Checks one entry; what is wrong is reported.
+/// Checks one entry and reports its problems.
 pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     if !at.is_map_of(&KEYS) {
         return None;
@@ -66,13 +66,13 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     })
 }
 
-/// The users that `users`, `groups` and `serviceAccounts` name.
-pub(crate) fn people(at: &Node<'_>) -> Who {
+/// Reads `users`, `groups` and `serviceAccounts`.
+pub(crate) fn people(at: &Node<'_>) -> UserFilter {
     let mut users = listed(&at.key("users"), "the name of one user", is_somebody, SOMEBODY);
     let groups = listed(&at.key("groups"), "a group of some users", is_somebody, SOMEBODY);
     let accounts = listed(&at.key("serviceAccounts"), "a service account", is_account, ACCOUNT);
     users.extend(accounts.iter().map(|account| username(account)));
-    Who { users, groups }
+    UserFilter { users, groups }
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
@@ -84,9 +84,9 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     } else {
         return None;
     };
-    if !names::is_dns_subdomain(text) || text.len() > LONGEST_NAME {
+    if !names::is_dns_subdomain(text) || text.len() > MAX_NAME_BYTES {
         at.problem(
-            format!("{} is not a name of at most {LONGEST_NAME} characters", quoted(text)),
+            format!("{} is not a name of at most {MAX_NAME_BYTES} characters", quoted(text)),
             "and metrics and the audit log speak of it by its name",
             names::SUBDOMAIN,
         );
@@ -101,7 +101,7 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     Some(text)
 }
 
-/// Reason of a bypass, for readers of the audit log.
+/// Reads the reason of a bypass or break-glass, for readers of the audit log.
 pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "say in one line why requests skip hooks; it is in the audit log";
     let text = if at.required("and whoever reads the audit log has to know", FIX) { at.text()? } else { return None };
@@ -111,13 +111,13 @@ pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
     if text.chars().any(char::is_control) {
         at.problem("holds a line break or another control character", "and stands on one line of the audit log", FIX);
     }
-    if text.len() > LONGEST_REASON {
-        at.problem(format!("is longer than {LONGEST_REASON} bytes"), "and stands in each line of the audit log", FIX);
+    if text.len() > MAX_REASON_BYTES {
+        at.problem(format!("is longer than {MAX_REASON_BYTES} bytes"), "and stands in each line of the audit log", FIX);
     }
     Some(text)
 }
 
-/// A list that is left out, or holds at least one entry: an empty one would not be "nobody", but "anybody".
+/// Reads a list that is absent or has an entry: an empty list would match everything instead of nothing.
 pub(crate) fn listed(at: &Node<'_>, entry: &str, good: fn(&str) -> bool, fix: &str) -> Vec<Box<str>> {
     if !at.is_written() {
         return Vec::new();
@@ -161,7 +161,7 @@ fn is_everything(rule: &Rule) -> bool {
 const SOMEBODY: &str = "write an exact name: there are no patterns, and a name that fits everybody would open \
                         everything";
 
-/// A star is no part of a name that somebody has; and these are what every caller is, or may be.
+/// Returns true if the text is the exact name of a user or group: without `*`, and not a name that any caller has.
 /// Source: `k8s.io/apiserver/pkg/authentication/user`.
 fn is_somebody(text: &str) -> bool {
     const ANYBODY: [&str; 3] = ["system:authenticated", "system:unauthenticated", "system:anonymous"];
@@ -175,7 +175,7 @@ fn is_account(text: &str) -> bool {
     parts.is_some_and(|(namespace, name)| names::is_dns_label(namespace) && names::is_dns_subdomain(name))
 }
 
-/// Source: `k8s.io/apiserver/pkg/authentication/serviceaccount` MakeUsername.
+/// Returns the user of a service account. Source: `k8s.io/apiserver/pkg/authentication/serviceaccount` MakeUsername.
 fn username(account: &str) -> Box<str> {
     format!("system:serviceaccount:{}", account.replacen('/', ":", 1)).into()
 }

@@ -1,8 +1,8 @@
-//! Hooks called again: notes on mutating hooks with `reinvocationPolicy: IfNeeded` that have an apiserver call others a
-//! second time, too, although these have `Never`.
+//! Notes on mutating hooks with `reinvocationPolicy: IfNeeded` that make an apiserver call hooks with `Never` again,
+//! too, and on hooks whose side effects affect dry runs.
 //!
-//! Where something behind Gatepost changes the object, an apiserver calls the webhook of a whole segment again, and
-//! nothing in such a review says that it is the second.
+//! If a later admission plugin or webhook changes the object, the apiserver calls the webhook of a whole segment again.
+//! The review does not state that it is the second one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,16 +21,16 @@ const FIX: &str = "unless they are safe to call again, write isolate: true on th
                    Never where these are fewer, and register again (in a MutatingWebhookConfiguration it is the annotation \
                    gatepost.dev/isolate: \"true\")";
 
-/// Names that a note gives of the hooks that are called again.
-const MOST_NAMED: usize = 3;
+/// Maximum number of reinvoked hooks that a note names.
+const MAX_NAMED_HOOKS: usize = 3;
 
-/// Most rules that are compared for one configuration, so that the time stays in milliseconds. Hooks beyond have no note.
-const MOST_COMPARED: usize = 20_000;
+/// Maximum number of comparisons for one configuration, to bound the time to milliseconds. Later hooks get no note.
+const MAX_COMPARISONS: usize = 20_000;
 
-/// Notes on these hooks, in their order. `mutating` has the numbers of the mutating ones, each with that of its segment.
+/// Returns notes on these hooks, in order. `mutating` has the numbers of the mutating hooks, each with its segment.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u32, u32)]) -> Vec<Note> {
     let mut notes = Vec::new();
-    let mut left = MOST_COMPARED;
+    let mut left = MAX_COMPARISONS;
     for segment in mutating.chunk_by(|(_, one), (_, other)| one == other) {
         let numbers = segment.iter().map(|(number, _)| *number as usize);
         let (again, once): (Vec<usize>, Vec<usize>) =
@@ -62,15 +62,15 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u
     notes
 }
 
-/// `"a", "b", "c" and 2 more`.
+/// Joins names to `"a", "b", "c" and 2 more`.
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMED);
-    let named: Vec<_> = names.take(MOST_NAMED).map(|name| format!("{name:?}")).collect();
+    let more = names.len().saturating_sub(MAX_NAMED_HOOKS);
+    let named: Vec<_> = names.take(MAX_NAMED_HOOKS).map(|name| format!("{name:?}")).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &more
 }
 
-/// Atoms of hooks, each with the hook's number, by their resource without its subresource.
+/// Atoms of hooks, each with the hook's number, by resource without subresource.
 struct ByResource(BTreeMap<Box<str>, Vec<(Atom, usize)>>);
 
 impl ByResource {
@@ -84,8 +84,8 @@ impl ByResource {
         Self(by_resource)
     }
 
-    /// Numbers of the hooks with a rule for some request for which that hook has one, too; `left`: comparisons that may
-    /// be made.
+    /// Returns the numbers of the hooks that match some request that `hook` matches. Counts `left` down per comparison,
+    /// and stops at 0.
     fn sharing_requests_with(&self, hook: &Hook, left: &mut usize) -> BTreeSet<usize> {
         let mut numbers = BTreeSet::new();
         if *left == 0 {
@@ -105,7 +105,7 @@ impl ByResource {
     }
 }
 
-/// Requests of the hook that have an object to change: what is deleted does not change, and so is reviewed once.
+/// Returns the atoms of the hook without DELETE: a deleted object does not change, so it is reviewed only once.
 fn changeable(hook: &Hook) -> impl Iterator<Item = Atom> {
     atoms_of(hook).into_iter().filter_map(|mut atom| {
         atom.operations.remove(Operation::Delete.as_str());
@@ -113,13 +113,13 @@ fn changeable(hook: &Hook) -> impl Iterator<Item = Atom> {
     })
 }
 
-const MAKERS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare so, such as Argo CD \
+const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare so, such as Argo CD \
                       and Flux";
 
 const DRY_RUN_FIX: &str =
     "write sideEffects: None if a call changes nothing, or NoneOnDryRun if it changes nothing in a dry run";
 
-/// Consequences for dry runs, hook by hook in their order.
+/// Returns a note for each hook whose declared side effects affect dry runs, in order.
 pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let noted = |(hook, origin): (&Arc<Hook>, &Arc<Origin>)| {
         let (says, comes_of_it) = consequence(hook)?;
@@ -127,7 +127,7 @@ pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec
             file: origin.file.clone(),
             path: origin.path.clone(),
             what: format!("hook {:?} {says}", hook.name),
-            why: format!("so dry runs of what it wants to see {comes_of_it} ({MAKERS})"),
+            why: format!("so dry runs of what it wants to see {comes_of_it} ({DRY_RUN_TOOLS})"),
             fix: DRY_RUN_FIX.to_owned(),
         })
     };

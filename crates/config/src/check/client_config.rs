@@ -1,4 +1,4 @@
-//! `clientConfig`: address of a hook, checked, with the certificates read.
+//! Checks `clientConfig`, the address of a hook, and reads its certificates.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{RootCertStore, crypto::aws_lc_rs::default_provider, sign::CertifiedKey};
@@ -29,18 +29,18 @@ pub(crate) const KEYS: [&str; 7] =
 
 const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 
-/// Keys that mean something only where the connection is TLS.
+/// Keys that apply only to TLS connections.
 const TLS_KEYS: [&str; 5] = ["caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
 
 /// Address of a hook.
 pub(crate) struct HookLocation {
-    /// Endpoint of the hook. Its transport is the URL's; a service has none.
+    /// Endpoint of the hook. Its transport is the URL's; for a service, it is a placeholder.
     pub(crate) endpoint: Endpoint,
-    /// Path at which it is asked, where over HTTP.
+    /// Path of HTTP requests to the hook.
     pub(crate) path: String,
 }
 
-/// Checks a hook's `clientConfig` and reads the files it names; what is wrong is reported.
+/// Checks a hook's `clientConfig`, reads the files that it names, and reports problems.
 pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<HookLocation> {
     let (keys, fix): (&[&str], _) = match dialect {
         Dialect::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
@@ -70,7 +70,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
     (at.problems() == before).then_some(HookLocation { endpoint, path })
 }
 
-/// Address of the hook: exactly one of `url` and `service`.
+/// Reads the address of the hook. Exactly one of `url` and `service` must be present.
 fn place(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {
@@ -119,7 +119,7 @@ fn server_name(at: &Node<'_>) -> Option<Box<str>> {
 
 pub(crate) const SERVICE_KEYS: [&str; 4] = ["namespace", "name", "port", "path"];
 
-/// A Service: always TLS, and the certificate must carry its name in the cluster. The path is `/` unless said.
+/// Checks a Service. The connection is always TLS, for the Service's name in the cluster. The path defaults to `/`.
 pub(crate) fn check_service(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     if !at.is_map_of(&SERVICE_KEYS) {
         return None;
@@ -142,7 +142,7 @@ pub(crate) fn check_service(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint
     Some((url::place(&host, u16::try_from(port?).ok()?, true, Transport::Grpc), path))
 }
 
-/// Upstream's rules for a service's path: `docs/reference/webhook-semantics.md` §14.
+/// Checks a service's path by upstream's rules: `docs/reference/webhook-semantics.md` §14.
 fn path_of(at: &Node<'_>) -> Option<String> {
     const REFUSED: &str = "which no apiserver accepts";
     const FIX: &str = "write / and names between slashes: /validate, of lower-case letters, digits, - and dots";
@@ -165,7 +165,7 @@ fn path_of(at: &Node<'_>) -> Option<String> {
     (at.problems() == before).then(|| path.into())
 }
 
-/// The authorities: `caBundle` in base64, or `caFile`, or the system's.
+/// Reads the CA certificates from `caBundle` (base64) or `caFile`. `None` if neither is present: the system's apply.
 pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<Pem> {
     let (bundle, file) = (at.key("caBundle"), at.key("caFile"));
     if dialect == Dialect::Kubernetes && matches!(bundle.value, Value::Text(text) if text.is_empty()) {
@@ -202,7 +202,7 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
     Some(pem)
 }
 
-/// Our own certificate and key: both, or neither.
+/// Reads Gatepost's client certificate and key. Both or neither must be present.
 pub(crate) fn client_pair(at: &Node<'_>, read: ReadFile<'_>) -> Option<(Pem, Pem)> {
     let (certificate, key) = (at.key("clientCertificateFile"), at.key("clientKeyFile"));
     match (certificate.present(), key.present()) {
@@ -248,7 +248,7 @@ pub(crate) fn client_pair(at: &Node<'_>, read: ReadFile<'_>) -> Option<(Pem, Pem
     chain_pem.zip(key_pem)
 }
 
-/// The content of the file that is named here.
+/// Reads the file whose path is at `place`.
 fn content(place: &Node<'_>, read: ReadFile<'_>) -> Option<Pem> {
     let path = place.text()?;
     match read(path) {
@@ -264,7 +264,7 @@ fn content(place: &Node<'_>, read: ReadFile<'_>) -> Option<Pem> {
     }
 }
 
-/// The certificates in these bytes, at least one; or why there are none to use.
+/// Returns the certificates in these bytes, at least one, or the reason why they cannot be used.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -277,13 +277,13 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     if found.is_empty() { Err("holds no CERTIFICATE section in PEM".into()) } else { Ok(found) }
 }
 
-/// Is there an authority in these bytes, whatever else is? If not: why.
+/// Returns an error unless these bytes contain a certificate that can be a trust anchor, whatever else they contain.
 pub(crate) fn authority(pem: &[u8]) -> Result<(), String> {
     let is_certificate = |der: CertificateDer<'static>| RootCertStore::empty().add(der).is_ok();
     if bundle::sections(pem).into_iter().any(is_certificate) { Ok(()) } else { certificates(pem).map(drop) }
 }
 
-/// The private key in these bytes; or why there is none to use.
+/// Returns the private key in these bytes, or the reason why there is none that can be used.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(key) if default_provider().key_provider.load_private_key(key.clone_key()).is_err() => {
@@ -295,12 +295,12 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     }
 }
 
-/// Is this the key of the first of these certificates?
+/// Returns true if the key matches the first certificate of the chain.
 pub(crate) fn belong_together(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> bool {
     CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
 }
 
-/// The kind of damage, without a byte of the content.
+/// Describes the damage without any of the content.
 fn broken(error: &Error) -> String {
     match error {
         Error::MissingSectionEnd { .. } => "is broken PEM: a section has no END line".into(),

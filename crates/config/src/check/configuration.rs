@@ -1,4 +1,4 @@
-//! Configuration: one document with hooks; and how our own kind of it is checked.
+//! Configuration: one document with hooks, and the check of an `AdmissionControlConfiguration`.
 
 use std::sync::Arc;
 
@@ -18,31 +18,31 @@ use crate::{
 };
 use gatepost_api::{Bypass, Hook, Initializer, ResourceInitializers};
 
-/// The document's keys. A cluster's `status` is not part of the configuration.
+/// Keys of the document. A cluster's `status` is accepted, but is not part of the configuration.
 pub(crate) const KEYS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
-/// One of these is there, if only as an empty list: a document that ends behind its name was cut short, more likely
-/// than meant.
-const SAYS_SOMETHING: [&str; 3] = ["resourceInitializers", "externalAdmissionHooks", "bypass"];
+/// Keys of which a document must have at least one, even as an empty list: a document without any was probably cut
+/// short.
+const LIST_KEYS: [&str; 3] = ["resourceInitializers", "externalAdmissionHooks", "bypass"];
 
-/// One document with hooks, without a problem.
+/// One document with hooks. Entries with problems are omitted.
 #[derive(Debug)]
 pub(crate) struct Configuration {
     pub(crate) name: Arc<str>,
-    /// Goes before the name in the hooks' ids: marks static configurations.
+    /// Prefix of the name in the hooks' ids; it marks static configurations.
     pub(crate) prefix: &'static str,
-    /// Each with where it comes from.
+    /// Hooks, each with its origin.
     pub(crate) hooks: Vec<(Arc<Hook>, Arc<Origin>)>,
     pub(crate) initializers: Vec<ResourceInitializers>,
-    /// File and place of each initializer, by resource.
+    /// Files and paths of the initializers, in the same order as `initializers`.
     pub(crate) initializer_places: Vec<Vec<(String, String)>>,
-    /// Each with the file, and the place of its hooks in it.
+    /// Bypasses, each with its file and the path of its `hooks`.
     pub(crate) bypasses: Vec<(Arc<Bypass>, (String, String))>,
 }
 
 impl Configuration {
-    /// One that holds these hooks, each of which gets its id.
+    /// Returns a configuration with these hooks, each of which gets its id.
     pub(crate) fn of(name: &str, prefix: &'static str, entries: Vec<CheckedHook>) -> Self {
         let (name, mut identities) = (Arc::<str>::from(name), Identities::default());
         let placed = |entry: CheckedHook| {
@@ -58,10 +58,10 @@ impl Configuration {
     }
 }
 
-/// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
+/// Checks an `AdmissionControlConfiguration` and reports its problems.
 pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -> Option<Configuration> {
     at.is_map_of(&KEYS);
-    if !SAYS_SOMETHING.iter().any(|key| at.key(key).is_written()) {
+    if !LIST_KEYS.iter().any(|key| at.key(key).is_written()) {
         at.problem(
             "a configuration without any of its lists says nothing",
             "and was probably cut short",
@@ -89,10 +89,10 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -
     let mut hooks = Vec::new();
     let list = at.key("externalAdmissionHooks");
     used.unclear |= list.is_written() && !matches!(list.value, Value::List(_));
-    // Nothing behind the key is a file that is still being written, more likely than no hooks.
+    // A key without a value is a problem: the file is probably incomplete.
     if list.is_written() && list.is_list() {
         for item in list.items() {
-            // The name is compared even where the rest of the entry is wrong, so that one run reports both.
+            // The name is checked even if the rest of the entry is wrong, so that one run reports both.
             let place = item.key("name");
             match place.value {
                 Value::Text(name) => first_use(&mut used.hooks, name.clone(), &place, "the hook", name),

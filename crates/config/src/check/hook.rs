@@ -1,4 +1,4 @@
-//! One entry of `externalAdmissionHooks`, checked and compiled.
+//! Checks and compiles one entry of `externalAdmissionHooks`.
 
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -58,37 +58,37 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("Unknown", SideEffects::Unknown),
 ];
 
-/// Words for the reinvocation of a mutating hook.
+/// Values of `reinvocationPolicy`.
 pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
     [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
 
-/// Words for the calling mode of a mutating hook.
+/// Values of `dispatch`.
 pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
     [("Serial", Dispatch::Serial), ("Speculative", Dispatch::Speculative)];
 
-/// Default timeout of a hook. As upstream.
+/// Default timeout of a hook, as upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The shortest and longest time that may be said.
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
+/// Range of a hook's timeout.
+const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
 
-/// A hook, and what its entry says beyond it.
+/// A hook, and the parts of its entry that [`Hook`] does not have.
 pub(crate) struct CheckedHook {
     pub(crate) hook: Hook,
-    /// The policy as written; the hook's own is `Ignore` while `rollout.createAs: Ignore` stands beside it.
+    /// Failure policy as written. The hook's own is `Ignore` while the entry has `rollout.createAs: Ignore`.
     pub(crate) declared_policy: FailurePolicy,
-    /// True where it does.
+    /// True if the entry has `rollout.createAs: Ignore`.
     pub(crate) rolling_out: bool,
     pub(crate) rollout: Rollout,
-    /// Conditions that a request must meet before the hook is asked.
+    /// Conditions that a request must meet before the hook is called.
     pub(crate) conditions: Arc<[Condition]>,
-    /// A word for the state that the entry is in, where its configuration has one.
+    /// State of the entry, from the annotation [`crate::ENTRY_STATES`], if any.
     pub(crate) state: Option<Box<str>>,
-    /// The file it stands in, and its place there.
+    /// File of the entry, and its path in the file.
     pub(crate) place: (String, String),
 }
 
-/// Checks one entry; what is wrong is reported.
+/// Checks one entry and reports its problems.
 pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     if !at.is_map_of(&KEYS) {
         return None;
@@ -179,7 +179,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     Some(CheckedHook { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
 }
 
-/// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.
+/// Reads `matchPolicy`. The default is `Equivalent`, as in upstream's API: `Exact` could skip the hook silently.
 pub(crate) fn match_policy(at: &Node<'_>) -> Option<MatchPolicy> {
     if at.present() { at.choice(&MATCH_POLICIES) } else { Some(MatchPolicy::Equivalent) }
 }
@@ -209,7 +209,7 @@ fn rule_list(at: &Node<'_>) -> Vec<gatepost_api::Rule> {
     rules::list(at, Dialect::Gatepost)
 }
 
-/// `timeout` in any unit, or `timeoutSeconds`.
+/// Reads `timeout` in any unit, or `timeoutSeconds`.
 fn timeout(at: &Node<'_>) -> Option<Duration> {
     let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
     if timeout.present() && seconds.present() {
@@ -224,12 +224,12 @@ fn timeout(at: &Node<'_>) -> Option<Duration> {
     time(&timeout)
 }
 
-/// A time in any unit, of those that one call may take.
+/// Reads the timeout of one call, in any unit.
 fn time(at: &Node<'_>) -> Option<Duration> {
-    time_of(at, TIMEOUTS, (WAITS, "write a time from 1ms to 30s, such as 250ms"))
+    time_of(at, TIMEOUT_RANGE, (WAITS, "write a time from 1ms to 30s, such as 250ms"))
 }
 
-/// A time in any unit within limits, for which there is a reason, and a remedy.
+/// Reads a time in any unit. Reports a time outside of `limits` with the reason `why` and the advice `fix`.
 pub(super) fn time_of(at: &Node<'_>, limits: RangeInclusive<Duration>, (why, fix): (&str, &str)) -> Option<Duration> {
     let Some(text) = Some(at.value).and_then(|value| match value {
         Value::Text(text) => Some(text),
@@ -254,35 +254,39 @@ pub(super) fn time_of(at: &Node<'_>, limits: RangeInclusive<Duration>, (why, fix
 /// Reason for the limits of a hook's timeout.
 const WAITS: &str = "and no apiserver waits longer than 30 s for a webhook";
 
-/// `timeoutSeconds`, as upstream has it.
+/// Reads `timeoutSeconds`, with upstream's range.
 pub(crate) fn whole_seconds(at: &Node<'_>) -> Option<Duration> {
     Some(Duration::from_secs(at.integer(1..=30, WAITS)?.try_into().ok()?))
 }
 
 /// Values of `protocol`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum ProtocolName {
     Grpc,
     Json,
     Protobuf,
     Legacy,
 }
 
-pub(crate) const WORDS: [(&str, Word); 4] =
-    [("grpc", Word::Grpc), ("json", Word::Json), ("protobuf", Word::Protobuf), ("legacy", Word::Legacy)];
+pub(crate) const WORDS: [(&str, ProtocolName); 4] = [
+    ("grpc", ProtocolName::Grpc),
+    ("json", ProtocolName::Json),
+    ("protobuf", ProtocolName::Protobuf),
+    ("legacy", ProtocolName::Legacy),
+];
 
-/// Checks what an entry of ours says of its protocol, beside how it is reached: the URL's scheme decides, and where
-/// there is a service the word does.
+/// Checks `protocol` of an `externalAdmissionHooks` entry. It must match the URL's scheme; for a service, it sets the
+/// transport.
 pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(Endpoint, Protocol)> {
     let HookLocation { mut endpoint, path } = client;
     let (word, versions, config) = (at.key("protocol"), at.key("admissionReviewVersions"), at.key("clientConfig"));
     let by_service = config.key("service").present();
     let chosen = match (word.present(), endpoint.transport) {
         (true, _) => word.choice(&WORDS)?,
-        (false, Transport::Grpc) => Word::Grpc,
-        (false, Transport::Http) => Word::Json,
+        (false, Transport::Grpc) => ProtocolName::Grpc,
+        (false, Transport::Http) => ProtocolName::Json,
     };
-    let wanted = if chosen == Word::Grpc { Transport::Grpc } else { Transport::Http };
+    let wanted = if chosen == ProtocolName::Grpc { Transport::Grpc } else { Transport::Http };
     if by_service {
         endpoint.transport = wanted;
     } else if endpoint.transport != wanted {
@@ -299,9 +303,9 @@ pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(End
     }
     let service = config.key("service");
     let unused = match chosen {
-        Word::Grpc => [Some(service.key("path")), Some(versions)],
-        Word::Legacy => [None, Some(versions)],
-        Word::Json | Word::Protobuf => [None, None],
+        ProtocolName::Grpc => [Some(service.key("path")), Some(versions)],
+        ProtocolName::Legacy => [None, Some(versions)],
+        ProtocolName::Json | ProtocolName::Protobuf => [None, None],
     };
     for key in unused.iter().flatten().filter(|key| key.present()) {
         key.problem(
@@ -315,16 +319,16 @@ pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(End
         _ => ReviewVersion::V1,
     };
     let form = match chosen {
-        Word::Grpc => return Some((endpoint, Protocol::Grpc)),
-        Word::Json => HttpForm::Json(version),
-        Word::Protobuf => HttpForm::Protobuf(version),
-        Word::Legacy => HttpForm::Legacy,
+        ProtocolName::Grpc => return Some((endpoint, Protocol::Grpc)),
+        ProtocolName::Json => HttpForm::Json(version),
+        ProtocolName::Protobuf => HttpForm::Protobuf(version),
+        ProtocolName::Legacy => HttpForm::Legacy,
     };
     Some((endpoint, Protocol::Http { path: path.into(), form }))
 }
 
-/// The version to send: the first of those listed that is known. Checked as upstream does,
-/// `docs/reference/webhook-semantics.md` §14; versions that nobody knows yet may stand beside a known one.
+/// Returns the version to send: the first known one in the list. Checks the list as upstream does,
+/// `docs/reference/webhook-semantics.md` §14: unknown versions are allowed beside a known one.
 pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
     const FIX: &str = "list the versions of AdmissionReview that the hook reads: [v1]";
     if !at.required("so no review could be sent", FIX) {
@@ -354,16 +358,16 @@ pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
     version
 }
 
-/// The keys of `rollout`.
+/// Keys of `rollout`.
 pub(crate) const ROLLOUT_KEYS: [&str; 3] = ["createAs", "probeWithin", "onProbeFailure"];
 
 pub(crate) const ON_PROBE_FAILURE: [(&str, OnProbeFailure); 2] =
     [("Wait", OnProbeFailure::Wait), ("Enforce", OnProbeFailure::Enforce)];
 
-/// The shortest and longest time that may be said.
-const WITHIN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+/// Range of `probeWithin`.
+const PROBE_WITHIN_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// Rollout of an entry: the failure policy in force meanwhile, where there is one, and the bound on probing.
+/// Reads `rollout`: the failure policy during the rollout, if any, and the bound on probing.
 pub(crate) fn check_rollout(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
     let mut rollout = Rollout::default();
     if !at.present() || !at.is_map_of(&ROLLOUT_KEYS) {
@@ -393,7 +397,7 @@ fn probe_within(at: &Node<'_>) -> Option<Duration> {
         return None;
     };
     match humantime::parse_duration(text) {
-        Ok(time) if WITHIN.contains(&time) => Some(time),
+        Ok(time) if PROBE_WITHIN_RANGE.contains(&time) => Some(time),
         Ok(_) => {
             at.problem(format!("{} is out of range", quoted(text)), "and a rollout waits no longer than a day", FIX);
             None

@@ -1,4 +1,4 @@
-//! `resourceInitializers`, checked and compiled.
+//! Checks and compiles `resourceInitializers`.
 
 mod built_in;
 
@@ -17,7 +17,7 @@ use crate::document::{
 };
 use gatepost_api::{
     Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,
-    bypass::Who,
+    bypass::UserFilter,
     initialization::{MAX_PENDING, Unfit, order, unfit},
 };
 
@@ -26,7 +26,7 @@ pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
 pub(crate) const KEYS: [&str; 5] = ["apiGroup", "resource", "initializers", "mayInitialize", "stored"];
 
-/// The keys of one initializer.
+/// Keys of one initializer.
 pub(crate) const ONE_KEYS: [&str; 12] = [
     "name",
     "failurePolicy",
@@ -42,35 +42,35 @@ pub(crate) const ONE_KEYS: [&str; 12] = [
     "changes",
 ];
 
-/// The keys of those that may claim a name.
+/// Keys of `attach`.
 pub(crate) const ATTACH_KEYS: [&str; 2] = ["commonNames", "tokenSha256"];
 
-/// The keys of those that may write a list themselves.
+/// Keys of `mayInitialize` and `owners`.
 pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 
 pub(crate) const POLICIES: [(&str, FailurePolicy); 2] =
     [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
 
-/// Ways in which objects are stored unfinished, and whether it is by label.
+/// Values of `stored`, and whether a label marks the uninitialized objects.
 pub(crate) const STORED: [(&str, bool); 1] = [("Label", true)];
 
-/// Parts of an object that an initializer may say it changes, and whether that is its metadata alone.
+/// Values of `changes`, and whether the initializer changes only metadata.
 pub(crate) const CHANGES: [(&str, bool); 1] = [("Metadata", true)];
 
-/// Default wait of an object for one initializer.
+/// Default timeout of one initializer.
 // source: dynamic-admission-control-configuration.md, "If it's Ignore, the initializer is removed ... after a timeout".
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The shortest and longest time that may be said.
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+/// Range of an initializer's timeout.
+const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// The longest time of one that acts while a request is held.
-const IN_FLIGHT: Duration = Duration::from_secs(30);
+/// Maximum timeout of an initializer that acts while the request waits.
+const MAX_IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reason for them, and what to write instead.
+/// Reason for the range [`TIMEOUT_RANGE`], and advice.
 const WAITS: (&str, &str) = ("and no object waits longer than a day", "write a time from 1ms to 24h, such as 250ms");
 
-/// Checks one resource's initializers; what is wrong is reported.
+/// Checks one resource's initializers and reports their problems.
 pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if !at.is_map_of(&KEYS) {
         return None;
@@ -144,7 +144,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     Some(ResourceInitializers { api_group, resource, initializers, may_initialize, by_label })
 }
 
-/// Reports a resource that no apiserver serves, now or ever. One that may be new is only a finding
+/// Reports a resource that no apiserver has ever served. If the resource may be new, it is only a finding
 /// ([`hazards`](crate::hazards)).
 fn served((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&Node<'_>, &str)) {
     let rule = Rule {
@@ -156,18 +156,19 @@ fn served((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&N
     };
     for dead in dead(&rule).into_iter().filter(|dead| dead.certain) {
         let place = if dead.key == "resources" { resource } else { group };
-        // There are no versions here, and one group.
+        // An entry of `resourceInitializers` has no `apiVersions`, and one `apiGroup`.
         let fix = dead.fix.split(", and v1 in apiVersions").next().unwrap_or_default().replace("apiGroups", "apiGroup");
         place.problem(dead.what, "so no object would match", fix);
     }
 }
 
-/// Reports a time that is longer than a request is held, of one that acts while it is.
+/// Reports a timeout above [`MAX_IN_FLIGHT_TIMEOUT`] of an initializer that acts while the request waits.
 fn in_flight(item: &Node<'_>) {
     let (timeout, acts) = (item.key("timeout"), item.key("builtIn").present() || item.key("attach").present());
     if let Value::Text(text) = timeout.value
         && acts
-        && humantime::parse_duration(text).is_ok_and(|time| TIMEOUTS.contains(&time) && time > IN_FLIGHT)
+        && humantime::parse_duration(text)
+            .is_ok_and(|time| TIMEOUT_RANGE.contains(&time) && time > MAX_IN_FLIGHT_TIMEOUT)
     {
         timeout.problem(
             format!("{} is longer than 30s", quoted(text)),
@@ -177,7 +178,7 @@ fn in_flight(item: &Node<'_>) {
     }
 }
 
-/// Each behind all that it says it is after.
+/// Sorts the initializers: each follows those in its `after`. Reports unknown names and cycles.
 fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initializer>> {
     let known: HashSet<&str> = initializers.iter().map(|one| &*one.name).collect();
     let before = at.problems();
@@ -209,7 +210,7 @@ fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initial
     Some(order.into_iter().filter_map(|at| initializers.get_mut(at)?.take()).collect())
 }
 
-/// One entry, or in the earliest form the name alone.
+/// Checks one entry: a map or, in the earliest form, the name alone.
 fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     if matches!(at.value, Value::Text(_)) {
         return Some(Initializer {
@@ -238,7 +239,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
         None
     };
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
-    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time_of(&at, TIMEOUTS, WAITS));
+    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time_of(&at, TIMEOUT_RANGE, WAITS));
     let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);
@@ -280,7 +281,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     })
 }
 
-/// Clients that may claim the name. One list at least must not be empty.
+/// Reads the clients that may claim the name. At least one list must not be empty.
 fn claimants(at: &Node<'_>) -> Claimants {
     if !at.is_map_of(&ATTACH_KEYS) {
         return Claimants::default();
@@ -297,7 +298,7 @@ fn claimants(at: &Node<'_>) -> Claimants {
     let written = listed(&tokens, "the SHA-256 digest of a token", |_| true, "");
     for (item, text) in tokens.items().zip(&written) {
         if !text.is_empty() && bytes_of(text).is_none() {
-            // Not repeated: it may be the token itself.
+            // The message omits the text, which may be the token itself.
             item.problem(
                 "is not the SHA-256 digest of a token",
                 "so no token would be admitted by it",
@@ -308,7 +309,7 @@ fn claimants(at: &Node<'_>) -> Claimants {
     Claimants { common_names, token_digests: written.iter().filter_map(|text| bytes_of(text)).collect() }
 }
 
-/// 64 hexadecimal digits in lower case.
+/// Parses 64 lower-case hexadecimal digits.
 fn bytes_of(digest: &str) -> Option<[u8; 32]> {
     let digits = digest.as_bytes().as_chunks::<2>();
     let (pairs, []) = digits else { return None };
@@ -321,8 +322,8 @@ fn bytes_of(digest: &str) -> Option<[u8; 32]> {
     bytes?.try_into().ok()
 }
 
-/// Users that may write a list themselves: at least one of them, exactly.
-fn who(at: &Node<'_>) -> Option<Who> {
+/// Reads `mayInitialize` or `owners`: exact names, at least one.
+fn who(at: &Node<'_>) -> Option<UserFilter> {
     if !at.is_map_of(&WHO_KEYS) {
         return None;
     }
@@ -345,7 +346,7 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     Some(text)
 }
 
-/// Reports what keeps objects of that resource from being stored unfinished.
+/// Reports the reason why objects of that resource cannot be stored uninitialized, if any.
 pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initializers: &[Initializer]) {
     let place = at.key("stored");
     let these = quoted(resource);

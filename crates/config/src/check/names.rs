@@ -1,20 +1,20 @@
-//! Names: the syntaxes that Kubernetes gives to names, label keys and label values.
+//! Names: Kubernetes' syntax of names, label keys and label values.
 //! Source: `k8s.io/apimachinery/pkg/util/validation`.
 
 use std::{collections::HashMap, sync::Arc};
 
-/// A DNS-1123 label: lower-case letters, digits and `-`, at most 63, a letter or digit at both ends.
+/// Returns true if this is a DNS-1123 label: 1 to 63 lower-case letters, digits or inner `-`.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
 }
 
-/// A DNS-1035 label: as a DNS-1123 label, and begins with a letter.
+/// Returns true if this is a DNS-1035 label: a DNS-1123 label that begins with a letter.
 pub(crate) fn is_dns_1035_label(name: &str) -> bool {
     is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
-/// A DNS-1123 subdomain: dot-separated parts of lower-case letters, digits and `-`, at most 253 in all.
-/// As upstream, one part may be longer than 63.
+/// Returns true if this is a DNS-1123 subdomain: at most 253 characters, dot-separated parts of lower-case letters,
+/// digits and `-`. As upstream, a part may be longer than 63.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_part)
 }
@@ -27,7 +27,7 @@ fn is_dns_part(part: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// A qualified name, as label keys are: a name, or a DNS subdomain, `/` and a name.
+/// Returns true if this is a qualified name, such as a label key: a name, or a DNS subdomain, `/` and a name.
 pub(crate) fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_word(name),
@@ -35,7 +35,7 @@ pub(crate) fn is_qualified_name(key: &str) -> bool {
     }
 }
 
-/// A label's value: empty, or as the name of a qualified name.
+/// Returns true if this is a label value: empty, or the name part of a qualified name.
 pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_label_word(value)
 }
@@ -48,26 +48,26 @@ fn is_label_word(word: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// Form of a DNS subdomain, as advice.
+/// Advice on the syntax of a DNS subdomain.
 pub(crate) const SUBDOMAIN: &str =
     "write lower-case letters, digits, - and dots, at most 253, such as no-latest.example.com";
 
-/// Form of a DNS label, as advice.
+/// Advice on the syntax of a DNS label.
 pub(crate) const LABEL: &str = "write lower-case letters, digits and -, at most 63, such as kube-system";
 
-/// Form of a label's key, as advice.
+/// Advice on the syntax of a label key.
 pub(crate) const KEY: &str = "write a name of at most 63 letters, digits, -, _ and dots, \
      with a DNS name and / before it if wanted, such as example.com/tier";
 
-/// Form of a label's value, as advice.
+/// Advice on the syntax of a label value.
 pub(crate) const VALUE: &str = "write at most 63 letters, digits, -, _ and dots, or nothing";
 
-/// Gives out ids. Source: `docs/reference/webhook-semantics.md` §3.
+/// Assigns ids to hooks. Source: `docs/reference/webhook-semantics.md` §3.
 #[derive(Default)]
 pub(crate) struct Identities(HashMap<String, usize>);
 
 impl Identities {
-    /// `<prefix><configuration>/<hook>/<n>`, where n counts how often the rest was given out before.
+    /// Returns `<prefix><configuration>/<hook>/<n>`; n is the number of earlier ids that differ only in n.
     pub(crate) fn next(&mut self, prefix: &str, configuration: &str, hook: &str) -> Arc<str> {
         let name = format!("{prefix}{configuration}/{hook}");
         let before = self.0.entry(name.clone()).or_default();

@@ -1,4 +1,4 @@
-//! A `Namespace`: its name and labels, and the `metadata` of any object as it is written.
+//! Checks a `Namespace`, its name and labels, and the `metadata` of any object.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::document::{
 };
 use gatepost_api::Labels;
 
-/// Fields of Kubernetes' ObjectMeta. Only the name and a namespace's labels mean anything here.
+/// Fields of Kubernetes' ObjectMeta. Any other key of `metadata` is a problem.
 const METADATA: [&str; 15] = [
     "name",
     "labels",
@@ -31,7 +31,7 @@ const METADATA: [&str; 15] = [
     "selfLink",
 ];
 
-/// The name in an object's metadata, which must be there.
+/// Returns the name in an object's metadata. Reports a missing or invalid name.
 pub(crate) fn metadata_name<'a>(metadata: &'a Node<'_>, good: fn(&str) -> bool, fix: &str) -> Option<&'a str> {
     if metadata.present() && !metadata.is_map_of(&METADATA) {
         return None;
@@ -52,13 +52,13 @@ pub(crate) fn metadata_name<'a>(metadata: &'a Node<'_>, good: fn(&str) -> bool, 
     Some(name)
 }
 
-/// The label that every namespace carries without saying so.
+/// Label that every namespace has, with its own name as the value.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A namespace's name and labels.
+/// Name and labels of a namespace.
 pub(crate) type Named = (Arc<str>, Arc<Labels>);
 
-/// Checks a namespace; what is wrong is reported.
+/// Checks a namespace and reports its problems.
 pub(crate) fn check(at: &Node<'_>) -> Option<Named> {
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, is_dns_label, LABEL);

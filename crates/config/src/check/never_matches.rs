@@ -1,9 +1,8 @@
-//! Dead entries: words of a rule that no request will ever have.
+//! DeadEntry entries: entries of a rule that no request matches.
 //!
-//! A rule is compared word by word (`docs/reference/webhook-semantics.md` §4.1), so `pod`, `core` or `apps/v1` match
-//! nothing, and the hook is never asked although its author means it to be. Only certain faults are reported, by the
-//! words alone, or by the resources that Kubernetes itself has ever served; a group that is not Kubernetes' own may
-//! serve anything.
+//! Rules are compared as text (`docs/reference/webhook-semantics.md` §4.1), so `pod`, `core` or `apps/v1` match
+//! nothing, and the hook is not called, against its author's intent. Only certain faults are reported: by the text
+//! alone, or by the resources that Kubernetes has ever served. A group that is not Kubernetes' own may serve anything.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +12,12 @@ use gatepost_api::{
     builtin::{self, Builtin},
 };
 
-/// An entry of a rule that no request has.
+/// An entry of a rule that no request matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Dead {
-    /// The rule's key that holds it.
+pub(crate) struct DeadEntry {
+    /// Key of the rule that has the entry.
     pub(crate) key: &'static str,
-    /// Which of its entries.
+    /// Index of the entry under its key.
     pub(crate) entry: usize,
     /// Fault of the entry.
     pub(crate) what: String,
@@ -26,14 +25,14 @@ pub(crate) struct Dead {
     pub(crate) why: &'static str,
     /// Correction of the entry.
     pub(crate) fix: String,
-    /// No apiserver serves such a thing, now or ever: a mistake, and not a newer Kubernetes than ours.
+    /// True if no apiserver has ever served it: a mistake, and not a resource of a newer Kubernetes than is known here.
     pub(crate) certain: bool,
 }
 
 /// Consequence of every dead entry.
 const NEVER: &str = "so the rule never matches";
 
-/// Operations that apiservers ask about such a subresource. Others are asked about in ways that we do not know.
+/// Operations that apiservers review on each subresource; "" is the resource itself. Other subresources are not judged.
 const SUB_RESOURCES: [(&str, &[Operation]); 15] = [
     ("approval", &[Operation::Update]),
     ("attach", &[Operation::Connect]),
@@ -52,11 +51,11 @@ const SUB_RESOURCES: [(&str, &[Operation]); 15] = [
     ("", &[Operation::Create, Operation::Update, Operation::Delete]),
 ];
 
-/// Every dead entry of a rule, in the order written: groups, versions, then resources.
-pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
+/// Returns every dead entry of a rule, in order: groups, versions, then resources.
+pub(crate) fn dead(rule: &Rule) -> Vec<DeadEntry> {
     let mut dead = Vec::new();
     let mut add = |key, entry, (what, fix): (String, String), certain| {
-        dead.push(Dead { key, entry, what, why: NEVER, fix, certain });
+        dead.push(DeadEntry { key, entry, what, why: NEVER, fix, certain });
     };
     for (entry, group) in rule.api_groups.iter().enumerate() {
         if let Some(fault) = dead_group(group) {
@@ -69,7 +68,7 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
             add("apiVersions", entry, (what, format!("write {}, and the group in apiGroups", quoted(version))), true);
         }
     }
-    // The first mistake hides others: a group that is none serves nothing.
+    // Resources are not compared if a group is unknown: it may be a mistake that was reported, or serve anything.
     let known = rule.api_groups.iter().all(|group| builtin::is_group(group));
     for (entry, written) in rule.resources.iter().enumerate() {
         if let Some(fault) = dead_name(written, rule) {
@@ -81,7 +80,7 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     dead
 }
 
-/// `core`, `apps/v1`.
+/// Returns the fault and the fix of a group such as `core` or `apps/v1`.
 fn dead_group(group: &str) -> Option<(String, String)> {
     let what = || format!("{} is not an API group", quoted(group));
     match group.split_once('/') {
@@ -97,7 +96,7 @@ fn dead_group(group: &str) -> Option<(String, String)> {
     }
 }
 
-/// `deployments.apps`, `pods/`, and in groups of whatever name `pod`.
+/// Returns the fault and the fix of a name such as `deployments.apps`, `pods/` or, in Kubernetes' own groups, `pod`.
 fn dead_name(written: &str, rule: &Rule) -> Option<(String, String)> {
     let (name, sub) = written.split_once('/').map_or((written, None), |(name, sub)| (name, Some(sub)));
     let what = || format!("{} is not the name of a resource", quoted(written));
@@ -115,7 +114,7 @@ fn dead_name(written: &str, rule: &Rule) -> Option<(String, String)> {
     Some((what(), format!("write the plural, as in the URL: {plural}{sub}")))
 }
 
-/// The built-in resource that a singular or a short name means; `None` for one that is a resource's name itself.
+/// Returns the built-in resource of a singular or short name; `None` if the name is itself a resource.
 fn plural(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     if builtin::named(name).next().is_some() {
@@ -129,7 +128,7 @@ fn plural(name: &str) -> Option<&'static str> {
     short.or_else(|| tries().find_map(|word| builtin::named(&word).next()).map(|found| found.resource))
 }
 
-/// In groups of Kubernetes' own: what these do not serve, or not so.
+/// Returns the fault of a resource that Kubernetes' groups do not serve, or not in this scope, operation or version.
 fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)> {
     let (name, sub) = written.split_once('/').unwrap_or((written, ""));
     if name == "*" {
@@ -145,7 +144,7 @@ fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)>
     Some((fault?, false))
 }
 
-/// No group of the rule has such a resource.
+/// Describes a resource that no group of the rule serves. It is certainly a mistake if another group serves it.
 fn unserved(name: &str, rule: &Rule) -> ((String, String), bool) {
     let groups: Vec<String> = rule.api_groups.iter().map(|group| shown(group)).collect();
     let what = format!("{} is not a resource of {}", quoted(name), groups.join(" or "));
@@ -193,7 +192,7 @@ fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, Str
 
 fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
     let named = |version: &str| rule.api_versions.iter().any(|named| **named == *version || **named == *"*");
-    // A version that is none has its own finding.
+    // An invalid version is a finding of its own.
     let none = rule.api_versions.iter().any(|version| version.contains('/'));
     if none || served.iter().any(|found| found.versions.iter().any(|version| named(version))) {
         return None;

@@ -1,6 +1,5 @@
-//! Rules as people write them: upstream's form and the earlier ones of the design documents, checked and compiled; and
-//! notes on hooks whose resources are served in versions that a configuration does not show, or that name versions in
-//! which no resource is served.
+//! Checks and compiles rules, in upstream's form and the earlier forms of the design documents. Returns notes on hooks
+//! whose resources may be served in versions that a configuration does not show, or that name only unserved versions.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,10 +16,10 @@ pub(crate) const KEYS: [&str; 8] =
 
 const KUBERNETES_KEYS: [&str; 5] = ["operations", "apiGroups", "apiVersions", "resources", "scope"];
 
-/// Reason where a list of a rule has nothing to compare with.
+/// Consequence of an empty or missing list.
 const NEVER: &str = "so the rule would never match";
 
-/// The words for an operation: upstream's five, and then those of the two earlier designs.
+/// Names of the operations: upstream's five, then those of the two earlier designs.
 pub(crate) const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("CREATE", Some(Operation::Create)),
     ("UPDATE", Some(Operation::Update)),
@@ -38,7 +37,7 @@ pub(crate) const OPERATIONS: [(&str, Option<Operation>); 11] = [
 pub(crate) const SCOPES: [(&str, Scope); 3] =
     [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
-/// Checks and compiles a list of rules; what is wrong is reported.
+/// Checks and compiles a list of rules and reports its problems.
 pub(crate) fn list(at: &Node<'_>, dialect: Dialect) -> Vec<Rule> {
     if !at.is_list() {
         return Vec::new();
@@ -46,7 +45,7 @@ pub(crate) fn list(at: &Node<'_>, dialect: Dialect) -> Vec<Rule> {
     at.items().filter_map(|item| check(&item, dialect)).collect()
 }
 
-/// One rule. Source: `docs/reference/webhook-semantics.md` §14.
+/// Checks and compiles one rule. Source: `docs/reference/webhook-semantics.md` §14.
 fn check(at: &Node<'_>, dialect: Dialect) -> Option<Rule> {
     if !at.is_map_of(if dialect == Dialect::Gatepost { &KEYS } else { &KUBERNETES_KEYS }) {
         return None;
@@ -74,8 +73,8 @@ fn check(at: &Node<'_>, dialect: Dialect) -> Option<Rule> {
     (at.problems() == before).then_some(rule)
 }
 
-/// Problem for words that no request ever has. kube-apiserver stores such a rule, so in its own kinds it is only a
-/// finding ([`hazards`](crate::hazards)); in ours it is surely a mistake.
+/// Reports entries that certainly match no request. kube-apiserver stores such a rule, so in its own kinds it is only a
+/// finding ([`hazards`](crate::hazards)); in ours it is a mistake.
 fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
     let combined = at.key("subresources").present();
     for dead in dead(rule).into_iter().filter(|dead| dead.certain) {
@@ -141,7 +140,7 @@ fn versions(at: &Node<'_>, earlier_form: bool) -> Vec<Box<str>> {
     }
 }
 
-/// A list of words, or `*` alone.
+/// Reads a list of words, or `*` alone.
 fn words(list: &Node<'_>, empty_word: bool) -> Vec<Box<str>> {
     let Some(texts) = list.texts() else { return Vec::new() };
     not_empty(list, "an entry or \"*\"");
@@ -201,7 +200,7 @@ fn resources(at: &Node<'_>, dialect: Dialect) -> Vec<Box<str>> {
     texts.into_iter().map(Box::from).collect()
 }
 
-/// Upstream's checks against entries that others contain. They depend on the order written, as upstream's do:
+/// Reports entries that other entries contain, as upstream does. The result depends on the order, as upstream's does:
 /// `[a/x, a/*]` passes, `[a/*, a/x]` does not, and only the last entry without a subresource counts beside `*`.
 fn no_overlap(list: &Node<'_>, texts: &[&str]) {
     let (mut all_of, mut everywhere) = (BTreeSet::new(), BTreeSet::new());
@@ -241,7 +240,7 @@ fn no_overlap(list: &Node<'_>, texts: &[&str]) {
     }
 }
 
-/// The earliest form: a list of resources and a list of subresources, each with each.
+/// Reads the earliest form, a list of resources and a list of subresources, and combines each with each.
 fn combined(resources: &Node<'_>, texts: &[&str], subresources: &Node<'_>) -> Vec<Box<str>> {
     for (item, _) in resources.items().zip(texts).filter(|(_, text)| text.contains('/')) {
         item.problem(
@@ -262,10 +261,10 @@ fn combined(resources: &Node<'_>, texts: &[&str], subresources: &Node<'_>) -> Ve
     texts.iter().flat_map(|resource| subs.iter().map(move |sub| pair(resource, sub).into())).collect()
 }
 
-/// Remark on a hook, what comes of it, and advice.
+/// What, why and fix of a [`Note`].
 type Remark = (String, &'static str, &'static str);
 
-/// Notes on hooks whose versions are unknown, in the order of the hooks.
+/// Returns notes on the versions that hooks name, in the order of the hooks.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let mut notes = Vec::new();
     for (hook, origin) in hooks.iter().zip(origins) {
@@ -279,8 +278,8 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     notes
 }
 
-/// Every resource of a group that is not Kubernetes' own, or of any group, in some versions: whether a resource that is
-/// written in another one is served in these, only its apiserver knows.
+/// Returns a remark if the hook names some versions of all resources of any group, or of one that is not Kubernetes'
+/// own: only an apiserver knows in which other versions these resources are served.
 fn unknown(hook: &Hook) -> Option<Remark> {
     let is_open = |rule: &&Rule| !any(&rule.api_versions) && rule.resources.iter().any(|entry| entry.starts_with('*'));
     let groups = hook.rules.iter().filter(is_open).flat_map(|rule| &rule.api_groups);
@@ -302,7 +301,7 @@ fn unknown(hook: &Hook) -> Option<Remark> {
     ))
 }
 
-/// Events are stored as one, whether they are written by way of the core group or of events.k8s.io.
+/// Returns a remark if the hook matches events of only one group. The core group and events.k8s.io share their events.
 fn shared(hook: &Hook) -> Option<Remark> {
     let sees = |group: &str| {
         hook.rules.iter().any(|rule| {
@@ -324,8 +323,8 @@ fn shared(hook: &Hook) -> Option<Remark> {
     ))
 }
 
-/// A rule that names no version in which Kubernetes serves one of its own resources: as with kube-apiserver, the hook
-/// is not asked about it. An entry that matches nothing for any reason is a finding already.
+/// Returns a remark if a rule names only versions in which Kubernetes does not serve a resource of it: as with
+/// kube-apiserver, the hook is not called for this resource. An entry that matches nothing at all is a finding already.
 fn never_served(hook: &Hook) -> Option<Remark> {
     let rules = hook.rules.iter().filter(|rule| !any(&rule.api_versions));
     rules.into_iter().find_map(|rule| {
@@ -335,7 +334,7 @@ fn never_served(hook: &Hook) -> Option<Remark> {
         let mut pairs = rule.api_groups.iter().flat_map(|group| resources().map(move |resource| (&**group, resource)));
         let is_never = |(group, resource): &(&str, &str)| {
             let versions = served::versions(None, group, resource);
-            !versions.may(|known| rule.api_versions.iter().any(|version| **version == *known))
+            !versions.may_match(|known| rule.api_versions.iter().any(|version| **version == *known))
         };
         let (group, resource) = pairs.find(is_never)?;
         let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };

@@ -1,4 +1,4 @@
-//! Selectors as people write them: `matchLabels` and `matchExpressions`, checked and compiled.
+//! Checks and compiles selectors (`matchLabels` and `matchExpressions`) and match conditions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -14,7 +14,7 @@ use crate::document::{
 use gatepost_api::{Selector, selector::Requirement};
 use gatepost_cel::Condition;
 
-/// The keys of a selector, and of one of its requirements.
+/// Keys of a selector.
 pub(crate) const KEYS: [&str; 2] = ["matchLabels", "matchExpressions"];
 
 pub(crate) const REQUIREMENT_KEYS: [&str; 3] = ["key", "operator", "values"];
@@ -34,9 +34,9 @@ pub(crate) const OPERATORS: [(&str, Operator); 4] = [
     ("DoesNotExist", Operator::DoesNotExist),
 ];
 
-/// Checks and compiles a selector. Nothing, or null, is the empty selector, which matches everything: upstream's API
-/// defaulting, `docs/reference/webhook-semantics.md` §4.3. Kubernetes allows a selector that nothing can meet; in our
-/// own form that is a slip.
+/// Checks and compiles a selector. If it is absent or null, it matches everything, as by upstream's API defaulting:
+/// `docs/reference/webhook-semantics.md` §4.3. Requirements that contradict each other are a problem only in our own
+/// form; Kubernetes allows them.
 pub(crate) fn check(at: &Node<'_>, dialect: Dialect) -> Selector {
     let mut requirements = Vec::new();
     if !at.present() || !at.is_map_of(&KEYS) {
@@ -53,12 +53,12 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect) -> Selector {
         requirements.extend(expressions.items().filter_map(|item| expression(&item)));
     }
     if at.problems() == before && dialect == Dialect::Gatepost {
-        can_hold(at, &requirements);
+        report_contradictions(at, &requirements);
     }
     Selector(requirements)
 }
 
-/// Keys and values of a map of labels, checked; what has a problem is left out.
+/// Returns the keys and values of a map of labels. Reports and omits invalid entries.
 pub(crate) fn labelled<'a>(at: &Node<'a>) -> Vec<(&'a str, &'a str)> {
     let Value::Map(written) = at.value else {
         at.wrong_type("a map");
@@ -126,18 +126,18 @@ fn expression(at: &Node<'_>) -> Option<Requirement> {
     })
 }
 
-/// Values that the requirements on one key leave possible.
+/// Values of one label that the requirements allow.
 #[derive(Default)]
-struct Room<'a> {
-    /// The values it may have; `None` while any will do.
+struct LabelConstraint<'a> {
+    /// Allowed values; `None` if any value is allowed.
     allowed: Option<BTreeSet<&'a str>>,
     forbidden: BTreeSet<&'a str>,
     must_exist: bool,
     must_not_exist: bool,
 }
 
-impl<'a> Room<'a> {
-    /// One of these values, and no other.
+impl<'a> LabelConstraint<'a> {
+    /// Restricts the label to these values.
     fn keep(&mut self, values: BTreeSet<&'a str>) {
         self.must_exist = true;
         self.allowed = Some(match self.allowed.take() {
@@ -147,22 +147,22 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Reports every key on which no label at all could meet the requirements.
-fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
-    let mut rooms: BTreeMap<&str, Room<'_>> = BTreeMap::new();
+/// Reports every key whose requirements contradict each other.
+fn report_contradictions(at: &Node<'_>, requirements: &[Requirement]) {
+    let mut constraints: BTreeMap<&str, LabelConstraint<'_>> = BTreeMap::new();
     for requirement in requirements {
-        let room = rooms.entry(requirement.key()).or_default();
+        let constraint = constraints.entry(requirement.key()).or_default();
         match requirement {
-            Requirement::Is(_, value) => room.keep(BTreeSet::from([&**value])),
-            Requirement::In(_, values) => room.keep(values.iter().map(AsRef::as_ref).collect()),
-            Requirement::NotIn(_, values) => room.forbidden.extend(values.iter().map(|value| &**value)),
-            Requirement::Exists(_) => room.must_exist = true,
-            Requirement::DoesNotExist(_) => room.must_not_exist = true,
+            Requirement::Is(_, value) => constraint.keep(BTreeSet::from([&**value])),
+            Requirement::In(_, values) => constraint.keep(values.iter().map(AsRef::as_ref).collect()),
+            Requirement::NotIn(_, values) => constraint.forbidden.extend(values.iter().map(|value| &**value)),
+            Requirement::Exists(_) => constraint.must_exist = true,
+            Requirement::DoesNotExist(_) => constraint.must_not_exist = true,
         }
     }
-    for (key, room) in rooms {
-        let left = room.allowed.is_none_or(|allowed| allowed.difference(&room.forbidden).next().is_some());
-        if !left || (room.must_exist && room.must_not_exist) {
+    for (key, constraint) in constraints {
+        let left = constraint.allowed.is_none_or(|allowed| allowed.difference(&constraint.forbidden).next().is_some());
+        if !left || (constraint.must_exist && constraint.must_not_exist) {
             at.problem(
                 format!("can never hold: what it asks of {} contradicts itself", quoted(key)),
                 "and all requirements must hold together",
@@ -172,7 +172,7 @@ fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
     }
 }
 
-/// The most that one hook may have. As upstream.
+/// Maximum number of conditions of one hook, as upstream.
 const MAX_MATCH_CONDITIONS: usize = 64;
 
 /// Checks and compiles a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.
@@ -203,7 +203,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
             }
         }
         let Some(text) = given(&expression, "write an expression, or remove the condition") else { continue };
-        // More than may be there are not compiled either.
+        // Conditions beyond the maximum are not compiled.
         if conditions.len() >= MAX_MATCH_CONDITIONS {
             continue;
         }
@@ -220,7 +220,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
     conditions.into()
 }
 
-/// A text that holds more than spaces.
+/// Reads a text that is not blank.
 fn given<'a>(at: &Node<'a>, fix: &str) -> Option<&'a str> {
     let why = "so whether the hook is asked could not be decided";
     let text = if at.required(why, fix) { at.text()? } else { return None };

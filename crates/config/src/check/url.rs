@@ -1,4 +1,5 @@
-//! The URLs of gRPC hooks: `grpc://`, `grpcs://`, `unix://`; and what all URLs have in common.
+//! Parses the URLs of gRPC hooks (`grpc://`, `grpcs://`, `unix://`) and webhooks (`https://`, `http://`,
+//! `http+unix://`).
 
 use std::{
     fmt::Write as _,
@@ -23,26 +24,26 @@ pub struct UrlProblem {
     pub fix: String,
 }
 
-/// Reason where no address can be made of what is written.
+/// Consequence of a missing or invalid address.
 pub(crate) const UNREACHABLE: &str = "so the hook could not be called";
 
 pub(crate) fn problem<T>(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Result<T, UrlProblem> {
     Err(UrlProblem { what: what.into(), why, fix: fix.into() })
 }
 
-/// Reads a hook's URL: `grpc://host:port` (plaintext), `grpcs://host[:port]` (TLS, port 443 unless said, verified
-/// against the system's authorities and the host's name) or `unix:///absolute/path` (plaintext).
+/// Parses the URL of a gRPC hook: `grpc://host:port` (plaintext), `grpcs://host[:port]` (TLS with the system's CAs,
+/// port 443 by default) or `unix:///absolute/path` (plaintext).
 ///
 /// # Errors
-/// Any other scheme; a missing or malformed host or port; a user, path, query or fragment, which gRPC has no use for.
+/// Any other scheme; a missing or malformed host or port; a user, path, query or fragment, which gRPC does not use.
 pub fn parse_url(url: &str) -> Result<Endpoint, UrlProblem> {
     parse(url, "write grpc://host:port, grpcs://host:port or unix:///path")
 }
 
-/// The same where a hook may also be asked over HTTP.
+/// Parses the URL of a gRPC hook. Unlike [`parse_url`], it also suggests the URLs of webhooks if the URL is invalid.
 ///
 /// # Errors
-/// As [`parse_url`]; the fix names all schemes.
+/// As [`parse_url`].
 pub(crate) fn parse_any(url: &str) -> Result<Endpoint, UrlProblem> {
     parse(
         url,
@@ -69,9 +70,9 @@ fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
     Ok(Endpoint { address: socket(path)?, tls: None, transport: Transport::Grpc })
 }
 
-/// A unix socket's path.
+/// Parses the absolute path of a Unix socket.
 pub(crate) fn socket(path: &str) -> Result<Address, UrlProblem> {
-    /// `sun_path` of a socket address on Linux, less its terminator.
+    /// Length of `sun_path` in a socket address on Linux, without its terminator.
     const MAX_SOCKET_PATH_BYTES: usize = 107;
     if !path.starts_with('/') {
         return problem(
@@ -103,13 +104,13 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
     Ok(place(host, port, tls, Transport::Grpc))
 }
 
-/// An endpoint whose certificate, where there is one, must carry the host's name.
+/// Returns an endpoint. With TLS, the certificate must have the host's name.
 pub(crate) fn place(host: &str, port: u16, tls: bool, transport: Transport) -> Endpoint {
     let tls = tls.then(|| EndpointTls { server_name: certified(host).into(), ca_pem: None, client_pem: None });
     Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport }
 }
 
-/// Host and port.
+/// Splits into a host and a port, and checks both.
 pub(crate) fn authority(written: &str, default_port: Option<u16>) -> Result<(&str, u16), UrlProblem> {
     let (host, port) = match written.strip_prefix('[') {
         Some(bracketed) => match bracketed.split_once(']') {
@@ -154,13 +155,12 @@ pub(crate) fn authority(written: &str, default_port: Option<u16>) -> Result<(&st
     Ok((host, port))
 }
 
-/// Name in the certificate of a host. A dot behind a name makes it an absolute one, and is only for whoever looks it
-/// up.
+/// Returns the name that the host's certificate must have: the host without the final dot of an absolute name.
 pub(crate) fn certified(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// A DNS name (either case, `_` tolerated, absolute or not) or an IP address without brackets.
+/// Returns true if this is a DNS name (either case, `_` tolerated, absolute or not) or an IP address without brackets.
 pub(crate) fn is_host(host: &str) -> bool {
     let name = |part: &str| {
         !part.is_empty()
@@ -172,10 +172,10 @@ pub(crate) fn is_host(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok() || (host.len() <= 253 && certified(host).split('.').all(name))
 }
 
-/// Endpoint of a hook, and the path at which it is asked.
+/// Endpoint of a webhook, and the path of its requests.
 pub(crate) type HttpPlace = (Endpoint, String);
 
-/// Reads `https://host[:port][/path]`; in our own form also `http://` to this machine's own addresses,
+/// Parses `https://host[:port][/path]`. Our own form also allows `http://` to loopback addresses,
 /// `http+unix:///socket[:/path]`, and a query.
 pub(crate) fn parse_http(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlProblem> {
     let example = match dialect {
@@ -229,8 +229,8 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Path behind the host, fit for a request's first line: begins with `/`, non-ASCII characters are escaped. A webhook's
-/// is cleaned as kube-apiserver cleans it; in our own form it is asked as it is written, a slash at the end included.
+/// Returns the path and query for a request's first line: with `/` first, and non-ASCII characters escaped. Kubernetes'
+/// form is cleaned as by kube-apiserver; our own form stays as written, with a final slash.
 fn path(after: &str, dialect: Dialect) -> Result<String, UrlProblem> {
     let (before, fragment) = after.split_once('#').unwrap_or((after, ""));
     if !fragment.is_empty() {
@@ -271,25 +271,25 @@ fn path(after: &str, dialect: Dialect) -> Result<String, UrlProblem> {
     Ok(written)
 }
 
-/// The first `%` without two hexadecimal digits.
+/// Returns the first `%` without two hexadecimal digits.
 fn broken_escape(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%').map(|(at, _)| &text[at..]);
     let good = |escape: &str| escape.len() > 2 && escape.bytes().skip(1).take(2).all(|b| b.is_ascii_hexdigit());
     escapes.filter(|escape| !good(escape)).map(|escape| escape.get(..3).unwrap_or(escape)).next()
 }
 
-/// Path of a URL, whose escapes were checked: they are read first, as Go's `url.Parse` does. So `%2F` is a slash, and
-/// `%2e%2e` a step up.
+/// Returns the cleaned path of a URL with valid escapes. Decodes these first, as Go's `url.Parse` does: `%2F` is a
+/// slash, `%2e%2e` the parent.
 pub(crate) fn of_url(path: &str) -> String {
     cleaned(&unescaped(path))
 }
 
-/// Path of a service, in which `%` stands for itself.
+/// Returns the cleaned path of a service, in which `%` is a literal character.
 pub(crate) fn of_service(path: &str) -> String {
     cleaned(path.as_bytes())
 }
 
-/// One slash between steps and none at the end, `.` and `..` carried out, escaped where Go does.
+/// Joins steps by `/`, without a final one, resolves `.` and `..`, and escapes the bytes that Go escapes.
 fn cleaned(path: &[u8]) -> String {
     let mut steps = Vec::new();
     for step in path.split(|byte| *byte == b'/') {

@@ -1,4 +1,4 @@
-//! Kubernetes' own `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`, unchanged.
+//! Checks Kubernetes' own `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,47 +24,47 @@ use gatepost_api::{
     registration::{MANAGED_BY, is_our_webhook},
 };
 
-/// Suffix of a configuration's name that stands beside the apiserver and not in its store:
-/// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
+/// Suffix of the names of static configurations, which are files of the apiserver instead of objects in its store:
+/// `docs/reference/webhook-semantics.md` §13. Their hooks are called first, and also for admission configuration.
 pub const STATIC: &str = ".static.k8s.io";
 
-/// Annotation, and its value, of a configuration that is not static, whatever its name ends with: it comes from an
-/// apiserver's store, which takes such names where it knows of no static ones. As good is a `uid`, which only a store
-/// gives.
+/// Annotation, with its value, of a configuration that is not static although its name has the suffix: it comes from
+/// the store of an apiserver that does not reserve such names. A `uid`, which only a store assigns, has the same
+/// effect.
 pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 
-/// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own
-/// kind says by `isolate: true`.
+/// Annotation, with its value, of a configuration of mutating webhooks: each is registered apart, as by `isolate: true`
+/// in our own kind.
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
 
-/// Annotation of a configuration of mutating webhooks: calling mode of each, as our own kind says by `dispatch`.
+/// Annotation of a configuration of mutating webhooks: calling mode of each, as `dispatch` in our own kind.
 const DISPATCH: &str = "gatepost.dev/dispatch";
 
-/// Annotation of a configuration: treatment of each of its webhooks that is not called yet and passes no probe in time, as
-/// our own kind says by `rollout.onProbeFailure`.
+/// Annotation of a configuration: treatment of each webhook that is not called yet and passes no probe in time, as
+/// `rollout.onProbeFailure` in our own kind.
 const ON_PROBE_FAILURE: &str = "gatepost.dev/on-probe-failure";
 
-/// Annotations of which another word than these is a problem.
+/// Annotations whose value must be one of these words.
 const WORDS: [(&str, [&str; 2]); 2] = [
     (DISPATCH, [DISPATCHES[0].0, DISPATCHES[1].0]),
     (ON_PROBE_FAILURE, [hook::ON_PROBE_FAILURE[0].0, hook::ON_PROBE_FAILURE[1].0]),
 ];
 
-/// Has this annotation a word that it cannot have?
+/// Returns true if the annotation has a value that is not allowed.
 pub fn is_misspelt(annotation: &str, word: Option<&str>) -> bool {
     let known = WORDS.iter().find(|(known, _)| *known == annotation);
     known.is_some_and(|(_, words)| word.is_none_or(|word| !words.contains(&word)))
 }
 
-/// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
-/// probe, because the apiserver does not call them any more.
+/// Annotation of a configuration: space-separated names of webhooks that are called before their endpoint has passed a
+/// probe, because the apiserver no longer calls them.
 pub const CALL_AT_ONCE: &str = "gatepost.dev/call-at-once";
 
-/// Annotation of a configuration: names of its webhooks, by spaces, each with `=` and a word for the state that its entry is
-/// in, for whoever wants to know which state is in force.
+/// Annotation of a configuration: space-separated `name=state` for its webhooks, so that the state in force can be
+/// reported.
 pub const ENTRY_STATES: &str = "gatepost.dev/entry-states";
 
-/// Checks a configuration; what is wrong is reported.
+/// Checks a configuration and reports its problems.
 pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Configuration> {
     at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
     let metadata = at.key("metadata");
@@ -77,8 +77,8 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let mut hooks = Vec::new();
     let mut names = HashMap::new();
     let list = at.key("webhooks");
-    // Without the key, or with null, an apiserver stores one without webhooks. A file that ends with the key may be still
-    // being written, and is refused before.
+    // As in an apiserver, an absent or null list is a configuration without webhooks. A file that ends with the key was
+    // rejected before: it may be incomplete.
     if list.present() && list.is_list() {
         for item in list.items() {
             let place = item.key("name");
@@ -121,7 +121,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     Some(Configuration::of(name?, prefix, hooks))
 }
 
-/// Is it a registration of Gatepost? By its label, or by the names of all its webhooks.
+/// Returns true if this is a registration of Gatepost, by its label or by the names of all its webhooks.
 pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
     let labels = at.value.get("metadata").and_then(|metadata| metadata.get("labels"));
     let webhooks = at.key("webhooks");
@@ -130,7 +130,7 @@ pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
         || webhooks.items().count() > 0 && webhooks.items().all(is_ours)
 }
 
-/// Reports that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
+/// Reports that our own registration is no configuration. A silent skip would hide a hook that was intended.
 pub(crate) fn refuse_our_own(at: &Node<'_>) {
     at.problem(
         "is Gatepost's own registration with an apiserver, and no configuration",
@@ -151,7 +151,7 @@ const KEYS: [&str; 12] = [
     "timeoutSeconds",
     "admissionReviewVersions",
     "matchConditions",
-    // Only a mutating webhook's; last, so that the others' list is this one without it.
+    // Key of mutating webhooks only. It is last, so that the keys of validating webhooks are those before it.
     "reinvocationPolicy",
 ];
 
@@ -160,7 +160,7 @@ const POLICIES: [(&str, FailurePolicy); 2] = [("Fail", FailurePolicy::Fail), ("I
 const SIDE_EFFECTS: [(&str, SideEffects); 2] =
     [("None", SideEffects::None), ("NoneOnDryRun", SideEffects::NoneOnDryRun)];
 
-/// Checks one entry; what is wrong is reported.
+/// Checks one entry and reports its problems.
 pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<CheckedHook> {
     let keys = match hook_type {
         HookType::Validating => &KEYS[..KEYS.len() - 1],
@@ -181,7 +181,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
     let timeout = given(at.key("timeoutSeconds")).map_or(Some(DEFAULT_TIMEOUT), |at| whole_seconds(&at));
     let version = hook::review_versions(&at.key("admissionReviewVersions"));
     let conditions = selector::check_match_conditions(&at.key("matchConditions"));
-    // Of a validating webhook the key is unknown, and found so above.
+    // On a validating webhook, the key was reported above as unknown.
     let reinvocation =
         given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| at.choice(&REINVOCATIONS));
     if at.problems() > before {

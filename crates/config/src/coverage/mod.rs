@@ -1,5 +1,5 @@
-//! Coverage: hooks beside a registration with an apiserver. A hook is never asked about a request that the registration
-//! does not send.
+//! Coverage: compares hooks with a registration at an apiserver. A hook is never called for a request that the
+//! registration does not send.
 
 pub mod selectors;
 
@@ -26,7 +26,7 @@ use gatepost_api::{
 
 pub use self::selectors::{Atom, atoms_of};
 
-/// Path at which Gatepost takes reviews for hooks of that type that are not of one version.
+/// Returns the path at which Gatepost takes reviews for hooks of that type.
 pub const fn path(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "/validate",
@@ -34,7 +34,7 @@ pub const fn path(hook_type: HookType) -> &'static str {
     }
 }
 
-/// Added to it where they are.
+/// Suffix of the path in entries that each send one version: only the hooks that take this version are called.
 const ONE_VERSION: &str = "/one-version";
 
 /// Webhooks of a registration that lead to Gatepost.
@@ -48,53 +48,53 @@ pub struct Registration {
 struct RegisteredWebhook {
     hook: Hook,
     one_version: bool,
-    /// The mutating hooks that are asked, where not all are.
+    /// Segment of the mutating hooks that are called; `None` for all.
     segment: Option<Segment>,
     atoms: Vec<Atom>,
-    /// Name of a match condition that may hold back whatever it sends.
+    /// Name of a match condition that may exclude requests.
     condition: Option<String>,
 }
 
-/// A match condition of that entry that `gatepost register` has not written: nobody knows which requests it holds back.
+/// Returns a match condition of the entry that `gatepost register` has not written, if any. It may exclude any request.
 pub fn foreign_condition(entry: &Value) -> Option<&str> {
     let names = entry["matchConditions"].as_array().into_iter().flatten();
     let mut names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
     names.find(|name| !name.starts_with(SENT_ALREADY))
 }
 
-/// Hook or initializers that need an apiserver to send requests.
+/// Hook or initializers for which an apiserver must send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoverageSubject {
-    /// The hook at this place of the snapshot.
+    /// The hook with this number in the snapshot.
     Hook(u32),
     /// All initializers of one resource.
     Initializers,
 }
 
-/// A hook, or the initializers of a resource, that a registration is held against.
+/// A hook, or the initializers of a resource, that is compared with a registration.
 #[derive(Debug)]
-pub struct Compared<'a> {
+pub struct CoverageRequirement<'a> {
     /// Hook or initializers that need the requests.
     pub subject: CoverageSubject,
     hook: Cow<'a, Hook>,
-    /// Its failures reject, now or once it is rolled out.
+    /// True if failures reject, now or after the rollout.
     closed: bool,
     segment: Option<Segment>,
 }
 
-impl Compared<'_> {
-    /// In which phase it is asked.
+impl CoverageRequirement<'_> {
+    /// Returns the type of the hook.
     pub fn hook_type(&self) -> HookType {
         self.hook.hook_type
     }
 
-    /// Do its failures reject, now or once it is rolled out?
+    /// Returns true if failures reject, now or after the rollout.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 }
 
-impl fmt::Display for Compared<'_> {
+impl fmt::Display for CoverageRequirement<'_> {
     /// `hook "a.example.com"`, or `initializers of pods`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.subject {
@@ -104,24 +104,24 @@ impl fmt::Display for Compared<'_> {
     }
 }
 
-/// Something that a hook means and the registration does not send as the hook means it.
+/// Requests that a hook needs and that the registration does not send as needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The hook, or initializers.
+    /// Hook or initializers that need the requests.
     pub subject: CoverageSubject,
-    /// Its place in the order of [`compared`].
+    /// Index in the order of [`compared`].
     pub at: usize,
-    /// Its type.
+    /// Type of the hook.
     pub hook_type: HookType,
     /// `hook "a.example.com"`, or `initializers of pods`.
     pub name: String,
-    /// Some of it is not sent at all that should be; otherwise it is left out on purpose, or fails open.
+    /// True if requests that should be sent are not; false for any other fault of the registration.
     pub missed: bool,
     /// Missing requests.
     pub what: String,
-    /// Consequence: a clause, as in a [`Problem`](crate::Problem).
+    /// Consequence of the gap: a clause, as in a [`Problem`](crate::Problem).
     pub why: &'static str,
-    /// Advice on it.
+    /// Advice on the gap.
     pub fix: &'static str,
 }
 
@@ -134,9 +134,9 @@ impl fmt::Display for Gap {
     }
 }
 
-/// Gap before it is known whose it is; those that are only left out come first.
+/// A gap without its hook. Gaps with `missed: false` sort first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Missing {
+struct GapDraft {
     missed: bool,
     what: String,
     why: &'static str,
@@ -148,17 +148,17 @@ const REGISTER: &str = "run `gatepost register --config PATH` and apply what it 
 const NOT_SENT: &str = "so the hook is never asked about it";
 
 impl Registration {
-    /// The webhooks in these webhook configurations, of both kinds, that lead to Gatepost; of other documents, none.
+    /// Returns the webhooks in these webhook configurations that lead to Gatepost. Ignores documents of other kinds.
     ///
     /// # Errors
-    /// The first problem of one that an apiserver would not take.
+    /// The first problem of a configuration that an apiserver would reject.
     pub fn read(documents: impl IntoIterator<Item = Value>) -> Result<Self, String> {
         let mut entries = Vec::new();
         let kinds = [HookType::Validating, HookType::Mutating].map(webhooks_kind);
         for mut document in documents.into_iter().filter(|document| kinds.iter().any(|kind| document["kind"] == **kind))
         {
             let mut conditions = HashMap::new();
-            // Ours leave requests to other entries; those of others are not ours to judge.
+            // Our own match conditions leave requests to other entries; others cannot be evaluated here.
             for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
                 if let (Some(name), Some(condition)) = (webhook["name"].as_str(), foreign_condition(webhook)) {
                     conditions.insert(name.to_owned(), condition.to_owned());
@@ -190,32 +190,32 @@ impl Registration {
         Ok(Self { entries })
     }
 
-    /// The webhooks of another one as well.
+    /// Adds the webhooks of another registration.
     pub fn join(&mut self, other: Self) {
         self.entries.extend(other.entries);
     }
 
-    /// Number of entries.
+    /// Returns the number of webhooks.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Are mutating hooks registered apart?
+    /// Returns true if mutating hooks are registered in several segments.
     pub fn has_segments(&self) -> bool {
         self.entries.iter().any(|entry| entry.segment.is_some_and(|segment| segment.of > 1))
     }
 
-    /// Does none lead to Gatepost?
+    /// Returns true if no webhook leads to Gatepost.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Requests that hooks want and this does not send so, in the order of the hooks.
+    /// Returns the requests that hooks need and this registration does not send as needed, in the order of the hooks.
     pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
         self.gaps_but_in(snapshot, &[])
     }
 
-    /// The same, but for requests in these namespaces, which somebody else sees to.
+    /// Returns the [gaps](Self::gaps) without requests in these namespaces, which are covered otherwise.
     pub fn gaps_but_in(&self, snapshot: &Snapshot, namespaces: &[String]) -> Vec<Gap> {
         let mut found = Vec::new();
         for (at, mut one) in compared(snapshot).enumerate() {
@@ -227,7 +227,7 @@ impl Registration {
             let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(&one)).collect();
             let mut gaps = gaps(hook, one.closed, &entries);
             if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(one.segment)) {
-                gaps.insert(Missing {
+                gaps.insert(GapDraft {
                     missed: false,
                     what: format!(
                         "it is to be registered apart, and is asked together with others by {}",
@@ -238,7 +238,7 @@ impl Registration {
                 });
             }
             let (subject, hook_type) = (one.subject, hook.hook_type);
-            let gap = |Missing { missed, what, why, fix }| {
+            let gap = |GapDraft { missed, what, why, fix }| {
                 let name = one.to_string();
                 Gap { subject, at, hook_type, name, missed, what, why, fix }
             };
@@ -248,13 +248,13 @@ impl Registration {
     }
 }
 
-/// All that a registration has to cover: hooks with a rule, and resources with initializers that act.
-pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
+/// Returns all that a registration must cover: hooks with a rule, and resources with initializers that need requests.
+pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = CoverageRequirement<'_>> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
         let closed = declared != FailurePolicy::Ignore;
-        Compared {
+        CoverageRequirement {
             subject: CoverageSubject::Hook(index),
             hook: Cow::Borrowed(hook),
             closed,
@@ -264,12 +264,12 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     hooks.chain(resources.flat_map(|entry| [Some(as_a_hook(entry)), as_a_guard(entry)]).flatten().map(|hook| {
         let closed = hook.failure_policy != FailurePolicy::Ignore;
-        Compared { subject: CoverageSubject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
+        CoverageRequirement { subject: CoverageSubject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
     }))
 }
 
-/// Gaps of one hook, and whether any request of it is not sent at all.
-fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<Missing> {
+/// Returns the gaps of one hook.
+fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<GapDraft> {
     let mut gaps = BTreeSet::new();
     let own = atoms_of(hook);
     for atom in own.iter().flat_map(Atom::by_operation) {
@@ -278,14 +278,14 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<M
         let selected = || sent().filter(|entry| entry.selects_all_of(hook));
         let whole = || selected().filter(|entry| entry.condition.is_none());
         if let Some(entry) = whole().next() {
-            // Elsewhere its call fails, and is told.
+            // At the path without the suffix, the call fails and is reported.
             let converts = |entry: &RegisteredWebhook| {
                 let mut sending = entry.atoms.iter().filter(|sent| entry.sends(&atom, sent));
                 !entry.one_version || sending.any(|sent| !atom.is_unconverted_by(sent, &own))
             };
             if hook.match_policy == MatchPolicy::Equivalent && !whole().any(converts) {
                 let noun = atom.noun();
-                gaps.insert(Missing {
+                gaps.insert(GapDraft {
                     missed: true,
                     what: format!("{noun} is sent by {} also in another group, unconverted", entry.hook.name),
                     why: NOT_SENT,
@@ -296,7 +296,7 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<M
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
             if closed && whole().all(open) {
                 let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
-                gaps.insert(Missing {
+                gaps.insert(GapDraft {
                     missed: false,
                     what: format!("{what} ({})", entry.hook.name),
                     why: "so while Gatepost itself does not answer, such writes pass unseen",
@@ -307,7 +307,7 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<M
         }
         if let Some((entry, condition)) = selected().find_map(|entry| Some((entry, entry.condition.as_ref()?))) {
             let (noun, sender) = (atom.noun(), &entry.hook.name);
-            gaps.insert(Missing {
+            gaps.insert(GapDraft {
                 missed: true,
                 what: format!("{noun} is sent by {sender} only where its match condition {condition} is true"),
                 why: "and gatepost register has not written that",
@@ -318,27 +318,27 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<M
         let by_name = sent().find_map(|entry| entry.left_out_by_name(hook));
         let noun = atom.noun();
         gaps.insert(match (seen().next(), sent().next(), by_name) {
-            (.., Some(names)) => Missing {
+            (.., Some(names)) => GapDraft {
                 missed: false,
                 what: format!("{noun} in {} is left out by the registration", names.join(", ")),
                 why: NOT_SENT,
                 fix: "leave those namespaces out of the hook's namespaceSelector, too, or send them: register with \
                       --include-kube-system, or without --exclude-namespace",
             },
-            (_, Some(entry), None) => Missing {
+            (_, Some(entry), None) => GapDraft {
                 missed: true,
                 what: format!("{noun} is not sent where a selector of {} leaves it out", entry.hook.name),
                 why: "and the hook's own selector does not leave it out",
                 fix: REGISTER,
             },
-            (Some(entry), None, _) => Missing {
+            (Some(entry), None, _) => GapDraft {
                 missed: true,
                 what: format!("{noun} is sent by {} in other versions than it takes", entry.hook.name),
                 why: NOT_SENT,
                 fix: REGISTER,
             },
             (None, None, None) => {
-                Missing { missed: true, what: format!("{noun} is sent by no entry"), why: NOT_SENT, fix: REGISTER }
+                GapDraft { missed: true, what: format!("{noun} is sent by no entry"), why: NOT_SENT, fix: REGISTER }
             }
         });
     }
@@ -346,22 +346,23 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<M
 }
 
 impl RegisteredWebhook {
-    /// Is it asked where this sends something?
-    fn asks(&self, one: &Compared<'_>) -> bool {
+    /// Returns true if the hook or initializers are called for the requests of this webhook.
+    fn asks(&self, one: &CoverageRequirement<'_>) -> bool {
         let asks = |segment: Segment| match one.subject {
             CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
-            // They act behind the last hook.
+            // Initializers act after the last hook.
             CoverageSubject::Initializers => segment.number == segment.of,
         };
         self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(asks)
     }
 
-    /// Is only the hook of this segment asked where it sends something?
+    /// Returns true if only the hooks of this segment are called for the requests of this webhook.
     fn isolates(&self, of: Option<Segment>) -> bool {
         of.is_none_or(|of| of.of == 1) || self.segment == of
     }
 
-    /// Does it send what the atom means in a version that the atom's hook takes, whichever way a client has made it?
+    /// Returns true if the webhook sends what `wanted` matches, whatever version clients use, in a version that it
+    /// takes.
     fn sends(&self, wanted: &Atom, sent: &Atom) -> bool {
         if !wanted.is_sent_by(sent) {
             return false;
@@ -369,7 +370,7 @@ impl RegisteredWebhook {
         let equivalent = self.hook.match_policy == MatchPolicy::Equivalent;
         match (wanted.agrees_on_versions(sent), self.one_version) {
             (true, _) => equivalent || sent.takes("*"),
-            // Elsewhere: a hook that is not sent its version there is asked by another entry, or not at all.
+            // At the path with the suffix, a hook is not called for a version that it does not take.
             (false, true) => false,
             (false, false) => sent.takes("*") || equivalent && sent.names_no_more_than(wanted),
         }
@@ -381,7 +382,7 @@ impl RegisteredWebhook {
             && (objects.is_empty() || *objects == hook.object_selector)
     }
 
-    /// The namespaces that it leaves out and the hook does not, where that is all.
+    /// Returns the namespaces that only the webhook excludes; `None` if it excludes anything else.
     fn left_out_by_name(&self, hook: &Hook) -> Option<Vec<String>> {
         let objects = &self.hook.object_selector;
         if !objects.is_empty() && *objects != hook.object_selector {
@@ -396,19 +397,19 @@ impl RegisteredWebhook {
     }
 }
 
-/// The longest time that an apiserver waits for a webhook.
+/// Maximum time that an apiserver waits for a webhook.
 const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The beginning of the names of such hooks.
+/// Prefix of the names of hooks that stand for initializers.
 const PREFIX: &str = "initializers of ";
 
-/// Is this the name of such a hook? No other may be called so: names have no blanks.
+/// Returns true if this is the name of a hook that stands for initializers. Names of other hooks have no spaces.
 pub fn is_of_initializers(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// All initializers of a resource as if they were one mutating hook, so that it is compared with registrations as a
-/// hook is. It is never called.
+/// Returns all initializers of a resource as one mutating hook, so that it can be compared with registrations. The hook
+/// is never called.
 pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
     let mut rules = vec![rule(entry, Operation::Create, &[""])];
     if entry.by_label {
@@ -417,14 +418,14 @@ pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
     hook(entry, HookType::Mutating, rules)
 }
 
-/// The check of what others write of objects that are stored by label, as if it were one validating hook: it comes after
-/// all that may change the object. `None` where they are not.
+/// Returns the check of other clients' writes to objects that are stored by label, as one validating hook: it follows
+/// all changes. `None` if the objects are not stored by label.
 pub fn as_a_guard(entry: &ResourceInitializers) -> Option<Hook> {
     let rules = || vec![rule(entry, Operation::Create, &[""]), rule(entry, Operation::Update, &["", "/*"])];
     entry.by_label.then(|| hook(entry, HookType::Validating, rules()))
 }
 
-/// A rule for that operation on these of its subresources, in every version.
+/// Returns a rule for the operation on these subresources, in every version.
 fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str]) -> Rule {
     Rule {
         operations: vec![operation],
@@ -449,13 +450,13 @@ fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> 
         endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
         protocol: Protocol::Grpc,
         failure_policy: if closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
-        // An initializer that has more time does not act while the request waits.
+        // An initializer with a longer timeout does not act while the request waits.
         timeout: initializers.iter().map(|one| one.timeout.min(MAX_WEBHOOK_TIMEOUT)).max().unwrap_or_default(),
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,
         isolated: false,
-        // A list that a client writes counts whatever the selectors are.
+        // The list of initializers that a client writes is checked whatever their selectors are.
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
     }

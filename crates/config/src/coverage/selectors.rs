@@ -1,4 +1,4 @@
-//! Selectors: requests that an entry of a registration may leave out, such that no hook misses any that it selects.
+//! Compares selectors and rules, so that an entry of a registration excludes no request that a hook selects.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::NAME_LABEL;
 use gatepost_api::{Hook, Operation, Scope, Selector, builtin, registration::NEVER_SENT, selector::Requirement};
 
-/// Does whatever meets this selector meet the requirement, too, as far as the two can be compared?
+/// Returns true if all that meets the selector also meets the requirement, as far as the two can be compared.
 pub fn implies(selector: &Selector, requirement: &Requirement) -> bool {
     let holds_of = |value: &str| match requirement {
         Requirement::Is(_, wanted) => **wanted == *value,
@@ -27,12 +27,12 @@ pub fn implies(selector: &Selector, requirement: &Requirement) -> bool {
     })
 }
 
-/// Does whatever meets the first meet the second, too, as far as the two can be compared?
+/// Returns true if all that meets `selector` also meets `other`, as far as the two can be compared.
 pub fn is_within(selector: &Selector, other: &Selector) -> bool {
     other.0.iter().all(|requirement| implies(selector, requirement))
 }
 
-/// Selector that every object meets which any of these selects.
+/// Returns a selector that matches every object that any of these matches.
 pub fn common(selectors: &[&Selector]) -> Selector {
     let Some((first, others)) = selectors.split_first() else { return Selector::default() };
     let all = |requirement: &Requirement| others.iter().all(|other| implies(other, requirement));
@@ -47,7 +47,7 @@ pub fn common(selectors: &[&Selector]) -> Selector {
     Selector(kept.collect())
 }
 
-/// The same without these namespaces.
+/// Returns the selector with these namespaces excluded.
 pub fn without(selector: &Selector, namespaces: &[String]) -> Selector {
     let mut selector = selector.clone();
     if namespaces.is_empty() {
@@ -73,7 +73,7 @@ pub fn without(selector: &Selector, namespaces: &[String]) -> Selector {
     selector
 }
 
-/// The names of the namespaces that it leaves out, where it does nothing else.
+/// Returns the names of the namespaces that the selector excludes; `None` if it has any other requirement.
 pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     for requirement in &selector.0 {
@@ -85,8 +85,8 @@ pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
     Some(names)
 }
 
-/// Namespaces that a registration leaves out on purpose, ascending: by name, in every one of these entries of it, and, where
-/// it says so, [whatever the hooks want](NEVER_SENT).
+/// Returns the namespaces that a registration excludes on purpose, ascending: by name, in every entry and, if it has
+/// the annotation [`NEVER_SENT`], in its list.
 pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
     let told = registration["metadata"]["annotations"][NEVER_SENT].as_str();
     let told = told.map(|names| names.split(',').map(str::trim).collect::<BTreeSet<_>>());
@@ -101,15 +101,15 @@ pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'
     all.unwrap_or_default().into_iter().filter(meant).collect()
 }
 
-/// Groups whose resources every apiserver since 1.25 serves in v1 only: for them "*" and "v1" are the same.
+/// Groups whose resources every apiserver since 1.25 serves only in v1: for these, "*" and "v1" are equal.
 const ONLY_V1: [&str; 6] = ["", "apps", "batch", "policy", "rbac.authorization.k8s.io", "scheduling.k8s.io"];
 
-/// A rule of one group and one resource.
+/// The part of a rule for one group and one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Atom {
     /// API group; `*` is any.
     pub group: Box<str>,
-    /// Resource, and its subresource behind a slash; `*` is any.
+    /// Resource, with its subresource after a slash; `*` is any.
     pub resource: Box<str>,
     /// Scope, as written.
     pub scope: &'static str,
@@ -119,7 +119,7 @@ pub struct Atom {
     pub operations: BTreeSet<&'static str>,
 }
 
-/// A hook's rules, taken apart.
+/// Returns the atoms of a hook's rules.
 pub fn atoms_of(hook: &Hook) -> Vec<Atom> {
     let mut atoms = Vec::new();
     for rule in &hook.rules {
@@ -146,7 +146,7 @@ fn versions(group: &str, written: &[Box<str>]) -> BTreeSet<Box<str>> {
 }
 
 impl Atom {
-    /// Everything there is, in whatever version its client used.
+    /// Returns an atom that matches every request, in any version.
     pub fn everything() -> Self {
         Self {
             group: "*".into(),
@@ -157,12 +157,12 @@ impl Atom {
         }
     }
 
-    /// Is there a request that both see, and that each wants in another version?
+    /// Returns true if both match some request, and take it in different versions.
     pub fn contradicts(&self, other: &Self) -> bool {
         !self.agrees_on_versions(other) && self.overlaps(other)
     }
 
-    /// Is there a request that both see, in whatever version?
+    /// Returns true if both match some request, whatever the version.
     pub fn overlaps(&self, other: &Self) -> bool {
         meet(&self.group, &other.group)
             && meet(self.resource().0, other.resource().0)
@@ -171,14 +171,14 @@ impl Atom {
             && !self.operations.is_disjoint(&other.operations)
     }
 
-    /// Do both mean the same request, in versions that overlap and are not the same, so that one in yet another version
-    /// may be sent by each in a version that both take?
+    /// Returns true if both match some request in versions that overlap and differ: a request of yet another version
+    /// may be sent for each of the two, in a version that both take.
     pub fn may_be_sent_twice(&self, other: &Self) -> bool {
         let any = [self, other].iter().any(|atom| atom.versions.contains("*"));
         self.contradicts(other) && !any && !self.shared_versions(other).is_empty()
     }
 
-    /// Do both see the same objects, each in another group? One of any group sees them in every group that is served.
+    /// Returns true if both match the same objects in different groups. An atom of any group matches all served groups.
     pub fn shares_objects_with(&self, other: &Self) -> bool {
         let groups_differ = |groups: &[&str; 2]| match (&*self.group, &*other.group) {
             ("*", named) | (named, "*") => groups.contains(&named) && !groups.contains(&builtin::UNSERVED_GROUP),
@@ -192,19 +192,19 @@ impl Atom {
             })
     }
 
-    /// Does the other send what this one sees also as its client made it in another group, which this one's hooks do not
-    /// take? `own` are all atoms of these hooks.
+    /// Returns true if `other` also sends objects of this atom unconverted in another group, in which none of `own`
+    /// takes them. `own` are all atoms of the same hooks.
     pub fn is_unconverted_by(&self, other: &Self, own: &[Self]) -> bool {
         let takes_it_there = |atom: &Self| atom.shares_objects_with(self) && atom.is_within(other);
         self.shares_objects_with(other) && !own.iter().any(takes_it_there)
     }
 
-    /// Does the other see whatever this one sees, in the same version?
+    /// Returns true if `other` matches every request that this atom matches, in the same version.
     pub fn is_within(&self, other: &Self) -> bool {
         self.agrees_on_versions(other) && self.is_sent_by(other)
     }
 
-    /// Does the other see whatever this one sees, in whatever version?
+    /// Returns true if `other` matches every request that this atom matches, whatever the version.
     pub fn is_sent_by(&self, other: &Self) -> bool {
         within(&self.group, &other.group)
             && within(self.resource().0, other.resource().0)
@@ -213,12 +213,12 @@ impl Atom {
             && self.operations.is_subset(&other.operations)
     }
 
-    /// One for each of its operations.
+    /// Splits the atom by operation.
     pub fn by_operation(&self) -> impl Iterator<Item = Self> {
         self.operations.iter().map(|operation| Self { operations: BTreeSet::from([*operation]), ..self.clone() })
     }
 
-    /// As one speaks of it: `CREATE of pods`.
+    /// Returns a noun for messages, such as `CREATE of pods`.
     pub fn noun(&self) -> String {
         let operations: Vec<_> = self.operations.iter().copied().collect();
         let (operations, resource) = (operations.join(", "), &self.resource);
@@ -229,18 +229,18 @@ impl Atom {
         }
     }
 
-    /// Are all versions that it names among the other's?
+    /// Returns true if `other` takes all versions of this atom.
     pub fn names_no_more_than(&self, other: &Self) -> bool {
         self.versions.iter().all(|version| other.takes(version))
     }
 
-    /// Do both take the same versions, as far as their groups have any choice?
+    /// Returns true if both take the same versions, as far as their groups serve several.
     pub fn agrees_on_versions(&self, other: &Self) -> bool {
         let only_v1 = [self, other].iter().any(|atom| ONLY_V1.contains(&&*atom.group));
         self.versions == other.versions || (only_v1 && self.takes("v1") && other.takes("v1"))
     }
 
-    /// The versions that both name; `*` where both take any.
+    /// Returns the versions that both take; `*` if both take any.
     pub fn shared_versions<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
         match (self.versions.contains("*"), other.versions.contains("*")) {
             (true, _) => other.versions.iter().map(AsRef::as_ref).collect(),
@@ -249,17 +249,17 @@ impl Atom {
         }
     }
 
-    /// Every word of it that somebody wrote.
+    /// Returns the group, the resource and the versions, as written.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         [&self.group, &self.resource].into_iter().chain(&self.versions).map(AsRef::as_ref)
     }
 
-    /// Does it name that version, or all?
+    /// Returns true if the atom has this version, or any.
     pub fn takes(&self, version: &str) -> bool {
         self.versions.contains("*") || self.versions.contains(version)
     }
 
-    /// Resource and subresource; "" is none.
+    /// Returns the resource and the subresource; "" if it has none.
     pub fn resource(&self) -> (&str, &str) {
         self.resource.split_once('/').unwrap_or((&self.resource, ""))
     }

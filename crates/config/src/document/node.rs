@@ -1,5 +1,4 @@
-//! Value: a document as it was written. Node: a value, the path that leads to it, and where to report a problem with
-//! it.
+//! Value: a document as written. Node: a value, its path, and the report for its problems.
 
 use std::{
     cell::RefCell,
@@ -11,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::problem::{Problem, nearest, one_of, quoted};
 
-/// The problems found so far.
+/// Collects problems.
 #[derive(Default)]
 pub(crate) struct ProblemReport(RefCell<Vec<Problem>>);
 
@@ -26,18 +25,18 @@ impl ProblemReport {
     }
 }
 
-/// Reason where something else is written than what can stand there.
+/// Consequence of a value that cannot be interpreted.
 pub(crate) const UNCLEAR: &str = "so what it is to mean would be a guess";
 
 #[derive(Clone, Copy)]
 enum Step<'a> {
-    /// A document of a file; the index where the file has several.
+    /// A document of a file, and its index if the file has several.
     Document(&'a str, Option<usize>),
     Key(&'a str),
     Index(usize),
 }
 
-/// A value in its place. The path is a chain of steps on the stack, written out only when there is a problem.
+/// A value with its path, a chain of steps on the stack. The path is formatted only if there is a problem.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     pub(crate) value: &'a Value,
@@ -46,29 +45,29 @@ pub(crate) struct Node<'a> {
     report: &'a ProblemReport,
 }
 
-/// The value, where one was written.
+/// Returns the node if its value is present.
 pub(crate) fn given(at: Node<'_>) -> Option<Node<'_>> {
     Some(at).filter(Node::present)
 }
 
 impl<'a> Node<'a> {
-    /// The root of a document; `index` where its file has several.
+    /// Returns the root of a document; `index` is its index if the file has several.
     pub(crate) fn document(value: &'a Value, file: &'a str, index: Option<usize>, report: &'a ProblemReport) -> Self {
         Self { value, step: Step::Document(file, index), parent: None, report }
     }
 
-    /// The entry `key` of this map; an empty value where there is none.
+    /// Returns the entry `key` of this map; a null value if there is none.
     pub(crate) fn key<'b>(&'b self, key: &'b str) -> Node<'b> {
         self.child(self.value.get(key).unwrap_or(&Value::Null), Step::Key(key))
     }
 
-    /// Every entry of this map, in the order written; none where it is no map.
+    /// Returns every entry of this map, in the order written; nothing if it is no map.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, Node<'_>)> {
         let entries = if let Value::Map(entries) = self.value { entries.as_slice() } else { &[] };
         entries.iter().map(|(key, value)| (&**key, self.child(value, Step::Key(key))))
     }
 
-    /// Every item of this list; none where it is no list.
+    /// Returns every item of this list; nothing if it is no list.
     pub(crate) fn items(&self) -> impl Iterator<Item = Node<'_>> {
         let items = if let Value::List(items) = self.value { items.as_slice() } else { &[] };
         items.iter().enumerate().map(|(index, value)| self.child(value, Step::Index(index)))
@@ -78,12 +77,12 @@ impl<'a> Node<'a> {
         Node { value, step, parent: Some(self), report: self.report }
     }
 
-    /// False where nothing, or an explicit null, was written.
+    /// Returns false if the value is absent or null.
     pub(crate) fn present(&self) -> bool {
         *self.value != Value::Null
     }
 
-    /// True where the key was written, if only with nothing behind it.
+    /// Returns true if the key is present, even with a null value.
     pub(crate) fn is_written(&self) -> bool {
         match (self.step, self.parent) {
             (Step::Key(key), Some(parent)) => parent.value.get(key).is_some(),
@@ -97,7 +96,7 @@ impl<'a> Node<'a> {
         self.report.add(Problem { file, path, what: what.into(), why: why.into(), fix: fix.into() });
     }
 
-    /// The file, and the path in it.
+    /// Returns the file, and the path in it.
     pub(crate) fn place(&self) -> (String, String) {
         let mut chain = vec![self];
         while let Some(parent) = chain[chain.len() - 1].parent {
@@ -122,13 +121,13 @@ impl<'a> Node<'a> {
         (file, path)
     }
 
-    /// `file: path`, for a message about another place.
+    /// Returns `file: path`, for messages about another place.
     pub(crate) fn place_name(&self) -> String {
         let (file, path) = self.place();
         format!("{file}: {path}")
     }
 
-    /// Reports that this is missing, unless it is there; true where it is there.
+    /// Returns true if the value is present; otherwise reports that it is missing.
     pub(crate) fn required(&self, why: &str, fix: &str) -> bool {
         if !self.present() {
             self.problem("is missing", why, fix);
@@ -136,7 +135,7 @@ impl<'a> Node<'a> {
         self.present()
     }
 
-    /// Reports that this should have been `wanted`.
+    /// Reports that the value is not `wanted`.
     pub(crate) fn wrong_type(&self, wanted: &str) {
         let fix = match (wanted, self.value) {
             ("a text", Value::Bool(_) | Value::Integer(_) | Value::Float(_)) => "put it in quotes".into(),
@@ -146,7 +145,7 @@ impl<'a> Node<'a> {
         self.problem(format!("is {}, not {wanted}", self.value.kind()), UNCLEAR, fix);
     }
 
-    /// Is this a map with no other keys than these? Reports whatever is not as it should be; false where it is no map.
+    /// Returns true if this is a map; otherwise reports it. Reports keys that are not among `known`.
     pub(crate) fn is_map_of(&self, known: &[&str]) -> bool {
         let Value::Map(_) = self.value else {
             self.wrong_type("a map");
@@ -162,7 +161,7 @@ impl<'a> Node<'a> {
         true
     }
 
-    /// Is this a list? Reports it where it is not.
+    /// Returns true if this is a list; otherwise reports it.
     pub(crate) fn is_list(&self) -> bool {
         let list = matches!(self.value, Value::List(_));
         if !list {
@@ -171,7 +170,7 @@ impl<'a> Node<'a> {
         list
     }
 
-    /// The text, where it is one.
+    /// Returns the text; reports any other value.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match self.value {
             Value::Text(text) => Some(text),
@@ -182,7 +181,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The yes or no, where it is one.
+    /// Returns the boolean; reports any other value.
     pub(crate) fn boolean(&self) -> Option<bool> {
         match self.value {
             Value::Bool(yes) => Some(*yes),
@@ -193,7 +192,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The texts of a list, where all are; several problems may be reported.
+    /// Returns the texts of a list; reports every item that is not a text.
     pub(crate) fn texts(&self) -> Option<Vec<&'a str>> {
         let Value::List(items) = self.value else {
             self.wrong_type("a list");
@@ -203,7 +202,7 @@ impl<'a> Node<'a> {
         items.iter().map(|item| if let Value::Text(text) = item { Some(&**text) } else { None }).collect()
     }
 
-    /// The meaning of a text that must be one of these words.
+    /// Returns the meaning of a text, which must be one of these words.
     pub(crate) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let meaning = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
@@ -218,7 +217,7 @@ impl<'a> Node<'a> {
         meaning
     }
 
-    /// A whole number in this range.
+    /// Returns a whole number, which must be in this range.
     pub(crate) fn integer(&self, range: std::ops::RangeInclusive<i128>, why: &str) -> Option<i128> {
         let Value::Integer(integer) = self.value else {
             self.wrong_type("a whole number");
@@ -234,14 +233,13 @@ impl<'a> Node<'a> {
         range.contains(integer).then_some(*integer)
     }
 
-    /// Number of problems reported so far; for steps that only make sense where there was no new one.
+    /// Returns the number of problems so far. A step can be skipped if there are new ones.
     pub(crate) fn problems(&self) -> usize {
         self.report.0.borrow().len()
     }
 }
 
-/// One YAML or JSON value. Unlike `serde_json::Value` it keeps every entry of a map, so that a key written twice is
-/// still seen twice.
+/// A YAML or JSON value. Unlike `serde_json::Value`, it keeps every entry of a map, so that duplicate keys are found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -254,7 +252,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Type of the value, in words for a message.
+    /// Returns the type of the value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "empty",
@@ -267,7 +265,7 @@ impl Value {
         }
     }
 
-    /// The entry of a map with this key; the first, where it was written twice.
+    /// Returns the entry of a map with this key; the first one if the key is duplicate.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Map(entries) => entries.iter().find(|(name, _)| **name == *key).map(|(_, value)| value),
@@ -275,7 +273,7 @@ impl Value {
         }
     }
 
-    /// Is there a map with two entries of one key, here or anywhere below?
+    /// Returns true if a map has a duplicate key, at any depth.
     pub(crate) fn holds_a_key_twice(&self) -> bool {
         match self {
             Self::List(items) => items.iter().any(Self::holds_a_key_twice),
@@ -284,7 +282,7 @@ impl Value {
         }
     }
 
-    /// Depth of maps and lists in it; 1 for anything else.
+    /// Returns the depth of nested maps and lists; 1 for any other value.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Self::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
@@ -293,7 +291,7 @@ impl Value {
         }
     }
 
-    /// The same as JSON has it; a number that JSON has not is null.
+    /// Converts the value to JSON. A number that JSON cannot represent becomes null.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match self {
             Self::Null => serde_json::Value::Null,
@@ -313,7 +311,7 @@ impl Value {
         }
     }
 
-    /// The text that a map holds under this key.
+    /// Returns the text of a map's entry with this key.
     pub(crate) fn text_of(&self, key: &str) -> Option<&str> {
         match self.get(key) {
             Some(Self::Text(text)) => Some(text),
@@ -322,9 +320,9 @@ impl Value {
     }
 }
 
-/// Is there a key twice among these?
+/// Returns true if two entries have the same key.
 fn twice(entries: &[(Box<str>, Value)]) -> bool {
-    /// Among so few, comparing each with each is quicker than sorting them in.
+    /// Up to this size, comparing pairs is faster than building a set.
     const MAX_PAIRWISE_KEYS: usize = 16;
     if entries.len() > MAX_PAIRWISE_KEYS {
         let mut seen = BTreeSet::new();

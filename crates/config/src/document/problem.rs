@@ -1,33 +1,33 @@
-//! Problem: one thing that is wrong with a configuration, where, and what to do about it.
+//! Problem: one fault of a configuration, its place, and the fix.
 
 use std::{borrow::Cow, fmt};
 
-/// One thing that is wrong with what people wrote.
+/// One fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, named as the source names it.
+    /// Name of the file in the source.
     pub file: String,
-    /// The place in it: `externalAdmissionHooks[0].rules[2].scope`, preceded by `[1].` for the second document of a
-    /// file that has several; or `line 3, column 5` where the file could not be read as YAML or JSON.
+    /// Path in the file: `externalAdmissionHooks[0].rules[2].scope`, with the prefix `[1].` for the second of several
+    /// documents; or `line 3, column 5` if the file could not be read as YAML or JSON.
     pub path: String,
     /// Fault that was found.
     pub what: String,
-    /// Reason for which it is one, or what comes of it: a clause with its conjunction, so, since, which or and.
+    /// Reason or consequence of the fault: a clause that begins with a conjunction: so, since, which or and.
     pub why: String,
     /// Advice on the fault.
     pub fix: String,
 }
 
-/// Words that a reason begins with.
+/// Conjunctions with which a reason begins.
 const REASONS: [&str; 4] = ["so", "since", "which", "and"];
 
 impl Problem {
-    /// Does it give a reason, and advice? Every problem does.
+    /// Returns true if it has a fault, a reason and advice, as every problem does.
     pub fn is_whole(&self) -> bool {
         is_reason(&self.why) && [&self.what, &self.fix].iter().all(|part| !part.trim().is_empty())
     }
 
-    /// Nothing is written where something was to be. That is not taken for "no hooks", which somebody has to write.
+    /// Returns the problem of an empty file or source. Having no hooks must be written explicitly.
     pub fn nothing_written(file: &str, what: &str) -> Self {
         const FIX: &str = "to have no hooks, write externalAdmissionHooks: [] in an AdmissionControlConfiguration, or \
                            a List with items: []; otherwise see what has emptied it";
@@ -49,12 +49,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Is it a clause with its conjunction, such as `so the rule never matches`?
+/// Returns true if this is a clause with a conjunction, such as `so the rule never matches`.
 pub(crate) fn is_reason(text: &str) -> bool {
     text.split_once(' ').is_some_and(|(word, rest)| REASONS.contains(&word) && !rest.trim().is_empty())
 }
 
-/// A file's or a key's name, control characters escaped: whoever may write there chose it.
+/// Escapes control characters in the name of a file or key, which is untrusted input.
 pub(crate) fn one_line(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_control) {
         true => name.escape_debug().to_string().into(),
@@ -62,7 +62,7 @@ pub(crate) fn one_line(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` in quotes, control characters escaped, cut short where it is long: fit for a message of one line.
+/// Quotes `text` for a message of one line: escapes control characters, and cuts a long text short.
 pub(crate) fn quoted(text: &str) -> String {
     const MAX_QUOTED_CHARS: usize = 80;
     match text.char_indices().nth(MAX_QUOTED_CHARS) {
@@ -71,7 +71,7 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// `a, b or c`.
+/// Joins words to `a, b or c`.
 pub(crate) fn one_of<S: AsRef<str>>(words: &[S]) -> String {
     match words {
         [] => String::new(),
@@ -83,16 +83,16 @@ pub(crate) fn one_of<S: AsRef<str>>(words: &[S]) -> String {
     }
 }
 
-/// Note on a configuration that is no problem, and that its author should know.
+/// A remark on a configuration that is no problem, but that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The file, named as the source names it.
+    /// Name of the file in the source.
     pub file: String,
-    /// The place in it, as in a [`crate::Problem`].
+    /// Path in the file, as in a [`crate::Problem`].
     pub path: String,
-    /// Remark on what is written.
+    /// The remark.
     pub what: String,
-    /// Consequence of it: a clause, as in a [`crate::Problem`].
+    /// Consequence of the remark: a clause, as in a [`crate::Problem`].
     pub why: String,
     /// Advice on the remark.
     pub fix: String,
@@ -107,21 +107,21 @@ impl fmt::Display for Note {
     }
 }
 
-/// The word of `known` nearest to `word`, where one is near enough to be worth suggesting.
+/// Returns the word of `known` nearest to `word`, if it is near enough to be suggested.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    /// Longer words are nobody's typing error, and comparing them costs time.
+    /// Maximum length of a mistyped word. Longer ones are no typing errors, and are slow to compare.
     const MAX_TYPO_BYTES: usize = 64;
     near(word, known, MAX_TYPO_BYTES).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
-/// The words of `known` that are near enough to `word` to be worth suggesting, at most three, the nearest first. Words
-/// are as long as names of hooks may be.
+/// Returns the words of `known` that are near enough to `word` to be suggested, at most three, the nearest first. Words
+/// may be as long as names of hooks.
 pub fn nearest_words<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     const MAX_NAME_BYTES: usize = 253;
     const MAX_SUGGESTIONS: usize = 3;
     let mut near: Vec<_> = near(word, known, MAX_NAME_BYTES).collect();
     near.sort_by_key(|(distance, _)| *distance);
-    // A word that is twice as far off as the nearest was hardly meant.
+    // Drops words more than twice as far as the nearest: they are unlikely.
     let most = near.first().map_or(0, |(distance, _)| distance * 2);
     near.into_iter()
         .take_while(|(distance, _)| *distance <= most)
@@ -139,7 +139,7 @@ fn near<'a>(word: &str, known: &[&'a str], longest: usize) -> impl Iterator<Item
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
 }
 
-/// Letters to insert, remove or replace to turn one word into the other (Levenshtein).
+/// Returns the Levenshtein distance of two words: the letters to insert, remove or replace.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! UniqueNames: names that must be unique, and where each was first used.
+//! UniqueNames: names that must be unique, and the place of each first use.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,15 +12,15 @@ use super::{
     problem::{one_line, quoted},
 };
 
-/// Names that must be unique among all documents, and where they were first used.
+/// Names that must be unique among all documents, each with the place of its first use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UniqueNames {
     pub(crate) objects: HashMap<(DocumentKind, Box<str>), String>,
     pub(crate) hooks: HashMap<Box<str>, String>,
-    /// Group and resource.
+    /// By group and resource.
     pub(crate) resources: HashMap<(Box<str>, Box<str>), String>,
     pub(crate) bypasses: HashMap<Box<str>, String>,
-    /// There are documents, or hooks, whose names are unknown.
+    /// True if some documents or hooks have unknown names.
     pub(crate) unclear: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum UniqueName<'a> {
 }
 
 impl UniqueName<'_> {
-    /// Does something pass unjudged where it is gone? Not where a break-glass is, which the newest state alone opens.
+    /// Returns true if requests may pass without review once the object is gone. A missing break-glass opens nothing.
     pub(crate) fn guards(self) -> bool {
         match self {
             Self::Object(kind, _) => kind != DocumentKind::BreakGlass,
@@ -57,7 +57,7 @@ impl fmt::Display for UniqueName<'_> {
 }
 
 impl UniqueNames {
-    /// Every name, and where it is used.
+    /// Returns every name, and the place of its first use.
     pub(crate) fn names(&self) -> impl Iterator<Item = (UniqueName<'_>, &str)> {
         let objects = self.objects.iter().map(|((kind, name), at)| (UniqueName::Object(*kind, name), &**at));
         let hooks = self.hooks.iter().map(|(name, at)| (UniqueName::Hook(name), &**at));
@@ -66,7 +66,7 @@ impl UniqueNames {
         objects.chain(hooks).chain(resources).chain(bypasses)
     }
 
-    /// Is this name used?
+    /// Returns true if this name is used.
     pub(crate) fn has(&self, name: UniqueName<'_>) -> bool {
         match name {
             UniqueName::Object(kind, name) => self.objects.contains_key(&(kind, name.into())),
@@ -76,7 +76,7 @@ impl UniqueNames {
         }
     }
 
-    /// Is every name used in one of these only?
+    /// Returns true if no two of these use the same name.
     pub(crate) fn once<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> bool {
         fn differ<K: Hash + Eq>(names: impl Iterator<Item = K>) -> bool {
             let mut seen = HashSet::new();
@@ -89,7 +89,7 @@ impl UniqueNames {
     }
 }
 
-/// Reports a name that was used before.
+/// Records the first use of a name; reports any later use.
 pub(crate) fn first_use<K: Hash + Eq>(
     seen: &mut HashMap<K, String>,
     key: K,

@@ -1,4 +1,4 @@
-//! Finding: one thing that can go wrong, in which outage it did, and the patch that mends it.
+//! Finding: one hazard, the outages that it caused elsewhere, and the patch that fixes it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,54 +7,54 @@ use serde_json::{Value, json};
 use super::{mend::Mend, severity::Severity, view::View};
 use crate::document::problem::is_reason;
 
-/// A hook, or an initializer, that a finding is about.
+/// A hook or initializer that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Concerned {
-    /// Its name.
+pub struct AffectedHook {
+    /// Name of the hook or initializer.
     pub hook: String,
-    /// Identity among hooks of the same name; "" of an initializer.
+    /// Id among hooks of the same name; "" for an initializer.
     pub id: String,
-    /// The file its entry stands in.
+    /// File of the entry.
     pub file: String,
-    /// The entry's place there, as in a [`Problem`](crate::Problem).
+    /// Path of the entry, as in a [`Problem`](crate::Problem).
     pub path: String,
-    /// A JSON merge patch of the entry that mends this and whatever else was found about the hook; null where only
-    /// somebody who knows the hook can.
+    /// JSON merge patch of the entry that fixes all findings about the hook; null if the fix takes knowledge of the
+    /// hook.
     pub patch: Value,
-    /// True where the hook sees nothing outside of namespaces any more once it is patched.
+    /// True if the patched hook no longer matches cluster-scoped objects.
     pub drops_cluster_scoped: bool,
 }
 
 /// Advice on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The patch of each hook concerned.
+    /// Apply the patch of each of the [hooks](Finding::hooks).
     Patch,
-    /// In words, where only somebody who knows the hook can mend it.
+    /// Advice in words, if the fix takes knowledge of the hook.
     Words(String),
 }
 
-/// One thing that can go wrong.
+/// One hazard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Name of the kind of finding: stable, for scripts.
     pub rule: &'static str,
     /// Severity of the finding.
     pub severity: Severity,
-    /// Whom it is about.
-    pub hooks: Vec<Concerned>,
+    /// Hooks and initializers that the finding is about.
+    pub hooks: Vec<AffectedHook>,
     /// Fault of the hooks.
     pub what: String,
-    /// Consequence of it: a clause, as in a [`Problem`](crate::Problem).
+    /// Consequence of the fault: a clause, as in a [`Problem`](crate::Problem).
     pub why: String,
-    /// Advice on it.
+    /// Advice on the fault.
     pub remedy: Remedy,
     /// Outages of this kind: `owner/repo#number`, or a page.
     pub outages: &'static [&'static str],
 }
 
 impl Finding {
-    /// Does it give a reason, and advice? Every finding does.
+    /// Returns true if it has a fault, a reason and advice, as every finding does.
     pub fn is_whole(&self) -> bool {
         let advises = match &self.remedy {
             Remedy::Patch => self.hooks.iter().any(|concerned| !concerned.patch.is_null()),
@@ -63,7 +63,7 @@ impl Finding {
         is_reason(&self.why) && !self.what.trim().is_empty() && advises
     }
 
-    /// `what, why; fix`; a patch is not a part of it.
+    /// Returns `what, why; fix`, without a patch.
     pub fn sentence(&self) -> String {
         let Self { what, why, .. } = self;
         match &self.remedy {
@@ -72,10 +72,10 @@ impl Finding {
         }
     }
 
-    /// For people and programs: `/configz` shows it.
+    /// Returns the finding as JSON, for `/configz`.
     pub fn describe(&self) -> Value {
         let hooks = self.hooks.iter().map(|concerned| {
-            let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+            let AffectedHook { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
             json!({
                 "hook": hook,
                 "id": id,
@@ -115,21 +115,21 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding, hooks by number.
+/// A finding with numbers in place of hooks.
 pub(super) struct FindingDraft {
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
     pub(super) what: String,
     pub(super) why: String,
-    /// In words, where there is no patch.
+    /// Advice in words, if there is no patch.
     pub(super) fix: Option<String>,
     pub(super) outages: &'static [&'static str],
-    /// Whom it is about, and what to do there.
+    /// Numbers of the hooks that the finding is about, each with its changes.
     pub(super) mends: Vec<(usize, Mend)>,
 }
 
-/// In order, places and patches filled in.
-pub(super) fn finished(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Finding> {
+/// Sorts the findings, and fills in hooks and patches.
+pub(super) fn finish(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Finding> {
     let first = |found: &FindingDraft| found.mends.first().map(|(hook, _)| *hook);
     found.sort_by_key(|found| (found.severity, first(found)));
     let mut mends: BTreeMap<usize, Mend> = BTreeMap::new();
@@ -145,7 +145,7 @@ pub(super) fn finished(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Fin
     let concerned = |hook: usize| {
         let seen = &view.hooks[hook];
         let (patch, drops_cluster_scoped) = patches.get(&hook).cloned().unwrap_or_default();
-        Concerned {
+        AffectedHook {
             hook: seen.hook.name.as_ref().into(),
             id: seen.hook.id.as_ref().into(),
             file: seen.origin.file.clone(),

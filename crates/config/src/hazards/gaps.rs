@@ -1,4 +1,4 @@
-//! A validating hook over pods that does not see the containers added to a running one.
+//! Hooks that miss requests: ephemeral containers, scaling, updates, other versions, and rules that never match.
 
 use super::{
     finding::FindingDraft,
@@ -13,20 +13,20 @@ use gatepost_api::{
     ResourceInitializers,
 };
 
-/// Any namespace: rules do not look at its name.
+/// Any namespace: rules do not compare its name.
 const SOMEWHERE: &str = "default";
 
-/// Request that adds a container.
-const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
+/// Request that adds an ephemeral container.
+const EPHEMERAL_CONTAINER_REQUEST: Request = POD.with(Update).sub("ephemeralcontainers");
 
 pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request| by_rules(seen, request, SOMEWHERE);
         let over_pods = sees(POD) || sees(POD.with(Update));
-        if !over_pods || sees(ADDED) {
+        if !over_pods || sees(EPHEMERAL_CONTAINER_REQUEST) {
             continue;
         }
-        let mends = vec![(number, Mend::updates([ADDED]))];
+        let mends = vec![(number, Mend::updates([EPHEMERAL_CONTAINER_REQUEST]))];
         found.push(if by_star(seen) {
             FindingDraft {
                 rule: "star-without-subresources",
@@ -63,12 +63,12 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Findi
     }
 }
 
-/// Does it see pods only because a star does?
+/// Returns true if the hook matches pods only by a wildcard.
 fn by_star(seen: &HookView<'_>) -> bool {
     !seen.hook.rules.iter().any(|rule| rule.resources.iter().any(|entry| &**entry == "pods"))
 }
 
-/// Requests that scale, by the subresource `scale`.
+/// Requests that change the workloads with a subresource `scale`.
 const SCALED: [Request; 4] = [
     of(Update, "apps", "v1", "deployments"),
     of(Update, "apps", "v1", "statefulsets"),
@@ -76,7 +76,7 @@ const SCALED: [Request; 4] = [
     of(Update, "", "v1", "replicationcontrollers"),
 ];
 
-/// Only a hook that names one `scale` surely means the others.
+/// Reports a hook that matches `scale` of some workloads and not of others. Without any `scale`, it may be intended.
 pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request: Request| by_rules(seen, request, "default");
@@ -102,7 +102,7 @@ pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// Requests that change objects that run containers, and can be given other images afterwards.
+/// Requests that create objects with containers whose images can be changed later.
 const RUNS: [Request; 6] = [
     POD,
     of(Create, "apps", "v1", "deployments"),
@@ -139,8 +139,8 @@ pub(super) fn misses_updates(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// Resources that apiservers of today serve in more than one version, or have served in another than the one they serve
-/// now. Source: https://kubernetes.io/docs/reference/using-api/deprecation-guide/ and the API reference of 1.36.
+/// Resources that current apiservers serve in several versions, or have served in other versions than now. Source:
+/// https://kubernetes.io/docs/reference/using-api/deprecation-guide/ and the API reference of 1.36.
 const SERVED: [Request; 25] = [
     of(Create, "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies"),
     of(Create, "apiextensions.k8s.io", "v1", "customresourcedefinitions"),
@@ -195,7 +195,7 @@ pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// Does a rule name that very resource in other versions, and none in this one?
+/// Returns true if a rule names this resource in other versions, and no rule matches it in this version.
 fn misses(seen: &HookView<'_>, request: &Request) -> bool {
     let named = |operation: Operation, namespace: &str| {
         seen.hook.rules.iter().any(|rule| {
@@ -204,12 +204,12 @@ fn misses(seen: &HookView<'_>, request: &Request) -> bool {
                 && rule.resources.iter().any(|entry| **entry == *request.resource)
         }) && !by_rules(seen, request.with(operation), namespace)
     };
-    // A rule may want objects in namespaces only, or others only: it misses what it sees in neither.
+    // A rule may be limited by scope: the hook misses only what it matches in neither scope.
     let anywhere = |operation| named(operation, "default") && named(operation, "");
     Operation::ALL.into_iter().any(anywhere)
 }
 
-/// Most entries of one hook that are reported.
+/// Maximum number of entries of one hook that are reported.
 const MAX_REPORTED_ENTRIES: usize = 8;
 
 pub(super) fn never_matches(view: &View<'_>, found: &mut Vec<FindingDraft>) {

@@ -1,20 +1,20 @@
-//! Initializers as hooks: each as if it were one mutating hook, asked about new objects of its resource.
+//! Initializers as hooks: each is one mutating hook for new objects of its resource.
 
 use std::sync::Arc;
 
 use crate::{Origin, Snapshot, coverage::as_a_hook};
 use gatepost_api::{FailurePolicy, Hook, Initializer, Operation, ResourceInitializers, Rollout, Rule, Scope};
 
-/// An initializer as a hook, so that requests are held against it as against hooks. It is never called.
+/// An initializer as a hook, so that it is analyzed as hooks are. The hook is never called.
 pub(super) struct InitializerAsHook<'a> {
     pub(super) entry: &'a ResourceInitializers,
     pub(super) hook: Hook,
     pub(super) origin: Origin,
-    /// The namespace its pods are in, where a service account or a certificate of it says so.
+    /// Namespace of its pods, if a service account or certificate of it names one.
     pub(super) home: Option<Box<str>>,
 }
 
-/// Every initializer of the snapshot.
+/// Returns every initializer of the snapshot as a hook.
 pub(super) fn as_hooks(snapshot: &Snapshot) -> Vec<InitializerAsHook<'_>> {
     let entries = snapshot.initializers.iter().zip(&snapshot.initializer_places);
     let placed = entries.flat_map(|(entry, places)| entry.initializers.iter().zip(places).map(move |it| (entry, it)));
@@ -26,7 +26,7 @@ fn as_hook<'a>(
     one: &Initializer,
     (file, path): &(String, String),
 ) -> InitializerAsHook<'a> {
-    // A built-in one needs no process; and objects wait for who updates them only where they are stored unfinished.
+    // A built-in initializer needs no process, and objects wait for a client's update only if they are stored by label.
     let waits = one.built_in.is_none() && (one.attach.is_some() || entry.by_label);
     let declared_policy = if waits { one.failure_policy } else { FailurePolicy::Ignore };
     let hook = Hook {
@@ -66,7 +66,7 @@ fn home(one: &Initializer) -> Option<Box<str>> {
     })
 }
 
-/// The namespace in a Service's name: `name.namespace.svc`, with or without the cluster's domain after it.
+/// Returns the namespace in a Service's name: `name.namespace.svc`, with or without the cluster's domain after it.
 pub(super) fn namespace_of(host: &str) -> Option<Box<str>> {
     let host = host.to_ascii_lowercase();
     let parts: Vec<&str> = host.split('.').collect();

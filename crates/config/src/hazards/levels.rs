@@ -1,30 +1,30 @@
-//! Levels: the label that gives a namespace its runlevel, and the order in which objects depend on others to start.
+//! Levels: the label with a namespace's runlevel, and the order in which objects depend on others to start.
 
 use gatepost_api::Labels;
 
-/// The label that says a namespace's runlevel: a number.
+/// Label with the runlevel of a namespace, a number.
 pub const LABEL: &str = "gatepost.dev/runlevel";
 
-/// The runlevel of hooks that depend on no other hook.
+/// Runlevel of hooks that depend on no other hook.
 pub const HOOKS: u32 = 2;
 
-/// The namespaces of the control plane: runlevel 0.
+/// Namespaces of the control plane: runlevel 0.
 pub const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// Level in a label, where it is a number.
+/// Returns the level in the label, if it is a number.
 pub(super) fn stated(labels: Option<&Labels>) -> Option<u32> {
     labels?.get(LABEL)?.parse().ok()
 }
 
-/// `0` to this level, as values of the label.
+/// Returns the levels from `0` to this one, as values of the label.
 pub(super) fn levels_up_to(level: u32) -> Vec<String> {
-    /// More are never in use; a label may say anything.
+    /// Maximum level of the result: a label may have any number.
     const MAX_LEVEL: u32 = 99;
     (0..=level.min(MAX_LEVEL)).map(|level| level.to_string()).collect()
 }
 
-/// Groups of nodes that can all reach each other, found by Tarjan's method. `edges[n]` are the nodes that n needs. A
-/// group comes after every group that it needs; the nodes in it ascend.
+/// Returns the strongly connected components, by Tarjan's algorithm. `edges[n]` are the nodes that n needs. A component
+/// comes after every component that it needs; its nodes ascend.
 pub(super) fn groups(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         edges,
@@ -44,9 +44,9 @@ pub(super) fn groups(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 #[derive(Default)]
 struct Search<'a> {
     edges: &'a [Vec<usize>],
-    /// Order in which each node was first seen.
+    /// Order in which each node was first visited.
     order: Vec<Option<usize>>,
-    /// The earliest node that each one reaches.
+    /// Earliest node that each node reaches.
     low: Vec<usize>,
     seen: usize,
     /// Nodes whose group is not complete.
@@ -56,7 +56,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Without recursion: a configuration decides how deep this goes.
+    /// Visits a node and all that it reaches, without recursion: a configuration decides the depth.
     fn visit(&mut self, root: usize) {
         let mut path = vec![(root, 0)];
         self.enter(root);

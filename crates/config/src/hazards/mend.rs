@@ -1,4 +1,4 @@
-//! Mend: change of a hook's entry, and its JSON merge patch.
+//! Mend: a change of a hook's entry, and its JSON merge patch.
 
 use std::collections::BTreeSet;
 
@@ -11,29 +11,29 @@ use super::{
 use crate::check::namespace::NAME_LABEL;
 use gatepost_api::{Hook, Operation, Rule, Scope, selector::Requirement};
 
-/// Change of a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.
+/// Change of a hook's entry. All changes of an entry are joined, because a merge patch replaces whole lists.
 #[derive(Default)]
 pub(super) struct Mend {
-    /// Namespaces to leave alone, by name.
+    /// Names of namespaces to exclude.
     pub(super) namespaces: BTreeSet<String>,
-    /// Leave alone namespaces of this runlevel and those below.
+    /// Highest runlevel of the namespaces to exclude.
     pub(super) runlevel: Option<u32>,
-    /// Resources to leave alone: group and resource.
+    /// Resources to exclude: group and resource.
     pub(super) resources: BTreeSet<(&'static str, &'static str)>,
     /// Rules to add.
     pub(super) rules: Vec<Rule>,
-    /// Count requests made in other versions.
+    /// True to set `matchPolicy: Equivalent`.
     pub(super) equivalent: bool,
 }
 
 impl Mend {
-    /// Leaves these alone.
+    /// Excludes these namespaces.
     pub(super) fn namespaces<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self { namespaces: names.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Leaves this resource alone, by what serves best: a rule that names it needs not; for one that sees everything
-    /// it is these namespaces, or objects outside of any.
+    /// Excludes this resource. A rule that names the resource loses this entry. For a rule with a wildcard, these
+    /// namespaces or all cluster-scoped objects are excluded.
     pub(super) fn away_from(hook: &Hook, request: &Request, namespaces: &[&str]) -> Self {
         let covers = |rule: &&Rule| covers(rule, request.group, request.resource);
         let by_star = hook.rules.iter().filter(covers).any(|rule| rule.resources.iter().any(|entry| is_star(entry)));
@@ -44,7 +44,7 @@ impl Mend {
         }
     }
 
-    /// Adds rules that see these updated.
+    /// Adds rules for updates of these.
     pub(super) fn updates(requests: impl IntoIterator<Item = Request>) -> Self {
         let rule = |request: Request| Rule {
             operations: vec![Operation::Update],
@@ -68,7 +68,7 @@ impl Mend {
         self.equivalent |= other.equivalent;
     }
 
-    /// As a merge patch of the hook's entry; null where there is nothing to change.
+    /// Returns the merge patch of the hook's entry; null if there is nothing to change.
     pub(super) fn patch(self, hook: &Hook) -> Value {
         let mut patch = Map::new();
         let mut open = false;
@@ -93,13 +93,13 @@ impl Mend {
             patch.insert("matchPolicy".into(), "Equivalent".into());
         }
         if open {
-            // The hook is about nothing but what it should not hold up: then it may look, and not stand in the way.
+            // The hook matches only critical resources: set failurePolicy to Ignore.
             patch.insert("failurePolicy".into(), "Ignore".into());
         }
         if patch.is_empty() { Value::Null } else { patch.into() }
     }
 
-    /// The selector with the exclusions added; `Some(None)` where nothing would be left to select.
+    /// Returns the selector with the exclusions, if there are any; `Some(None)` if it would select nothing.
     fn selector(&self, hook: &Hook) -> Option<Option<Value>> {
         let mut excluded = Vec::new();
         if !self.namespaces.is_empty() {
@@ -142,12 +142,12 @@ impl Mend {
         Some(Some(written_selector(&requirements)))
     }
 
-    /// True where the patch takes all that lies outside of namespaces out of the hook's sight.
+    /// Returns true if the patched hook no longer matches cluster-scoped objects.
     pub(super) fn drops_cluster_scoped(&self, hook: &Hook) -> bool {
         hook.rules.iter().any(|rule| self.narrows(rule))
     }
 
-    /// A star cannot leave out one resource; objects outside of any namespace it can.
+    /// Returns true if the rule must be limited to namespaced objects: a wildcard cannot exclude one resource.
     fn narrows(&self, rule: &Rule) -> bool {
         let left_out = |(group, resource): &(&str, &str)| is_cluster_scoped(resource) && covers(rule, group, resource);
         rule.scope == Scope::Any
@@ -155,7 +155,7 @@ impl Mend {
             && self.resources.iter().any(left_out)
     }
 
-    /// The rules without the resources, and with the new ones.
+    /// Returns the rules without the excluded resources, and with the new rules; `None` if nothing changes.
     fn changed_rules(&self, hook: &Hook) -> Option<Vec<Rule>> {
         let mut changed = Vec::new();
         for original in &hook.rules {
@@ -186,12 +186,12 @@ fn is_star(entry: &str) -> bool {
     entry.split('/').next() == Some("*")
 }
 
-/// Of those that findings speak of.
+/// Returns true if the resource is cluster-scoped. Valid only for resources in findings.
 fn is_cluster_scoped(resource: &str) -> bool {
     !matches!(resource, "leases" | "endpoints" | "endpointslices" | "events" | "localsubjectaccessreviews")
 }
 
-/// A selector as people write it.
+/// Returns a selector as it is written in a document.
 pub fn written_selector(requirements: &[Requirement]) -> Value {
     let mut labels = Map::new();
     let mut expressions = Vec::new();

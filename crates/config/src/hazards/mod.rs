@@ -1,8 +1,8 @@
-//! Hazards: configurations that are sound and can still take a cluster down, or that miss what they surely mean.
+//! Hazards: valid configurations that can take a cluster down, or that miss requests which they surely mean.
 //!
-//! Each finding is a function that looks at the hooks through a [`View`] and adds a [`FindingDraft`]. Here they are put
-//! in order, and the mends of each hook are joined into one patch, since a merge patch replaces lists as a whole.
-//! Advice for operators about each finding is in `docs/runlevels.md`.
+//! Each finding is a function that inspects the hooks through a [`View`] and adds a [`FindingDraft`]. The module
+//! `finding` sorts the findings and joins the changes of each hook into one patch, since a merge patch replaces whole
+//! lists. `docs/runlevels.md` has advice for operators about each finding.
 
 mod finding;
 mod gaps;
@@ -18,7 +18,7 @@ mod view;
 
 use self::{finding::FindingDraft, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Remedy},
+    finding::{AffectedHook, Finding, Remedy},
     levels::{HOOKS, LABEL, SYSTEM},
     mend::written_selector,
     runlevel::{Advice, levels},
@@ -27,16 +27,16 @@ pub use self::{
 use super::{NO_PAUSE, Pause, Snapshot};
 
 impl Snapshot {
-    /// Hazards of these hooks, whose entries are sound: the worst first, then in the order of the hooks.
+    /// Returns the hazards of these hooks, whose entries are valid: the worst first, then in the order of the hooks.
     ///
-    /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
-    /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says
-    /// so.
+    /// Labels of namespaces are those of the configuration's own documents. Of any other namespace, only the name is
+    /// known: if its other labels could exclude it from a hook, the finding is a [`Severity::Gap`], and its text states
+    /// this.
     pub fn hazards(&self) -> Vec<Finding> {
         self.hazards_with(NO_PAUSE)
     }
 
-    /// The same, with pauses.
+    /// Returns the [hazards](Self::hazards), with pauses.
     pub fn hazards_with(&self, pause: Pause<'_>) -> Vec<Finding> {
         let initializers = initializers::as_hooks(self);
         let view = View::new(self, &initializers, pause);
@@ -61,7 +61,7 @@ impl Snapshot {
             look(&view, &mut found);
             pause();
         }
-        finding::finished(&view, found)
+        finding::finish(&view, found)
     }
 }
 

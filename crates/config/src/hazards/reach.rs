@@ -1,4 +1,4 @@
-//! A hook over the configuration of admission itself.
+//! Hooks over the configuration of admission or over reviews of access, and hooks that nobody calls.
 
 use super::{
     finding::FindingDraft,
@@ -13,13 +13,13 @@ use gatepost_api::{
     registration::SERVED,
 };
 
-/// Requests by which a person gets rid of a hook that does not answer, where the apiserver holds it.
+/// Requests that change or remove a hook that does not answer, if the apiserver stores its configuration.
 const UPSTREAM: [Request; 2] = [
     of(Update, "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
     of(Update, "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"),
 ];
 
-/// The same, where it is an object of our own kind: no hook is ever asked about it.
+/// Request that changes a configuration of our own kind. No hook is ever called for it.
 const OURS: Request = of(Update, "gatepost.dev", "v1alpha1", "admissioncontrolconfigurations");
 
 pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraft>) {
@@ -45,11 +45,11 @@ pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraf
             mends: vec![(number, away_from(seen.hook, &asked))],
         });
     }
-    unasked(view, found);
+    names_unreviewed_resources(view, found);
 }
 
-/// A hook that names what it is never asked about.
-fn unasked(view: &View<'_>, found: &mut Vec<FindingDraft>) {
+/// Reports a hook that names resources for which it is never called.
+fn names_unreviewed_resources(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let named = |seen: &HookView<'_>, request: &Request| {
         let mut entries = seen.hook.rules.iter().flat_map(|rule| &rule.resources);
         by_rules(seen, *request, "") && entries.any(|entry| **entry == *request.resource)

@@ -1,4 +1,4 @@
-//! Runlevels: which namespaces have to run before which, and hooks that stand in the way of one below their own.
+//! Runlevels: the order in which namespaces start, and hooks that block namespaces of a lower level than their own.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use super::{
     levels::{HOOKS, LABEL, SYSTEM, groups, levels_up_to, stated},
     mend::{Mend, written_selector},
     severity::Severity,
-    startup::WRITTEN,
+    startup::SYSTEM_REQUESTS,
     view::{HookView, POD, Request, Sees, View, by_rules, listed},
 };
 use crate::{NO_PAUSE, Snapshot};
 use gatepost_api::selector::Requirement;
 
-/// A hook over a namespace whose label says that it has to run before the hook does. (kube-system has a finding of its
-/// own.)
+/// Reports a hook over a namespace that must run before the hook, by its label. (kube-system has a finding of its own.)
 pub(super) fn look(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let namespaces = view.namespaces().into_iter().filter(|(name, _)| *name != SYSTEM[0]);
     let levels = namespaces.filter_map(|(name, labels)| Some((name, stated(Some(labels))?)));
     let levels: Vec<(&str, u32)> = levels.collect();
     let lower = |own: u32| levels.iter().copied().filter(move |(_, level)| *level < own);
     for (number, seen) in view.closed() {
-        // Rules do not look at a namespace's name, and there may be thousands of namespaces.
-        let about: Vec<Request> = WRITTEN.into_iter().filter(|request| by_rules(seen, *request, SYSTEM[0])).collect();
+        // Rules do not compare a namespace's name, so match them once: there may be thousands of namespaces.
+        let about: Vec<Request> =
+            SYSTEM_REQUESTS.into_iter().filter(|request| by_rules(seen, *request, SYSTEM[0])).collect();
         if about.is_empty() {
             continue;
         }
@@ -62,24 +62,24 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// The selector that a hook should carry, by what it has now.
+/// The `namespaceSelector` that a hook should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// The hook's name.
+    /// Name of the hook.
     pub hook: String,
-    /// The file its entry stands in, and its place there.
+    /// File of the entry, and its path in the file.
     pub place: String,
-    /// The namespace it runs in, where that is known.
+    /// Namespace of the hook's pods, if it is known.
     pub namespace: Option<String>,
-    /// Its runlevel.
+    /// Runlevel of the hook.
     pub level: u32,
-    /// The entry's `namespaceSelector` with all levels up to its own left out.
+    /// The entry's `namespaceSelector`, with all levels up to the hook's own excluded.
     pub selector: Value,
 }
 
-/// The runlevels of the namespaces that hooks run in, as far as `stated` does not say them already: 2 for hooks that
-/// depend on no other, and one more than the highest hook that must approve their pods for others. Beside them, the
-/// selector that each hook should carry.
+/// Returns the runlevels of the namespaces in which hooks run, unless `stated` has them: 2 for hooks that depend on no
+/// other hook, otherwise one more than the highest hook that must approve their pods. Also returns the selector that
+/// each hook should have.
 pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTreeMap<String, u32>, Vec<Advice>) {
     let view = View::new(snapshot, &[], NO_PAUSE);
     let homes = view.homes();
@@ -89,7 +89,7 @@ pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTr
     let needs = |at: &&str| (0..names.len()).filter(|n| names[*n] != *at && approves(*n, at)).collect();
     let edges: Vec<Vec<usize>> = names.iter().map(needs).collect();
     let mut levels: BTreeMap<String, u32> = BTreeMap::new();
-    // A group comes after what it needs, whose levels are known by then.
+    // A group comes after the groups that it needs, so their levels are known.
     for group in groups(&edges) {
         let needed = group.iter().flat_map(|node| &edges[*node]).filter(|needed| !group.contains(needed));
         let above = needed.filter_map(|needed| levels.get(names[*needed])).max().map_or(0, |level| level + 1);
@@ -97,7 +97,7 @@ pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTr
             levels.insert(names[node].to_owned(), stated(names[node]).unwrap_or(above.max(HOOKS)));
         }
     }
-    // Hooks that fail open hold nobody up, and have to run as well.
+    // Hooks that fail open block no pods, but need a level, too.
     for home in view.hooks.iter().filter_map(|seen| seen.home.as_deref()) {
         levels.entry(home.to_owned()).or_insert_with(|| stated(home).unwrap_or(HOOKS));
     }

@@ -1,18 +1,18 @@
-//! Severity of a finding. Apart, as the view of hooks needs it below findings.
+//! Severity of a finding, in a module of its own because `view` and `finding` both need it.
 
-/// Severity of a finding. A worse one goes before a lesser one.
+/// Severity of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Once the hook is down, nothing brings it back but a person.
+    /// Once the hook is down, only a person can bring it back.
     Deadlock,
-    /// While the hook is down, so is a part of the cluster that others rest on.
+    /// While the hook is down, so is a part of the cluster on which others depend.
     Danger,
-    /// Something passes unseen that the hook surely means, or that is not known here.
+    /// Requests pass unreviewed that the hook surely means to review, or the effect is uncertain.
     Gap,
 }
 
 impl Severity {
-    /// In one word.
+    /// Returns the severity as one word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deadlock => "deadlock",

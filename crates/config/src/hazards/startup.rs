@@ -1,4 +1,4 @@
-//! A hook, or an initializer, that its own pods must pass, or the workload that makes them.
+//! Hooks and initializers that block their own pods, each other's pods, or objects that the cluster needs to run.
 
 use super::{
     finding::FindingDraft,
@@ -59,7 +59,7 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// An initializer over the pods of every namespace, wherever its own are.
+/// Reports an initializer over the pods of every namespace, if its own namespace is unknown.
 pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed().filter(|(_, seen)| seen.initializes.is_some() && seen.home.is_none()) {
         let everywhere = seen.hook.namespace_selector.is_empty() && view.sees(seen, POD, "default") != Sees::No;
@@ -82,11 +82,11 @@ pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// Hooks are taken together by the namespace that they run in: who is kept from one of its pods is kept from all.
+/// Reports hooks that must approve each other's pods, by namespace: what blocks one of its pods blocks all.
 pub(super) fn need_each_other(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
-    // Most hooks are not about pods at all; there may be as many pairs of the others as hooks squared.
+    // Most hooks do not match pods; the number of pairs of the others may be quadratic.
     let over_pods: Vec<Vec<&HookView<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
     let approves = |other: usize, at: &str| over_pods[other].iter().map(|seen| view.selects(seen, POD, at)).max();
     let edges = |least: Sees| -> Vec<Vec<usize>> {
@@ -143,8 +143,8 @@ fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) 
 /// Namespace of the cluster's own pods.
 const NAMESPACE: &str = "kube-system";
 
-/// Requests that components make, or cannot start without, with no person looking on.
-pub(super) const WRITTEN: [Request; 9] = [
+/// Requests that components make without a person, or cannot start without.
+pub(super) const SYSTEM_REQUESTS: [Request; 9] = [
     POD,
     WORKLOADS[0],
     WORKLOADS[1],
@@ -158,7 +158,8 @@ pub(super) const WRITTEN: [Request; 9] = [
 
 pub(super) fn over_system_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed() {
-        let written: Vec<_> = WRITTEN.into_iter().filter(|r| view.sees(seen, *r, NAMESPACE) != Sees::No).collect();
+        let written: Vec<_> =
+            SYSTEM_REQUESTS.into_iter().filter(|r| view.sees(seen, *r, NAMESPACE) != Sees::No).collect();
         let sees = view.sees_any(seen, &written, NAMESPACE);
         if sees == Sees::No {
             continue;
@@ -183,13 +184,13 @@ pub(super) fn over_system_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     }
 }
 
-/// A resource that something vital writes, and what comes of it when it cannot.
+/// A resource that a vital component writes, and the consequence of rejecting it.
 struct Vital {
     rule: &'static str,
     severity: Severity,
     requests: &'static [Request],
-    /// Namespaces where it is vital; "" for objects outside of any namespace. The hook's own namespace where `at_home`
-    /// says so.
+    /// Namespaces in which the resource is vital; "" for cluster-scoped objects. With `at_home`, also the hook's own
+    /// namespace.
     namespaces: &'static [&'static str],
     at_home: bool,
     then: &'static str,
@@ -283,7 +284,7 @@ pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<FindingDraft>)
                 namespaces.push(namespace);
                 asked.extend(vital.requests.iter().filter(|r| view.sees(seen, **r, namespace) != Sees::No));
             }
-            // A rule with a star loses this request by its breadth alone; a named one is intended.
+            // A gap is a finding only if a rule names the resource: a wildcard may match it by its breadth alone.
             if surest == Sees::No || vital.severity == Severity::Gap && !names(seen.hook, &asked) {
                 continue;
             }
@@ -307,7 +308,7 @@ pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<FindingDraft>)
     }
 }
 
-/// Does the hook name one of these resources itself?
+/// Returns true if the hook names one of these resources, not only by a wildcard.
 fn names(hook: &gatepost_api::Hook, requests: &[&Request]) -> bool {
     let named = |entry: &str| requests.iter().any(|request| entry.split('/').next() == Some(request.resource));
     hook.rules.iter().any(|rule| rule.resources.iter().any(|entry| named(entry)))

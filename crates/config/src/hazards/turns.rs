@@ -1,4 +1,4 @@
-//! Initializers whose time is used up by those before them.
+//! Initializers that have no time left because those before them use it up.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{
 };
 use gatepost_api::{FailurePolicy, Initializer};
 
-/// Wait of an apiserver for a webhook whose registration does not say how long.
+/// Timeout of an apiserver for a webhook whose registration has none.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Only processes take time; what is built in acts whatever is left.
+/// Reports initializers without time. Only processes take time: a built-in initializer acts whatever time is left.
 pub(super) fn turns_too_long(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let all: Vec<(usize, &HookView<'_>)> =
         view.hooks.iter().enumerate().filter(|(_, seen)| seen.initializes.is_some()).collect();

@@ -1,4 +1,4 @@
-//! View: hooks and the requests they would be asked about, as far as a configuration shows it.
+//! View: hooks, and the requests for which they are called, as far as a configuration shows it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,22 +14,22 @@ use gatepost_api::{
     Selector, hook::Address, selector::Requirement,
 };
 
-/// Is a hook asked? A later one is surer.
+/// Whether a hook is called. Later variants are more certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sees {
     No,
-    /// Unless labels keep it away that the configuration does not show.
+    /// Called, unless labels that the configuration does not show, or a bypass, exclude the request.
     Perhaps,
     Yes,
 }
 
 impl Sees {
-    /// As bad as that; and where it is not sure, a gap.
+    /// Returns `severity` if the hook is certainly called, otherwise [`Severity::Gap`].
     pub(super) fn worth(self, severity: Severity) -> Severity {
         if self == Self::Yes { severity } else { Severity::Gap }
     }
 
-    /// End of a sentence that is not sure.
+    /// Returns the end of a sentence about an uncertain finding.
     pub(super) fn unless(self) -> &'static str {
         match self {
             Self::Yes | Self::No => "",
@@ -41,23 +41,23 @@ impl Sees {
     }
 }
 
-/// All hooks of a snapshot, and then its initializers.
+/// All hooks of a snapshot, followed by its initializers.
 pub(super) struct View<'a> {
     pub(super) hooks: Vec<HookView<'a>>,
     snapshot: &'a Snapshot,
 }
 
-/// One hook, or an initializer as if it were one.
+/// One hook, or an initializer as a hook.
 pub(super) struct HookView<'a> {
     pub(super) hook: &'a Hook,
-    /// Resource of an initializer.
+    /// Resource of an initializer; `None` for a hook.
     pub(super) initializes: Option<&'a ResourceInitializers>,
     pub(super) origin: &'a Origin,
-    /// Rules of the hook that may see any request of this analysis.
+    /// Rules that may match any request of this analysis.
     rules: Vec<&'a Rule>,
-    /// Does a call that fails reject the request, now or once the hook is rolled out?
+    /// True if a failed call rejects the request, now or after the rollout.
     pub(super) closed: bool,
-    /// The namespace its pods are in, where it is named by a Service.
+    /// Namespace of its pods, if the name of a Service or of a service account shows it.
     pub(super) home: Option<Box<str>>,
 }
 
@@ -72,13 +72,13 @@ impl fmt::Display for HookView<'_> {
 }
 
 impl HookView<'_> {
-    /// Verb for what it does to a request that waits for it.
+    /// Returns the verb for its effect on a request that waits for it.
     pub(super) fn must(&self) -> &'static str {
         if self.initializes.is_some() { "must act on" } else { "must approve" }
     }
 
-    /// Does it decide about what it sees? One that changes new objects, as injectors of sidecars do, may have no use for
-    /// other requests, and may break on them.
+    /// Returns true if the hook decides about requests. A hook that changes new objects, such as an injector of
+    /// sidecars, may have no use for other requests, and may fail on them.
     pub(super) fn validates(&self) -> bool {
         self.hook.hook_type == HookType::Validating
     }
@@ -86,12 +86,12 @@ impl HookView<'_> {
 
 impl<'a> View<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, initializers: &'a [InitializerAsHook<'a>], pause: Pause<'_>) -> Self {
-        /// Hooks looked at between two pauses.
-        const AT_ONCE: usize = 50;
+        /// Number of hooks between two pauses.
+        const HOOKS_PER_PAUSE: usize = 50;
         let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
         let mut hooks = Vec::with_capacity(snapshot.hooks.len());
         for (number, (hook, origin)) in snapshot.hooks.iter().zip(&snapshot.origins).enumerate() {
-            if number % AT_ONCE == 0 {
+            if number % HOOKS_PER_PAUSE == 0 {
                 pause();
             }
             hooks.push(HookView {
@@ -114,12 +114,12 @@ impl<'a> View<'a> {
         Self { hooks, snapshot }
     }
 
-    /// Every hook whose failures reject, with its number.
+    /// Returns every hook whose failures reject, with its number.
     pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &HookView<'a>)> {
         self.hooks.iter().enumerate().filter(|(_, seen)| seen.closed)
     }
 
-    /// The closed hooks by the namespace that their pods are in.
+    /// Returns the closed hooks by the namespace of their pods.
     pub(super) fn homes(&self) -> BTreeMap<&str, Vec<usize>> {
         let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (number, seen) in self.closed() {
@@ -130,27 +130,27 @@ impl<'a> View<'a> {
         homes
     }
 
-    /// Hooks among these that any new pod may concern.
+    /// Returns the hooks among these whose rules match any new pod.
     pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&HookView<'a>> {
         hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen, POD, "default")).collect()
     }
 
-    /// The labels of a namespace, where the configuration has them.
+    /// Returns the labels of a namespace, if the configuration has them.
     pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
         self.snapshot.namespace_labels(namespace)
     }
 
-    /// The namespaces that the configuration has, by name.
+    /// Returns the namespaces of the configuration, by name.
     pub(super) fn namespaces(&self) -> BTreeMap<&str, &Labels> {
         self.snapshot.namespaces().collect()
     }
 
-    /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
+    /// Returns whether the hook is called for the request in the namespace, which is "" for cluster-scoped objects.
     pub(super) fn sees(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
         if by_rules(seen, request, namespace) { self.selects(seen, request, namespace) } else { Sees::No }
     }
 
-    /// The same, where a rule of the hook is known to be about it.
+    /// Returns whether the hook is called for the request, if one of its rules matches the request.
     pub(super) fn selects(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
         let by_namespace = match namespace {
             "" => Sees::Yes,
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
         if selected == Sees::No { selected } else { selected.min(self.past_bypasses(seen.hook, request, namespace)) }
     }
 
-    /// Is a failed call held against such a request, whoever makes it? Perhaps, where a bypass is for some.
+    /// Returns whether a failed call rejects the request for any user: `Perhaps` if a bypass exempts some users.
     fn past_bypasses(&self, hook: &Hook, request: Request, namespace: &str) -> Sees {
         if self.snapshot.bypasses.is_empty() {
             return Sees::Yes;
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
         bypasses.map(|it| if for_anybody(it) { Sees::No } else { Sees::Perhaps }).min().unwrap_or(Sees::Yes)
     }
 
-    /// The surest of several.
+    /// Returns the most certain result for any of these requests.
     pub(super) fn sees_any(&self, seen: &HookView<'_>, requests: &[Request], namespace: &str) -> Sees {
         requests.iter().map(|request| self.sees(seen, *request, namespace)).max().unwrap_or(Sees::No)
     }
@@ -199,22 +199,22 @@ impl<'a> View<'a> {
     }
 }
 
-/// Would a rule see it? One that sees it in another version counts: what it means is then a failed call.
+/// Returns true if a rule matches the request, also if only in another version: the call then fails.
 pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
     debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
     let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;
-    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.sees_elsewhere(&target, None))
+    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.matches_equivalent(&target, None))
 }
 
-/// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks
-/// are about other ones.
+/// Returns true if any request of this analysis can match a rule with this group: Kubernetes' own, or ours. Most rules
+/// of many hooks have other groups.
 fn is_looked_for(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io") || group == "gatepost.dev"
 }
 
-/// An object nobody has labelled for the hook's sake. A selector that it meets may still be one to opt out by.
+/// Returns whether the selector matches an object without labels. If it does, it may still allow objects to opt out.
 fn by_object(selector: &Selector) -> Sees {
     match selector.matches(&Labels::default()) {
         false => Sees::No,
@@ -228,7 +228,7 @@ fn home(address: &Address) -> Option<Box<str>> {
     namespace_of(host)
 }
 
-/// A request, as far as rules look at it, in the version that apiservers of today store.
+/// A request, as far as rules compare it, in the version that current apiservers store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) operation: Operation,
@@ -238,7 +238,7 @@ pub(super) struct Request {
     pub(super) sub_resource: &'static str,
 }
 
-/// Of a resource itself.
+/// Returns a request for a resource itself.
 pub(super) const fn of(
     operation: Operation,
     group: &'static str,
@@ -249,12 +249,12 @@ pub(super) const fn of(
 }
 
 impl Request {
-    /// Of its subresource.
+    /// Returns the request for a subresource.
     pub(super) const fn sub(self, sub_resource: &'static str) -> Self {
         Self { sub_resource, ..self }
     }
 
-    /// The same with another operation.
+    /// Returns the request with another operation.
     pub(super) const fn with(self, operation: Operation) -> Self {
         Self { operation, ..self }
     }
@@ -264,12 +264,12 @@ impl Request {
         Gvr { group: word(self.group), version: word(self.version), resource: word(self.resource) }
     }
 
-    /// As rules see it; `resource` is its own [`Request::gvr`].
+    /// Returns the request as rules compare it; `resource` is its own [`Request::gvr`].
     pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> RuleTarget<'a> {
         RuleTarget { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
     }
 
-    /// As rules name it: `pods`, `pods/ephemeralcontainers`.
+    /// Returns the resource as rules name it: `pods`, `pods/ephemeralcontainers`.
     pub(super) fn entry(&self) -> String {
         match self.sub_resource {
             "" => self.resource.to_owned(),
@@ -277,7 +277,7 @@ impl Request {
         }
     }
 
-    /// As one speaks of it: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.
+    /// Returns a noun for messages: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.
     pub(super) fn noun(&self) -> String {
         let Self { group, resource, sub_resource, .. } = self;
         let (dot, slash) = (if group.is_empty() { "" } else { "." }, if sub_resource.is_empty() { "" } else { "/" });
@@ -285,10 +285,10 @@ impl Request {
     }
 }
 
-/// A new pod.
+/// Creation of a pod.
 pub(super) const POD: Request = of(Operation::Create, "", "v1", "pods");
 
-/// Requests that make pods, and their templates.
+/// Requests that create pods, or change their templates.
 pub(super) const WORKLOADS: [Request; 4] = [
     of(Operation::Update, "apps", "v1", "deployments"),
     of(Operation::Update, "apps", "v1", "daemonsets"),
@@ -296,7 +296,7 @@ pub(super) const WORKLOADS: [Request; 4] = [
     of(Operation::Create, "apps", "v1", "replicasets"),
 ];
 
-/// `a, b and c`; of many, the first ones and how many more there are.
+/// Joins words to `a, b and c`. Of many words, shows the first and the number of the others.
 pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
     const MAX_LISTED_WORDS: usize = 20;
     let mut words: Vec<String> = words.into_iter().collect();

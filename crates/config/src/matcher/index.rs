@@ -1,10 +1,10 @@
-//! Index: rules by their words, and the look-up of a request.
+//! Index: looks up rules by the words of a request.
 //!
-//! A rule is filed under a hash of its group, resource and subresource, each of them a word or "any"; one that lists
-//! several is filed under each combination. A request then looks up its own three words once for every pattern of "any"
-//! that rules for its operation and scope have: at most eight look-ups, in practice two or three. A byte of each entry
-//! holds the operations and scopes it is for. Versions are left out: a resource has few, and a rule that names another
-//! one may mean the request all the same.
+//! A rule is filed under a hash of its group, resource and subresource, each of them a word or "any". A rule with lists
+//! is filed under each combination. A request looks up its three words once for every pattern of "any" that rules for
+//! its operation and scope have: at most eight look-ups, in practice two or three. A byte of each entry has the
+//! operations and scopes of the rule. Versions are not part of the key: a resource has few, and a rule for another
+//! version may match the request, too.
 
 use std::{hash::Hasher as _, sync::Arc};
 
@@ -13,33 +13,33 @@ use smallvec::{SmallVec, smallvec};
 
 use gatepost_api::{Hook, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin};
 
-/// The most combinations under which one rule is filed: thousands of rules that list much shall not take gigabytes.
-pub(super) const MOST_KEYS: usize = 64;
-/// An index is carried over while at most one hook in this many has changed.
+/// Maximum number of keys of one rule, so that thousands of rules with long lists do not take gigabytes.
+pub(super) const MAX_KEYS_PER_RULE: usize = 64;
+/// An index is carried over if at most one hook in this many has changed.
 const MAX_CHANGED_SHARE: usize = 8;
 
-/// The three parts of a key, in the order of the bits of a [`Pattern`].
+/// Parts of a key, in the order of the bits of a [`Pattern`]; `None` is "any".
 pub(super) type Parts = [Option<u64>; 3];
 
-/// The keys of one rule.
+/// Keys of one rule.
 pub(super) type Keys = SmallVec<[Parts; 8]>;
 
-/// Which of the three parts are "any", one bit each.
+/// The parts that are "any", one bit each.
 type Pattern = usize;
 
-/// An operation and a scope, one of eight; a set of them has one bit each.
+/// An operation and a scope, one of eight. A set of kinds has one bit each.
 type Kind = usize;
 
 /// Index of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Number of keys that rules of each kind have in each pattern.
+    /// Number of keys, by kind and pattern.
     used: [[u32; 8]; 8],
-    /// Rules under each key, ascending. Shared with the indexes before and after.
+    /// Rules by key, ascending. Consecutive indexes share them.
     filed: FxHashMap<u64, Arc<[FiledRule]>>,
 }
 
-/// A rule, and which kinds it is for.
+/// A rule, and the set of its kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FiledRule {
     hook: u32,
@@ -48,12 +48,12 @@ struct FiledRule {
 }
 
 impl Index {
-    /// Files every rule of every hook.
+    /// Indexes every rule of every hook.
     pub(super) fn new(hooks: &[Arc<Hook>]) -> Self {
-        Self::within(hooks, MOST_KEYS)
+        Self::within(hooks, MAX_KEYS_PER_RULE)
     }
 
-    /// The same, each rule under so many keys at most.
+    /// Indexes every rule of every hook, each under at most `limit` keys.
     pub(super) fn within(hooks: &[Arc<Hook>], limit: usize) -> Self {
         let mut index = Self::default();
         let mut all = Vec::new();
@@ -72,8 +72,7 @@ impl Index {
         index
     }
 
-    /// The same as [`Index::new`] of `hooks`, made from this one of `former`. `None` where more has changed than is
-    /// worth it.
+    /// Returns [`Index::new`] of `hooks`, made from this index of `former`. `None` if too much has changed.
     pub(super) fn carried_over(&self, former: &[Arc<Hook>], hooks: &[Arc<Hook>]) -> Option<Self> {
         if former.len() != hooks.len() {
             return None;
@@ -86,11 +85,11 @@ impl Index {
         let mut index = self.clone();
         let mut touched: FxHashMap<u64, Vec<FiledRule>> = FxHashMap::default();
         for &(number, (before, now)) in &changed {
-            entries(number, before, MOST_KEYS, |key, pattern, candidate| {
+            entries(number, before, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
                 index.count(candidate, pattern, -1);
                 touched.entry(key).or_default();
             });
-            entries(number, now, MOST_KEYS, |key, pattern, candidate| {
+            entries(number, now, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
                 index.count(candidate, pattern, 1);
                 touched.entry(key).or_default().push(candidate);
             });
@@ -115,7 +114,7 @@ impl Index {
         }
     }
 
-    /// Shows every rule that may see this, in whatever version: hook and rule.
+    /// Calls `show` with the hook and rule of every rule that may match the target, whatever the version.
     pub(super) fn nominate(&self, target: &RuleTarget<'_>, mut show: impl FnMut(u32, u32)) {
         let kind = kind_of(target.operation, target.is_namespaced());
         let used = &self.used[kind];
@@ -137,7 +136,7 @@ impl Index {
     }
 }
 
-/// Shows how each rule of a hook is filed: each under a key once.
+/// Calls `show` once for each key of each rule of a hook.
 fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pattern, FiledRule)) {
     for (rule, written) in (0..).zip(&hook.rules) {
         let candidate = FiledRule { hook: number, rule, kinds: kinds_of(written) };
@@ -151,8 +150,8 @@ fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pat
     }
 }
 
-/// A rule that means objects which another group shares is also filed under what they are there, so that a request
-/// looks itself up no oftener: a handful of keys at most, each for any subresource.
+/// Adds the keys of a rule's objects in another group that shares them, so that a request needs no further look-ups: a
+/// handful of keys at most, each for any subresource.
 fn elsewhere(rule: &Rule, keys: &mut Keys) {
     let has = |list: &[Box<str>], wanted: &str| list.iter().any(|entry| **entry == *wanted);
     if has(&rule.api_groups, "*") {
@@ -170,7 +169,7 @@ fn elsewhere(rule: &Rule, keys: &mut Keys) {
             }
         }
     }
-    // Where it is filed as "any" it is found so.
+    // Removes keys that are covered by a key with "any".
     let found_already = |parts: &Parts, keys: &[Parts]| {
         keys.iter().any(|key| key.iter().zip(parts).all(|(key, part)| key.is_none() || key == part))
     };
@@ -186,7 +185,7 @@ fn kind_of(operation: Operation, namespaced: bool) -> Kind {
     operation.index() * 2 + usize::from(namespaced)
 }
 
-/// Operations and scopes of a rule, as bits.
+/// Returns the operations and scopes of a rule as a set of kinds.
 fn kinds_of(rule: &Rule) -> u8 {
     let scopes: &[bool] = match rule.scope {
         Scope::Any => &[false, true],
@@ -197,8 +196,7 @@ fn kinds_of(rule: &Rule) -> u8 {
     kinds.fold(0, |kinds, kind| kinds | 1 << kind)
 }
 
-/// Every combination under which a rule is filed, each once; where that is more than `limit`, its longest list becomes
-/// "any".
+/// Returns every key of a rule, each once. If there are more than `limit`, the longest list becomes "any".
 pub(super) fn keys(rule: &Rule, limit: usize) -> Keys {
     let word = |word: &str| (word != "*").then(|| hash_of(word));
     let entry = |entry: &str| {

@@ -121,7 +121,7 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
     let how = |hook: &Hook| {
         let sees = |target: &RuleTarget<'_>| hook.rules.iter().any(|rule| rule.matches(target));
         let equivalent = hook.match_policy == MatchPolicy::Equivalent;
-        let means = |rule: &Rule| rule.sees_elsewhere(&made, None) || rule.sees_elsewhere(&sent, None);
+        let means = |rule: &Rule| rule.matches_equivalent(&made, None) || rule.matches_equivalent(&sent, None);
         if about_admission && !hook.sees_admission_config {
             None
         } else if sees(&made) && made == sent {
@@ -416,7 +416,7 @@ fn a_huge_rule_takes_bounded_room() {
         resources: many("r"),
         scope: Scope::Any,
     };
-    assert!(index::keys(&rule, index::MOST_KEYS).len() <= index::MOST_KEYS);
+    assert!(index::keys(&rule, index::MAX_KEYS_PER_RULE).len() <= index::MAX_KEYS_PER_RULE);
     let hooks = [hook(vec![rule])];
     let matcher = Matcher::new(&hooks);
     let mut found = HookSet::new();

@@ -1,21 +1,21 @@
-//! Arbitration: which state of each document counts while some of them cannot be served. Pure.
+//! Arbitration: selects the state of each document if some of them cannot be served. Pure.
 //!
-//! Every document is in force in its newest state, or in the one that is in force already (its last good state), or,
-//! where it never had one, not at all. The result has to be consistent by itself, and must not lose what neither the
-//! old configuration nor the new one lacks:
+//! Every document is in force in its newest state, in the state that is already in force (its last good state) or, if
+//! it has none, not at all. The result must be consistent by itself, and must not lose what both the old configuration
+//! and the new one have:
 //!
-//! - A name that only one document may use is used by one. A document that is held back keeps its names; a changed one
-//!   that wants them waits. So does a changed document: a newcomer takes nobody's name. Of several newcomers the first
-//!   has it.
-//! - A name that a document no longer has, or that was in a document which is gone, may have moved to one that is held
-//!   back. Then it stays until that one can be served. Where the names in that one are unknown, it may hold anything.
+//! - A unique name is used by one document. A document that is held back keeps its names, and a changed document that
+//!   needs one of them waits. A changed document keeps its names, too: a new document cannot take them. The first of
+//!   several new documents gets a name.
+//! - A name that is no longer in its document may have moved to a document that is held back. It then stays until that
+//!   document can be served. If the names in that document are unknown, it may have any name.
 //!
-//! All that is held back is in its last good state, and these states are of one configuration that was in force: there
-//! is always an end. Each document is held back once at the most, and its names are gone through once then.
+//! The last good states were in force together, so the process ends: each document is held back at most once, and its
+//! names are then visited once.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::checked_file::{CheckedFile, Faulty};
+use super::checked_file::{CheckedFile, FaultyFile};
 use crate::{
     Problem,
     document::{
@@ -24,27 +24,27 @@ use crate::{
     },
 };
 
-/// The newest state of one document.
+/// Newest state of one document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Newest<'a> {
     Sound(&'a Arc<CheckedFile>),
-    Faulty(&'a Faulty),
-    /// It is sound by itself, and cannot be served.
+    Faulty(&'a FaultyFile),
+    /// Valid by itself, but cannot be served.
     Refused(&'a Arc<CheckedFile>, &'a [Problem]),
     Gone,
 }
 
-/// One document.
+/// A document in its newest state and in the state in force.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArbitratedDocument<'a> {
     pub(crate) file: &'a str,
     pub(crate) newest: Newest<'a>,
-    /// The state that is in force.
+    /// State in force.
     pub(crate) kept: Option<&'a Arc<CheckedFile>>,
 }
 
 impl ArbitratedDocument<'_> {
-    /// The newest state is another one than that in force, and can be served by itself.
+    /// Returns true if the newest state differs from the one in force and can be served by itself, or is gone.
     pub(crate) fn has_changed(&self) -> bool {
         match (self.newest, self.kept) {
             (Newest::Sound(newest), Some(kept)) => !newest.is(kept),
@@ -53,7 +53,7 @@ impl ArbitratedDocument<'_> {
         }
     }
 
-    /// The names in its newest state; none where it is gone.
+    /// Returns the names in the newest state; `None` if the document is gone.
     fn names(&self) -> Option<&UniqueNames> {
         match self.newest {
             Newest::Sound(part) | Newest::Refused(part, _) => Some(part.used()),
@@ -63,7 +63,7 @@ impl ArbitratedDocument<'_> {
     }
 }
 
-/// For each document why its newest state does not count; nothing where it does.
+/// Returns for each document the reasons why its newest state is held back; none if it is not.
 pub(crate) fn arbitrate(documents: &[ArbitratedDocument<'_>]) -> Vec<Vec<Problem>> {
     let mut arbiter = Arbiter {
         documents,
@@ -81,20 +81,20 @@ pub(crate) fn arbitrate(documents: &[ArbitratedDocument<'_>]) -> Vec<Vec<Problem
 struct Arbiter<'a> {
     documents: &'a [ArbitratedDocument<'a>],
     held: Vec<Vec<Problem>>,
-    /// Document that owns each name, among those that count.
+    /// Index of the document that owns each name.
     owners: HashMap<UniqueName<'a>, usize>,
-    /// Names that a document in force has, and its newest state no longer holds.
+    /// Names that are in the state of a document in force, and no longer in its newest state.
     moved: HashMap<UniqueName<'a>, usize>,
-    /// Held back, and what follows from that is not seen to yet.
+    /// Documents that are held back, and whose dependents have not been visited.
     waiting: Vec<usize>,
 }
 
 impl<'a> Arbiter<'a> {
-    /// Unservable documents are held back; they, and unchanged ones, keep their names.
+    /// Holds back unservable documents. These and unchanged documents keep their names.
     fn begin(&mut self) {
         for (index, document) in self.documents.iter().enumerate() {
             match document.newest {
-                Newest::Faulty(Faulty { problems, .. }) => self.hold(index, problems.clone()),
+                Newest::Faulty(FaultyFile { problems, .. }) => self.hold(index, problems.clone()),
                 Newest::Refused(_, problems) => self.hold(index, problems.to_vec()),
                 Newest::Sound(_) | Newest::Gone => {}
             }
@@ -114,7 +114,7 @@ impl<'a> Arbiter<'a> {
         }
     }
 
-    /// Changed documents in their order: each whose names are free.
+    /// Admits changed documents, in order, if their names are free; holds back the others.
     fn admit(&mut self) {
         for (index, document) in self.documents.iter().enumerate() {
             let Newest::Sound(part) = document.newest else { continue };
@@ -126,7 +126,7 @@ impl<'a> Arbiter<'a> {
                 .names()
                 .filter_map(|(name, place)| {
                     let owner = self.owners.get(&name).filter(|owner| **owner != index)?;
-                    Some(self.taken(index, name, place, *owner))
+                    Some(self.name_conflict(index, name, place, *owner))
                 })
                 .collect();
             if problems.is_empty() {
@@ -148,7 +148,7 @@ impl<'a> Arbiter<'a> {
                     if let Some(owner) = owner.filter(|owner| self.held[*owner].is_empty()) {
                         let place =
                             self.documents[owner].names().and_then(|used| place_of(used, name)).unwrap_or_default();
-                        let problem = self.taken(owner, name, place, index);
+                        let problem = self.name_conflict(owner, name, place, index);
                         self.hold(owner, vec![problem]);
                     }
                 }
@@ -175,8 +175,8 @@ impl<'a> Arbiter<'a> {
         self.waiting.push(index);
     }
 
-    /// Somebody else has the name.
-    fn taken(&self, index: usize, name: UniqueName<'_>, place: &str, owner: usize) -> Problem {
+    /// Returns the problem of a name that another document has.
+    fn name_conflict(&self, index: usize, name: UniqueName<'_>, place: &str, owner: usize) -> Problem {
         let (file, other) = (self.documents[index].file, &self.documents[owner]);
         let what = match self.held[owner].is_empty() {
             true => format!("{name} is already defined in {}", one_line(other.file)),
@@ -194,7 +194,7 @@ impl<'a> Arbiter<'a> {
         }
     }
 
-    /// Problem: a hook that this document no longer holds may stand in one that is held back.
+    /// Returns the problem of a name that is no longer in this document, and may be in one that is held back.
     fn may_have_moved(&self, index: usize, name: UniqueName<'_>, to: usize) -> Problem {
         let (file, to) = (self.documents[index].file, one_line(self.documents[to].file));
         Problem {

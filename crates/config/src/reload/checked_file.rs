@@ -1,4 +1,4 @@
-//! CheckedFile: one document by itself, checked; and the state of every document that is in force.
+//! CheckedFile: one file, checked by itself. LastGoodDocuments: the state of every document that is in force.
 
 use std::{
     cell::RefCell,
@@ -11,29 +11,29 @@ use bytes::Bytes;
 
 use crate::{
     Pause, Problem, ReadFile, SourceFile,
-    check::Checked,
+    check::CheckedContent,
     document::{Documents, node::ProblemReport, unique_names::UniqueNames},
 };
 
-/// Content of one file without a problem: a state of it that can be in force.
+/// Content of one file without problems: a state of the file that can be in force.
 pub struct CheckedFile {
     file: SourceFile,
-    said: Checked,
+    said: CheckedContent,
     /// Names that no other file may use.
     used: UniqueNames,
-    /// The files that it refers to, and what they held.
+    /// Files that it refers to, and their content.
     references: BTreeMap<String, Bytes>,
 }
 
-/// Problems of one file, and the names in it all the same.
+/// Problems of one file, and the names in it.
 #[derive(Debug)]
-pub(crate) struct Faulty {
+pub(crate) struct FaultyFile {
     pub problems: Vec<Problem>,
     pub(crate) used: UniqueNames,
 }
 
 impl fmt::Debug for CheckedFile {
-    /// Never shows what the files hold: private keys are among them.
+    /// Omits the content of the files, which include private keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let references = self.references.keys();
         f.debug_struct("CheckedFile")
@@ -44,17 +44,18 @@ impl fmt::Debug for CheckedFile {
 }
 
 impl CheckedFile {
-    /// Content of this file.
+    /// Checks the documents of this file.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Every problem of the file.
     pub(crate) fn of(
         file: &SourceFile,
         documents: &Documents,
         read: ReadFile<'_>,
         pause: Pause<'_>,
-    ) -> Result<Self, Box<Faulty>> {
-        let (mut said, mut used, report) = (Checked::default(), UniqueNames::default(), ProblemReport::default());
+    ) -> Result<Self, Box<FaultyFile>> {
+        let (mut said, mut used, report) =
+            (CheckedContent::default(), UniqueNames::default(), ProblemReport::default());
         let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
             let content = read(path)?;
@@ -65,24 +66,24 @@ impl CheckedFile {
         let references = references.into_inner();
         match report.into_problems() {
             none if none.is_empty() => Ok(Self { file: file.clone(), said, used, references }),
-            problems => Err(Box::new(Faulty { problems, used })),
+            problems => Err(Box::new(FaultyFile { problems, used })),
         }
     }
 
-    /// The same, of a file that is read now.
+    /// Reads and checks a file.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Every problem of the file.
     pub fn checked(file: &SourceFile, read: ReadFile<'_>, pause: Pause<'_>) -> Result<Self, Vec<Problem>> {
         Self::of(file, &Documents::read(file, pause), read, pause).map_err(|faulty| faulty.problems)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &SourceFile {
         &self.file
     }
 
-    /// The files that it refers to by the paths as written, and what they held. Private keys are among them.
+    /// Returns the files that it refers to, by their paths as written, with their content. They include private keys.
     pub fn references(&self) -> &BTreeMap<String, Bytes> {
         &self.references
     }
@@ -91,28 +92,28 @@ impl CheckedFile {
         &self.used
     }
 
-    /// Is it the same state of the same file?
+    /// Returns true if both are the same state of the same file.
     pub fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self.file == other.file && self.references == other.references
     }
 
-    /// Do the files that it refers to still hold what they held?
+    /// Returns true if the files that it refers to are unchanged.
     pub(crate) fn refers_to_the_same(&self, read: ReadFile<'_>) -> bool {
         self.references.iter().all(|(path, before)| read(path).is_ok_and(|now| now == *before))
     }
 
-    /// Content of all of them; `None` where two use a name that only one may.
-    pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Option<Checked> {
+    /// Joins the content of all files; `None` if two use the same unique name.
+    pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Option<CheckedContent> {
         if !UniqueNames::once(parts.clone().map(|part| &part.used)) {
             return None;
         }
-        let mut all = Checked::default();
+        let mut all = CheckedContent::default();
         parts.for_each(|part| all.join(&part.said));
         Some(all)
     }
 }
 
-/// The state of every document that is in force: the last good state of those whose newest one is not sound.
+/// The state of every document that is in force: the newest state, or the last good one if the newest has problems.
 #[derive(Clone, Debug, Default)]
 pub struct LastGoodDocuments(Arc<[Arc<CheckedFile>]>);
 
@@ -121,12 +122,12 @@ impl LastGoodDocuments {
         Self(parts.into())
     }
 
-    /// Is there none?
+    /// Returns true if no document is in force.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each of them.
+    /// Returns the state of each document.
     pub fn parts(&self) -> impl Iterator<Item = &Arc<CheckedFile>> {
         self.0.iter()
     }
@@ -135,7 +136,7 @@ impl LastGoodDocuments {
         self.0.iter().map(|part| (&*part.file().name, part)).collect()
     }
 
-    /// Are these the same states of the same documents?
+    /// Returns true if both have the same states of the same documents.
     pub fn is(&self, other: &Self) -> bool {
         if Arc::ptr_eq(&self.0, &other.0) {
             return true;
@@ -145,7 +146,7 @@ impl LastGoodDocuments {
             && self.0.iter().all(|part| others.get(&*part.file().name).is_some_and(|other| part.is(other)))
     }
 
-    /// The files whose state is another one than `other` has.
+    /// Returns the files whose state differs from that in `other`.
     pub fn new_since(&self, other: &Self) -> HashSet<&str> {
         let others = other.by_name();
         let same = |part: &CheckedFile| others.get(&*part.file().name).is_some_and(|other| part.is(other));
@@ -156,10 +157,10 @@ impl LastGoodDocuments {
 /// A document whose newest state is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBackDocument {
-    /// Its file, named as the source names it.
+    /// Name of the file in the source.
     pub file: String,
-    /// Its last good state is in force; otherwise it never had one, and is left out.
+    /// True if its last good state is in force; false if it has none and is omitted.
     pub keeps: bool,
-    /// Problems of its newest state.
+    /// Problems of the newest state.
     pub problems: Vec<Problem>,
 }

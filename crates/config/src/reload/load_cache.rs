@@ -1,4 +1,4 @@
-//! LoadCache: files that were loaded before. Reading and checking them is most of what a change costs, and most changes
+//! LoadCache: results of the last load. Reading and checking files is most of the cost of a change, and most changes
 //! touch one file.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     arbitration::{ArbitratedDocument, Newest, arbitrate},
-    checked_file::{CheckedFile, Faulty, HeldBackDocument, LastGoodDocuments},
+    checked_file::{CheckedFile, FaultyFile, HeldBackDocument, LastGoodDocuments},
 };
 use crate::{
     Pause, Problem, ReadFile, Snapshot, SourceFile,
@@ -18,8 +18,8 @@ use crate::{
 };
 use gatepost_api::BreakGlass;
 
-/// Files that were loaded last: one that comes again with the same content is not read again, nor checked, and its
-/// hooks are the same ones. Needs some times as much memory as the files.
+/// Files of the last load. An unchanged file is not read or checked again, and keeps its hooks. The cache needs several
+/// times as much memory as the files.
 #[derive(Debug, Default)]
 pub struct LoadCache {
     files: Vec<CachedFile>,
@@ -30,8 +30,8 @@ pub struct LoadCache {
 struct CachedFile {
     file: SourceFile,
     documents: Documents,
-    /// Content or problems; `None` before it was checked.
-    part: Option<Result<Arc<CheckedFile>, Box<Faulty>>>,
+    /// Content or problems; `None` before the check.
+    part: Option<Result<Arc<CheckedFile>, Box<FaultyFile>>>,
 }
 
 impl CachedFile {
@@ -44,26 +44,26 @@ impl CachedFile {
     }
 }
 
-/// Result of loading files of which some may not be in their newest state.
+/// Result of a load in which some files may not be in their newest state.
 #[derive(Debug)]
 pub struct Loaded {
     /// The compiled configuration.
     pub snapshot: Snapshot,
-    /// States that it is made of.
+    /// State of each document in the snapshot.
     pub kept: LastGoodDocuments,
-    /// The files whose newest state is no part of it.
+    /// Documents whose newest state is not in the snapshot.
     pub held: Vec<HeldBackDocument>,
 }
 
-/// Files that are sound by themselves and cannot be served, and why.
+/// Files that are valid by themselves but cannot be served, and the reasons.
 pub type RefusedFiles = BTreeMap<String, Vec<Problem>>;
 
 impl LoadCache {
-    /// As [`load`](crate::load), and sooner where these files, or some of them, were loaded last. Pauses
-    /// while it reads a file, and after each file and each configuration.
+    /// Loads files as [`load`](crate::load) does, but reuses the results of the last load. Pauses while it reads a
+    /// file, and after each file and each configuration.
     ///
     /// # Errors
-    /// Every problem that there is, in the order of the files and of what is written in them.
+    /// Every problem, in the order of the files and of their content.
     pub fn load(
         &mut self,
         files: &[SourceFile],
@@ -73,7 +73,7 @@ impl LoadCache {
         self.load_whole(files, read, pause).map(|loaded| loaded.snapshot)
     }
 
-    /// The same, with what it is made of.
+    /// Loads files as [`LoadCache::load`] does, and also returns the state of each document.
     ///
     /// # Errors
     /// As [`LoadCache::load`].
@@ -90,12 +90,12 @@ impl LoadCache {
         }
     }
 
-    /// The same, where one file at fault stops no other: it stays in the state that it has in `kept`, which is in
-    /// force, and is left out where it has none there. So are those that are `refused`, and those that cannot do
-    /// without.
+    /// Loads files so that a faulty file does not stop the others. A file that is faulty or `refused`, or cannot be
+    /// served without a file that is, stays in its state in `kept`, which is in force, or is omitted if it has none
+    /// there.
     ///
     /// # Errors
-    /// Every problem that there is, where files share a name.
+    /// Every problem, if two files have the same name.
     pub fn load_around(
         &mut self,
         files: &[SourceFile],
@@ -157,7 +157,7 @@ impl LoadCache {
         }
     }
 
-    /// Snapshot of these states, of whatever files; `None` where two use a name that only one may.
+    /// Compiles these states, of any files; `None` if two use the same unique name.
     pub fn compiled(
         &mut self,
         parts: Vec<Arc<CheckedFile>>,
@@ -169,14 +169,14 @@ impl LoadCache {
         Some((snapshot, LastGoodDocuments::new(parts)))
     }
 
-    /// All files in their newest state, where nothing is wrong with any, nor between two.
+    /// Compiles all files in their newest state; `None` if there is a problem within a file or between two.
     fn whole(&mut self, pause: Pause<'_>) -> Option<Loaded> {
         let parts: Option<Vec<_>> = self.files.iter().map(|known| known.sound().cloned()).collect();
         let (snapshot, kept) = self.compiled(parts?, pause)?;
         Some(Loaded { snapshot, kept, held: Vec::new() })
     }
 
-    /// Something is wrong, in a file or between two: everything that is, in order.
+    /// Returns every problem within the files and between them, in order.
     fn problems(&self, read: ReadFile<'_>) -> Vec<Problem> {
         check::problems(self.files.iter().map(|known| (&*known.file.name, &known.documents)), read)
     }
@@ -202,7 +202,7 @@ impl LoadCache {
         }
     }
 
-    /// Every sound `BreakGlass` document of what was loaded last, whatever else was wrong with it.
+    /// Returns every valid `BreakGlass` document of the last load, even if other documents have problems.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|known| &known.file.name);

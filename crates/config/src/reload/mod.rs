@@ -1,4 +1,4 @@
-//! Reload: one load after another. It owns the results kept from load to load, and the choice of each document's state.
+//! Reload: keeps results from load to load, selects the state of each document, and detects relaxations.
 
 pub(crate) mod arbitration;
 pub(crate) mod checked_file;

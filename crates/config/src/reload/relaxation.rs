@@ -1,8 +1,8 @@
-//! Relaxation: checks that one snapshot enforces and another no longer does, or not as far.
+//! Relaxation: a check that one snapshot enforces, and a later snapshot enforces less or not at all.
 //!
-//! A file that is cut short may be sound and say less: fewer hooks, fewer rules, a bypass without the list that
-//! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
-//! that was looked at before counts, also where a closer look would show that it does not.
+//! A truncated file may be valid and have less content: fewer hooks, fewer rules, a bypass without a list that limited
+//! it. Such a change may also be intended, which a reader cannot know. So every change counts that might exempt a
+//! request which was reviewed before, even if a closer analysis would show that it does not.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,15 +19,15 @@ use gatepost_api::{
 /// One thing that is enforced less.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relaxation {
-    /// A hook is no longer there.
+    /// A hook is gone.
     Gone(Box<str>),
-    /// A hook sees fewer requests, or its answer counts less.
+    /// A hook matches fewer requests, or its answer has less effect.
     Narrowed(Box<str>),
-    /// An initializer is no longer there, acts on fewer objects, or need not act.
+    /// An initializer is gone, acts on fewer objects, or need not act.
     Initializer(Box<str>),
     /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
-    /// The labels of a namespace, which selectors look at, are other ones.
+    /// The labels of a namespace, which selectors compare, have changed.
     Namespace(Box<str>),
 }
 
@@ -44,8 +44,8 @@ impl fmt::Display for Relaxation {
 }
 
 impl Snapshot {
-    /// Checks that `former` enforces and this one does not, or not as far. Empty where this one only adds and tightens,
-    /// or changes where and how hooks are asked.
+    /// Returns the checks that `former` enforces and this snapshot enforces less or not at all. Empty if this snapshot
+    /// only adds and tightens checks, or changes where and how hooks are called.
     pub fn relaxes(&self, former: &Self) -> Vec<Relaxation> {
         let mut found = Vec::new();
         let hooks: HashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
@@ -72,8 +72,8 @@ impl Snapshot {
                 found.push(Relaxation::Bypass(Box::from(&*new.name)));
             }
         }
-        // Labels count where a selector looks at them. An unknown namespace is refused, so that one that goes opens
-        // nothing.
+        // Labels matter only to selectors. A namespace that is gone relaxes nothing: requests in an unknown namespace
+        // are rejected.
         if former.hooks.iter().any(|hook| !hook.namespace_selector.is_empty()) {
             let other = |(name, labels): &(&str, _)| former.namespace_labels(name) != Some(*labels);
             found.extend(self.namespaces().filter(other).map(|(name, _)| Relaxation::Namespace(name.into())));
@@ -81,9 +81,9 @@ impl Snapshot {
         found
     }
 
-    /// Does hook number `new` enforce less than `former`'s number `old`?
+    /// Returns true if hook number `new` enforces less than number `old` of `former`.
     fn narrows(&self, new: u32, former: &Self, old: u32) -> bool {
-        // Unproven, it is enforced from then on; `None` stands for never.
+        // Time after which an unproven hook is enforced; `None` if never.
         let enforced = |snapshot: &Self, index| {
             let rollout = snapshot.origin(index).map(|origin| origin.rollout)?;
             (rollout.on_probe_failure == OnProbeFailure::Enforce).then_some(rollout.probe_within)
@@ -91,7 +91,7 @@ impl Snapshot {
         if enforced(former, old).is_some_and(|before| enforced(self, new).is_none_or(|now| now > before)) {
             return true;
         }
-        // Each condition may exclude what was looked at before.
+        // A new condition may exclude requests that were reviewed before.
         let conditions = |snapshot: &Self, index| snapshot.origin(index).map(|origin| Arc::clone(&origin.conditions));
         let (now, before) = (conditions(self, new).unwrap_or_default(), conditions(former, old).unwrap_or_default());
         if now.iter().any(|new| !before.iter().any(|old| old.expression == new.expression)) {
@@ -121,7 +121,7 @@ fn initializer_narrows(old: &Initializer, new: &Initializer) -> bool {
         || !selects_all_of(&new.object_selector, &old.object_selector)
 }
 
-/// Is the path the beginning of what it was? The server that listens there may say yes to everything; another endpoint
+/// Returns true if the path is a prefix of the old one. The server at that path may allow everything; a new endpoint
 /// would be probed first.
 fn is_cut(old: &Protocol, new: &Protocol) -> bool {
     match (old, new) {
@@ -132,20 +132,22 @@ fn is_cut(old: &Protocol, new: &Protocol) -> bool {
     }
 }
 
-/// Two lists of which more pairs would have to be compared are taken to differ: waiting for a second read costs less.
-const MOST_PAIRS: usize = 1 << 16;
+/// Maximum number of pairs to compare. Longer lists count as different: a wait for a second read costs less.
+const MAX_COMPARED_PAIRS: usize = 1 << 16;
 
-/// True where every requirement was there before: fewer requirements select more.
+/// Returns true if every requirement of `new` is in `old`: fewer requirements select more.
 fn selects_all_of(new: &Selector, old: &Selector) -> bool {
-    new == old || new.0.len() * old.0.len() <= MOST_PAIRS && new.0.iter().all(|requirement| old.0.contains(requirement))
+    new == old
+        || new.0.len() * old.0.len() <= MAX_COMPARED_PAIRS
+            && new.0.iter().all(|requirement| old.0.contains(requirement))
 }
 
-/// Is each of these rules within one of the others?
+/// Returns true if each of these rules is within one in `by`.
 fn covered(rules: &[Rule], by: &[Rule]) -> bool {
-    // Most lists have grown, or have not changed: one walk over both, in order.
+    // Most lists are unchanged or have grown, so one pass over both in order finds all.
     let mut others = by.iter();
     rules.iter().all(|rule| others.any(|wider| rule_within(wider, rule)))
-        || rules.len() * by.len() <= MOST_PAIRS
+        || rules.len() * by.len() <= MAX_COMPARED_PAIRS
             && rules.iter().all(|rule| by.iter().any(|wider| rule_within(wider, rule)))
 }
 
@@ -161,7 +163,7 @@ fn listed_within(wider: &[Box<str>], list: &[Box<str>], all: &str) -> bool {
     wider.iter().any(|entry| **entry == *all) || subset(wider, list)
 }
 
-/// Are all of these among those?
+/// Returns true if all entries of `list` are in `wider`.
 fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
     const MAX_PAIRWISE_WORDS: usize = 64;
     if list.len() <= MAX_PAIRWISE_WORDS {
@@ -171,7 +173,7 @@ fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
     list.iter().all(|entry| wider.contains(&**entry))
 }
 
-/// Does `new` let past nothing that `old` did not? An empty list of a bypass is everything.
+/// Returns true if `new` exempts no request that `old` does not. An empty list of a bypass matches everything.
 fn bypass_within(old: &Bypass, new: &Bypass) -> bool {
     let within = |old: &[Box<str>], new: &[Box<str>]| old.is_empty() || !new.is_empty() && subset(old, new);
     let anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();

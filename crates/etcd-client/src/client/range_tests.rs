@@ -41,10 +41,10 @@ fn a_glance_is_at_the_key_put_last() {
 
 #[test]
 fn a_glance_at_another_store_or_after_another_choice_of_leader_is_never_the_same() {
-    let glance = Glance { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
-    assert!(glance.holds_the_same_as(&Glance { revision: 12, ..glance }), "other keys have moved");
-    assert!(!glance.holds_the_same_as(&Glance { cluster_id: 3, ..glance }));
-    assert!(!glance.holds_the_same_as(&Glance { raft_term: 3, ..glance }), "it may come from a backup");
+    let glance = PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
+    assert!(glance.holds_the_same_as(&PrefixSummary { revision: 12, ..glance }), "other keys have moved");
+    assert!(!glance.holds_the_same_as(&PrefixSummary { cluster_id: 3, ..glance }));
+    assert!(!glance.holds_the_same_as(&PrefixSummary { raft_term: 3, ..glance }), "it may come from a backup");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn sound_answers_are_read() {
     let read = ranged(AT, b"/a/", answer(9, 2, &[("/a/y", 9), ("/a/x", 3)])).unwrap();
     assert_eq!(read.pairs.iter().map(|pair| &*pair.key).collect::<Vec<_>>(), [b"/a/x", b"/a/y"]);
     let glanced = glance(AT, b"/a/", &RangeResponse { more: true, ..answer(9, 2, &[("/a/y", 9)]) }).unwrap();
-    assert_eq!(glanced, Glance { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 });
+    assert_eq!(glanced, PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 });
     assert_eq!(read.glance(), glanced);
     let empty = glance(AT, b"/a/", &answer(9, 0, &[])).unwrap();
     assert_eq!((empty.newest_mod, empty.count), (0, 0));
@@ -103,7 +103,7 @@ proptest! {
             }
             let newest_mod = store.values().map(|(_, at)| *at).max().unwrap_or(0);
             let count = store.len() as u64;
-            seen.push((Glance { cluster_id: 1, raft_term: 1, revision, newest_mod, count }, store.clone()));
+            seen.push((PrefixSummary { cluster_id: 1, raft_term: 1, revision, newest_mod, count }, store.clone()));
         }
         for (i, (one, before)) in seen.iter().enumerate() {
             for (other, after) in &seen[i..] {

@@ -1,4 +1,4 @@
-//! Processing of the server's frames.
+//! Processes the server's frames.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl<E: Exchange> ClientConnection<E> {
             kind::GOAWAY => {
                 let goaway = GoAway::read(self.incoming.payload(place), self.goaway)?;
                 self.goaway = Some(goaway);
-                self.leave_beyond(goaway.last_seen);
+                self.end_beyond(goaway.last_seen);
                 Ok(())
             }
             kind::WINDOW_UPDATE => self.window_update(head, place),
@@ -52,7 +52,7 @@ impl<E: Exchange> ClientConnection<E> {
         }
     }
 
-    /// A server that asks for acknowledgements and does not read them must not fill our memory.
+    /// Fails if too much is queued, so that a server that does not read our acknowledgements cannot fill the memory.
     fn refuse_flood(&self) -> Result<(), ProtocolFault> {
         if self.outgoing.queued() > self.config.batch + 2 * MAX_FRAME {
             return Err(ProtocolFault::flood("floods the connection with PING or SETTINGS"));
@@ -61,7 +61,7 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     fn data(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
-        // Data of a stream that is gone counts too.
+        // DATA of closed streams counts, too.
         if !self.receive_window.take(head.len) {
             return Err(ProtocolFault::flow("sent more than the connection's window"));
         }
@@ -157,7 +157,7 @@ impl<E: Exchange> ClientConnection<E> {
             return Ok(());
         }
         let payload = self.incoming.payload(place);
-        // Each change of the window visits all streams, so of several only the last is applied.
+        // Each change of the window visits all streams, so only the last of several is applied.
         let mut window = self.peer_window;
         for entry in payload.chunks_exact(6) {
             let id = u16::from_be_bytes([entry[0], entry[1]]);
@@ -190,7 +190,7 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    /// Changes the window that each stream begins with, and those of all open streams.
+    /// Changes the initial send window of streams, and the send windows of all open streams.
     fn resize_windows(&mut self, window: i64) -> Result<(), ProtocolFault> {
         let change = window - std::mem::replace(&mut self.peer_window, window);
         if change == 0 {
@@ -233,7 +233,7 @@ impl<E: Exchange> ClientConnection<E> {
     }
 }
 
-/// Number that the payload begins with.
+/// Reads the number at the beginning of the payload.
 fn number(payload: &[u8]) -> Result<u32, ProtocolFault> {
     let bytes = payload.first_chunk().ok_or(ProtocolFault::frame_size("cut a frame short"))?;
     Ok(u32::from_be_bytes(*bytes))

@@ -1,16 +1,16 @@
-//! Coding: what both directions of HPACK share: integers, the Huffman code of strings, and the static table. RFC 7541.
+//! Integers, the Huffman code of strings, and the static table, for both directions of HPACK. RFC 7541.
 //!
-//! The Huffman code is canonical: codes of one length are consecutive and in the order of their symbols. So the lengths
-//! alone say everything, and the tables are computed from them at compile time.
+//! The Huffman code is canonical: codes of one length are consecutive and in the order of their symbols. The lengths
+//! alone determine the code, so the tables are computed from them at compile time.
 
-/// Reason why a header block cannot be read. It ends the connection (COMPRESSION_ERROR).
+/// Reason why a header block cannot be decoded. It ends the connection with COMPRESSION_ERROR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderError(pub &'static str);
 
-/// Reads a number whose prefix is the lowest `bits` bits of the first byte. RFC 7541 §5.1.
+/// Reads an integer whose prefix is the lowest `bits` bits of the first byte. RFC 7541 §5.1.
 ///
 /// # Errors
-/// The block ends inside it, or it is larger than any block.
+/// The block ends inside the integer, or the integer has too many bytes.
 pub(super) fn read_integer(block: &mut &[u8], bits: u32) -> Result<usize, DecoderError> {
     const CUT: DecoderError = DecoderError("a header block ends inside a field");
     let (&first, rest) = block.split_first().ok_or(CUT)?;
@@ -31,7 +31,7 @@ pub(super) fn read_integer(block: &mut &[u8], bits: u32) -> Result<usize, Decode
     Err(DecoderError("a number in a header block is too large"))
 }
 
-/// Appends a number with a prefix of `bits` bits, `flags` being the bits above it.
+/// Appends an integer with a prefix of `bits` bits. `flags` are the bits above the prefix.
 pub(super) fn write_integer(flags: u8, bits: u32, value: usize, out: &mut Vec<u8>) {
     let mask = (1_usize << bits) - 1;
     if value < mask {
@@ -46,7 +46,7 @@ pub(super) fn write_integer(flags: u8, bits: u32, value: usize, out: &mut Vec<u8
     out.push(rest as u8);
 }
 
-/// Code length of each symbol; the last is the end-of-string mark. RFC 7541 Appendix B.
+/// Length of each symbol's code in bits. The last symbol is the end-of-string mark. RFC 7541 Appendix B.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
@@ -62,11 +62,11 @@ const LENGTHS: [u8; 257] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-/// Length of the longest code, in bits.
+/// Maximum length of a code in bits.
 const MAX_CODE_LEN: usize = 30;
 const END_OF_STRING: u16 = 256;
 
-/// For each length: the first code of that length, how many there are, and where their symbols begin in `symbols`.
+/// For each length: the first code of that length, the number of codes, and the index of their symbols in `symbols`.
 struct Tables {
     first: [u32; MAX_CODE_LEN + 1],
     count: [u32; MAX_CODE_LEN + 1],
@@ -103,7 +103,7 @@ const fn tables() -> Tables {
     tables
 }
 
-/// Appends the text that `coded` stands for; `None` where it is not a valid code.
+/// Appends the decoded text of `coded`; `None` if the coding is invalid.
 pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut code, mut len) = (0_u32, 0_usize);
     for &byte in coded {
@@ -124,11 +124,11 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
             }
         }
     }
-    // The bits left over must be the beginning of the end-of-string mark: at most seven bits, all ones.
+    // The remaining bits must be the beginning of the end-of-string mark: at most seven bits, all ones.
     (len < 8 && code == (1 << len) - 1).then_some(())
 }
 
-/// A text as its one Huffman coding: what a peer sends for it, so that a known text is recognised without decoding.
+/// Returns the Huffman coding of a text. A text has only one coding, so a known text is recognised without decoding.
 /// `N` is [`coded_len`] of the text.
 pub const fn encode<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut out = [0xff; N];
@@ -148,7 +148,7 @@ pub const fn encode<const N: usize>(text: &[u8]) -> [u8; N] {
     out
 }
 
-/// Bytes that the coding of a text takes.
+/// Returns the length of the Huffman coding of a text in bytes.
 pub const fn coded_len(text: &[u8]) -> usize {
     let (mut bits, mut at) = (0, 0);
     while at < text.len() {
@@ -158,7 +158,7 @@ pub const fn coded_len(text: &[u8]) -> usize {
     bits.div_ceil(8)
 }
 
-/// A symbol's code and the code's length.
+/// Returns a symbol's code and the length of the code in bits.
 const fn code_of(symbol: u8) -> (u32, usize) {
     let len = LENGTHS[symbol as usize] as usize;
     let start = TABLES.start[len];
@@ -169,15 +169,15 @@ const fn code_of(symbol: u8) -> (u32, usize) {
     (TABLES.first[len] + place, len)
 }
 
-/// Number of entries of the static table. Their indexes begin with 1.
+/// Number of entries of the static table. The first has index 1.
 pub(super) const STATIC_LEN: usize = STATIC_TABLE.len();
 
-/// Name and value of an entry of the static table.
+/// Returns name and value of an entry of the static table.
 pub(super) fn static_entry(index: usize) -> Option<(&'static str, &'static str)> {
     STATIC_TABLE.get(index.checked_sub(1)?).copied()
 }
 
-/// The entries that both sides of every connection know. RFC 7541 Appendix A.
+/// Static table. RFC 7541 Appendix A.
 const STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

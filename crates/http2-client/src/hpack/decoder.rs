@@ -1,44 +1,44 @@
-//! Decoder: a peer's header block, field by field. RFC 7541.
+//! Decodes a peer's header block field by field. RFC 7541.
 //!
-//! Our dynamic table holds nothing, so a block only ever refers to the static table, and reading one needs no state.
-//! Strings are decoded where somebody reads them, and not before: of most answers nobody reads most.
+//! Our dynamic table has size 0, so a block refers only to the static table, and decoding needs no state between
+//! blocks. Strings are decoded only when they are read, because most fields of a response are never read.
 
 use super::coding::{DecoderError, STATIC_LEN, decode, read_integer, static_entry};
 
-/// Reads one whole header block. Ends with the first error.
+/// Iterator over the fields of one whole header block. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     block: &'a [u8],
-    /// A field has been read: the size of the table can be changed only before.
+    /// True once a field was read. A table size update is allowed only before the first field.
     begun: bool,
 }
 
-/// One field, undecoded.
+/// One field. Its strings are not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderField<'a> {
-    /// Its name.
+    /// Name of the field.
     pub name: HeaderName<'a>,
-    /// Its value.
+    /// Value of the field.
     pub value: HeaderText<'a>,
 }
 
 /// Name of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum HeaderName<'a> {
-    /// Name of an entry of the static table, 1 to 61.
+    /// Index of an entry of the static table, 1 to 61.
     Static(usize),
-    /// Spelled out.
+    /// Literal name.
     Text(HeaderText<'a>),
 }
 
-/// A string as it came.
+/// A string, not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderText<'a> {
     huffman: bool,
     bytes: &'a [u8],
 }
 
-/// A string that can be recognised without decoding, as it has only one coding.
+/// A string that can be compared without decoding, because it has only one Huffman coding.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownText {
     /// The string.
@@ -47,7 +47,7 @@ pub struct KnownText {
     pub coded: &'static [u8],
 }
 
-/// A [`KnownText`] string, worked out at compile time: `known!(b"grpc-status")`.
+/// Computes a [`KnownText`] at compile time: `known!(b"grpc-status")`.
 #[macro_export]
 macro_rules! known {
     ($text:expr) => {{
@@ -58,7 +58,7 @@ macro_rules! known {
 pub use known;
 
 impl<'a> Decoder<'a> {
-    /// At the beginning of that block.
+    /// Creates a decoder at the beginning of a block.
     pub fn new(block: &'a [u8]) -> Self {
         Self { block, begun: false }
     }
@@ -83,7 +83,7 @@ impl<'a> Decoder<'a> {
                     value: HeaderText::plain(value.as_bytes()),
                 }));
             }
-            // With indexing (which, in a table of size 0, adds nothing), without, or never.
+            // With indexing (which adds nothing to a table of size 0), without indexing, or never indexed.
             let bits = if first & 0x40 != 0 { 6 } else { 4 };
             let name = match read_integer(&mut self.block, bits)? {
                 0 => HeaderName::Text(self.text()?),
@@ -95,7 +95,7 @@ impl<'a> Decoder<'a> {
         Ok(None)
     }
 
-    /// A string, plain or Huffman-coded. RFC 7541 §5.2.
+    /// Reads a string, plain or Huffman-coded. RFC 7541 §5.2.
     fn text(&mut self) -> Result<HeaderText<'a>, DecoderError> {
         let huffman = self.block.first().is_some_and(|first| first & 0x80 != 0);
         let len = read_integer(&mut self.block, 7)?;
@@ -117,10 +117,10 @@ impl<'a> Iterator for Decoder<'a> {
 }
 
 impl HeaderName<'_> {
-    /// The name itself, in `out`.
+    /// Decodes the name into `out`, which is cleared first.
     ///
     /// # Errors
-    /// It is not validly coded.
+    /// The Huffman coding is invalid.
     pub fn read(self, out: &mut Vec<u8>) -> Result<(), DecoderError> {
         match self {
             Self::Static(index) => {
@@ -133,20 +133,20 @@ impl HeaderName<'_> {
 }
 
 impl<'a> HeaderText<'a> {
-    /// A string that is not coded.
+    /// Creates a string without Huffman coding.
     pub fn plain(bytes: &'a [u8]) -> Self {
         Self { huffman: false, bytes }
     }
 
-    /// Is it that string? A string has one coding only.
+    /// Returns true if this is the string `known`. A string has only one Huffman coding.
     pub fn is(self, known: KnownText) -> bool {
         self.bytes == if self.huffman { known.coded } else { known.plain }
     }
 
-    /// The string itself, in `out`.
+    /// Decodes the string into `out`, which is cleared first.
     ///
     /// # Errors
-    /// It is not validly coded.
+    /// The Huffman coding is invalid.
     pub fn read(self, out: &mut Vec<u8>) -> Result<(), DecoderError> {
         out.clear();
         if self.huffman {

@@ -1,7 +1,8 @@
-//! Encoder: our header blocks. RFC 7541.
+//! Encodes our header blocks. RFC 7541.
 //!
-//! A client sends the same few fields with every request. Each goes into the peer's dynamic table once, and from then
-//! on is one byte, or for a value that changes, its name is. The inserted fields, in their order, are all the state.
+//! A client sends the same few fields with every request. Each field is inserted into the peer's dynamic table once,
+//! and takes one byte from then on; of a field with a varying value, only the name does. The state consists of the
+//! inserted fields in their order.
 
 use std::{fmt, io::Write};
 
@@ -9,45 +10,45 @@ use smallvec::SmallVec;
 
 use super::coding::{STATIC_LEN, write_integer};
 
-/// The table's size before anybody has said another, and the largest we make use of. RFC 9113 §6.5.2.
+/// Initial size of the peer's table, and the maximum size that we use. RFC 9113 §6.5.2.
 const TABLE_SIZE: u32 = 4096;
 
-/// Writes the header blocks of one connection. `F` identifies fields in the peer's table: one
-/// value means one name and value, or one name, for as long as the connection lasts.
+/// Writer of the header blocks of one connection. `F` identifies fields in the peer's table: each value identifies one
+/// name and value, or one name, as long as the connection lasts.
 #[derive(Debug)]
 pub struct Encoder<F> {
     /// Fields in the peer's table, oldest first.
     table: SmallVec<[F; 16]>,
-    /// Size of all fields together in the table; below it we do not use the table at all.
+    /// Size of all our fields in the table. A smaller table is not used at all.
     needed: u32,
-    /// The peer's table is large enough for our fields.
+    /// True if the peer's table is large enough for our fields.
     indexed: bool,
-    /// The size that was agreed on last; 0 where we do not use the table.
+    /// Size announced last; 0 if we do not use the table.
     size: u32,
-    /// The smallest size the peer has wanted since the last block, and the newest.
+    /// Smallest and newest size from the peer's settings since the last block.
     resized: Option<(u32, u32)>,
-    /// The block under way changes the peer's table.
+    /// True if the current block changes the peer's table.
     relied_on: bool,
 }
 
-/// Name of a field, as we write it.
+/// Name of a field to write.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldName {
     /// Index in the static table.
     Static(usize),
-    /// Spelled out.
+    /// Literal name.
     Text(&'static [u8]),
 }
 
 impl<F: Copy + PartialEq> Encoder<F> {
-    /// For a connection that begins: RFC 7541's first table size, 4,096, holds until the peer says otherwise. Together
-    /// the fields that are put into the table take at most `needed` of it (an entry is its text and 32 bytes).
+    /// Creates an encoder for a new connection. The initial table size, 4,096, applies until the peer changes it.
+    /// All fields inserted into the table must take at most `needed` bytes. An entry takes its text and 32 bytes.
     pub fn new(needed: u32) -> Self {
         let table = SmallVec::new();
         Self { table, needed, indexed: true, size: TABLE_SIZE, resized: None, relied_on: false }
     }
 
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE.
+    /// Receives the peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn table_size(&mut self, size: u32) {
         let size = if size < self.needed { 0 } else { size.min(TABLE_SIZE) };
         self.indexed = size > 0;
@@ -63,7 +64,7 @@ impl<F: Copy + PartialEq> Encoder<F> {
         self.relied_on = false;
         if let Some((smallest, size)) = self.resized.take() {
             self.relied_on = true;
-            // RFC 7541 §4.2: the smallest size in between is sent as well, since it is what has emptied the table.
+            // RFC 7541 §4.2: the smallest size since the last block is sent, too, because it has emptied the table.
             if smallest < size {
                 write_integer(0x20, 5, smallest as usize, out);
             }
@@ -74,12 +75,12 @@ impl<F: Copy + PartialEq> Encoder<F> {
         }
     }
 
-    /// Do later blocks rely on what was written since the beginning of the block? Then the peer must be sent it.
+    /// Returns true if later blocks rely on the current block, so that it must be sent.
     pub fn is_relied_on(&self) -> bool {
         self.relied_on
     }
 
-    /// A field that always has the same value; `text` is asked for its name and value where it is not in the table yet.
+    /// Writes a field with a fixed value. Calls `text` for its name and value if the field is not in the table.
     pub fn field<'v>(&mut self, field: F, text: impl FnOnce() -> (FieldName, &'v [u8]), out: &mut Vec<u8>) {
         if let Some(index) = self.index(field) {
             return write_integer(0x80, 7, index, out);
@@ -90,10 +91,10 @@ impl<F: Copy + PartialEq> Encoder<F> {
         self.put(field);
     }
 
-    /// A field of changing value, written where it goes (less than 127 bytes): its name is put into the table.
+    /// Writes a field with a varying value of less than 127 bytes. Inserts its name into the table.
     pub fn varying(&mut self, field: F, name: FieldName, value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
         match self.index(field) {
-            // Without indexing, the name by its index.
+            // Literal without indexing, the name by its index.
             Some(index) => write_integer(0, 4, index, out),
             None => {
                 self.write_name(name, out);
@@ -103,13 +104,13 @@ impl<F: Copy + PartialEq> Encoder<F> {
         write_short_string(value, out);
     }
 
-    /// Index of a field in the peer's table, where it is there. The newest entry follows the static ones.
+    /// Returns the index of a field in the peer's table, if present. The newest entry follows the static ones.
     fn index(&self, field: F) -> Option<usize> {
         let place = self.table.iter().position(|known| *known == field)?;
         Some(STATIC_LEN + self.table.len() - place)
     }
 
-    /// A name: with indexing if there is a table, or without.
+    /// Writes a name: with indexing if the table is used, otherwise without.
     fn write_name(&self, name: FieldName, out: &mut Vec<u8>) {
         let (flags, bits) = if self.indexed { (0x40, 6) } else { (0x00, 4) };
         write_name(name, flags, bits, out);
@@ -123,18 +124,18 @@ impl<F: Copy + PartialEq> Encoder<F> {
     }
 }
 
-/// A field of the static table, name and value.
+/// Writes a field whose name and value are in the static table.
 pub fn entry(index: usize, out: &mut Vec<u8>) {
     write_integer(0x80, 7, index, out);
 }
 
-/// A field that is not to be indexed.
+/// Writes a field without indexing.
 pub fn literal(name: FieldName, value: &[u8], out: &mut Vec<u8>) {
     write_name(name, 0, 4, out);
     write_string(value, out);
 }
 
-/// The same with a value of less than 127 bytes, written where it goes.
+/// Writes a field without indexing, with a value of less than 127 bytes.
 pub fn short_literal(name: FieldName, value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     write_name(name, 0, 4, out);
     write_short_string(value, out);
@@ -150,7 +151,7 @@ fn write_name(name: FieldName, flags: u8, bits: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// A string of less than 127 bytes, plain, written where it goes.
+/// Writes a string of less than 127 bytes without Huffman coding, formatted in place.
 fn write_short_string(value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     let at = out.len();
     out.push(0);
@@ -159,7 +160,7 @@ fn write_short_string(value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     out[at] = (out.len() - at - 1) as u8;
 }
 
-/// A string, plain. RFC 7541 §5.2.
+/// Writes a string without Huffman coding. RFC 7541 §5.2.
 fn write_string(value: &[u8], out: &mut Vec<u8>) {
     write_integer(0, 7, value.len(), out);
     out.extend_from_slice(value);

@@ -2,12 +2,12 @@
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `decoder` | a peer's header block, field by field |
-//! | `encoder` | our header blocks, and what of the peer's dynamic table we use |
-//! | `coding` | what both share: integers, the Huffman code, the static table |
+//! | `decoder` | reading a peer's header block field by field |
+//! | `encoder` | writing our header blocks, with the peer's dynamic table |
+//! | `coding` | integers, the Huffman code and the static table, for both |
 //!
-//! A decoder has no dynamic table: its user announces that by SETTINGS_HEADER_TABLE_SIZE 0. An encoder puts a few
-//! fields of its user's choice into the peer's.
+//! A decoder has no dynamic table, which its user announces with SETTINGS_HEADER_TABLE_SIZE 0. An encoder inserts a few
+//! fields, which its user chooses, into the peer's dynamic table.
 
 mod coding;
 mod decoder;

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use gatepost_api::Rope;
-use gatepost_base::offload::LARGE;
+use gatepost_base::offload::OFFLOAD_THRESHOLD;
 use gatepost_json_patch::{self as patch, Document, PatchLimits};
 
 fn shape(value: &Value) -> Shape {
@@ -152,8 +152,8 @@ fn built_in_work_counts_containers() {
     let additions = everything(PodPlace::Pod);
     let work = |object: &str| work(&additions, [object.as_bytes()].into_iter());
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}).to_string();
-    assert!((BYTES_PER_OPERATION..LARGE / 10).contains(&work(&pod)));
-    assert!(work(&"{},".repeat(4000)) >= LARGE);
+    assert!((BYTES_PER_OPERATION..OFFLOAD_THRESHOLD / 10).contains(&work(&pod)));
+    assert!(work(&"{},".repeat(4000)) >= OFFLOAD_THRESHOLD);
     assert_eq!(super::work(&BuiltIn::default(), [&b"{}"[..]].into_iter()), 0);
 }
 

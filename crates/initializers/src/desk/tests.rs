@@ -73,7 +73,7 @@ fn tasks_of_a_lapsed_instance_go_to_another_with_a_higher_attempt() {
     world.desk.renew(InstanceId(1), world.at(3));
     world.attach(2, 8, 12);
     assert_eq!(world.assigned(), [(1, 1, 1)]);
-    assert_eq!(world.desk.lapses(InstanceId(1)), Some(world.at(13)));
+    assert_eq!(world.desk.lapse_time(InstanceId(1)), Some(world.at(13)));
     world.pass(13);
     assert!(world.desk.actions.contains(&Action::Drop(InstanceId(1))));
     assert_eq!(world.assigned(), [(2, 1, 2)]);
@@ -165,7 +165,7 @@ fn pause_of_the_process_lapses_no_instance() {
     // Stopped from 4 to 34: what the instance has sent since 3 lies unread.
     let resumed = world.at(34);
     world.desk.tick(resumed);
-    assert_eq!((&*world.desk.take_actions(), world.desk.lapses(InstanceId(1))), (&[][..], Some(world.at(43))));
+    assert_eq!((&*world.desk.take_actions(), world.desk.lapse_time(InstanceId(1))), (&[][..], Some(world.at(43))));
     world.pass(42);
     assert_eq!(world.answered(1, 1, 1, 42), Ok(()), "it still has its task");
 }

@@ -415,7 +415,7 @@ proptest! {
 
 #[test]
 fn refused_update_names_the_mark() {
-    let Err(RefusedList::Invalid { field, .. }) = judge_update(&Marks::default(), &marked(&state(&NAMES)), false, ANY)
+    let Err(ListError::Invalid { field, .. }) = judge_update(&Marks::default(), &marked(&state(&NAMES)), false, ANY)
     else {
         panic!("it is refused")
     };

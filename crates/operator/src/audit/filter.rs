@@ -1,4 +1,4 @@
-//! Filter: the reviews that `audit` shows.
+//! Filter of the reviews that `audit` shows.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use gatepost_api::builtin;
 
 use super::record::{HookCall, Record};
 
-/// Filter of reviews. A part that is absent matches all.
+/// Filter of reviews. An absent part matches all reviews.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
     /// Reviews that were rejected, for whatever reason
@@ -21,21 +21,21 @@ pub(super) struct Filter {
     #[arg(long)]
     pub(super) allowed: bool,
 
-    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
+    /// Start of the time range: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(super) since: Option<u64>,
 
-    /// Not after: the same
+    /// End of the time range, as for --since
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(super) until: Option<u64>,
 
-    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
+    /// Reviews of this object: NAMESPACE/NAME, or NAME without a namespace; a * at the end matches any rest
     ///
-    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
+    /// An object whose name the apiserver generates (generateName) has no name at its creation: use NAMESPACE/*.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
     pub(super) name: Option<ObjectName>,
 
-    /// For which this hook was selected, or on which the initializer of this name acted
+    /// Reviews for which this hook was selected, or on which the initializer of this name acted
     #[arg(long, value_name = "NAME")]
     pub(super) hook: Option<String>,
 
@@ -43,17 +43,17 @@ pub(super) struct Filter {
     #[arg(long, value_name = "NAME")]
     pub(super) user: Option<String>,
 
-    /// Of this resource: pods, pods/exec, deployments.apps
+    /// Reviews of this resource: pods, pods/exec, deployments.apps
     #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
     pub(super) resource: Option<ResourceName>,
 
-    /// With this uid, which hooks get as well, or this audit id
+    /// Reviews with this uid, which hooks get as well, or with this audit id
     #[arg(long, value_name = "UID")]
     pub(super) uid: Option<String>,
 }
 
 impl Filter {
-    /// Does it match the record?
+    /// Returns true if the filter matches the record.
     pub(super) fn matches(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         self.in_time(record.time())
@@ -68,7 +68,7 @@ impl Filter {
         self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
-    /// Has it, or the hook that is asked for, ended in one of these ways?
+    /// Returns true if the review, or the call of the given hook, ended in one of the requested ways.
     fn ended_so(&self, record: &Record<'_>) -> bool {
         let any = !(self.denied || self.failed || self.allowed);
         match &self.hook {
@@ -85,7 +85,7 @@ impl Filter {
     }
 }
 
-/// Name of an object: `NAMESPACE/NAME`, or `NAME` of one that is in no namespace. A `*` at the end stands for any rest.
+/// Name of an object: `NAMESPACE/NAME`, or `NAME` without a namespace. A `*` at the end matches any rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectName {
     namespace: Option<String>,
@@ -93,10 +93,10 @@ pub(super) struct ObjectName {
 }
 
 impl ObjectName {
-    /// As it is written.
+    /// Parses a name.
     ///
     /// # Errors
-    /// The expected form.
+    /// A message with the expected form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (namespace, name) = match text.split_once('/') {
             Some((namespace, name)) => (Some(namespace.to_owned()), name),
@@ -116,13 +116,13 @@ impl ObjectName {
         };
         name && match &self.namespace {
             Some(namespace) => record.namespace == **namespace,
-            // A review of a Namespace says that it is in itself.
+            // A review of a Namespace has that Namespace as its own namespace.
             None => record.namespace.is_empty() || record.resource == "namespaces" && record.group.is_empty(),
         }
     }
 }
 
-/// Name of a resource: `pods`, `pods/exec`, `deployments.apps`. Without a subresource, all of them.
+/// Name of a resource: `pods`, `pods/exec`, `deployments.apps`. Without a subresource, it matches all subresources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceName {
     resource: String,
@@ -131,10 +131,10 @@ pub(super) struct ResourceName {
 }
 
 impl ResourceName {
-    /// As it is written.
+    /// Parses a name.
     ///
     /// # Errors
-    /// The expected form.
+    /// A message with the expected form.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (full, subresource) = match text.split_once('/') {
             Some((full, subresource)) => (full, Some(subresource.to_owned())),
@@ -154,7 +154,7 @@ impl ResourceName {
         Ok(Self { resource: resource.to_owned(), group, subresource })
     }
 
-    /// Name of the resource, where this one looks like its kind or its short name.
+    /// Returns the likely name of the resource, if this one looks like a kind or a short name.
     pub(super) fn hint(&self) -> Option<String> {
         plural(&self.resource)
     }
@@ -166,7 +166,7 @@ impl ResourceName {
     }
 }
 
-/// Resource of a kind in lower case, or of a short name of kubectl's; `None` for what may be a resource itself.
+/// Returns the resource of a kind in lower case, or of a short name of kubectl; `None` if the word may be a resource.
 fn plural(word: &str) -> Option<String> {
     if let Some(resource) = builtin::of_short_name(word) {
         return Some(resource.to_owned());
@@ -180,10 +180,10 @@ fn plural(word: &str) -> Option<String> {
     }
 }
 
-/// A moment in microseconds since 1970, as people write it: how long ago, or RFC 3339 in UTC.
+/// Parses a moment into microseconds since 1970: how long ago, or RFC 3339 in UTC.
 ///
 /// # Errors
-/// The expected form.
+/// A message with the expected form.
 pub(super) fn moment(text: &str) -> Result<u64, String> {
     let at = match humantime::parse_duration(text) {
         Ok(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),

@@ -1,5 +1,4 @@
-//! Log: the records of one audit log, from the file that is written and those that were rotated, oldest first, in
-//! bounded memory.
+//! Log: the records of one audit log, from the current file and the rotated ones, oldest first, in bounded memory.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -18,23 +17,23 @@ use super::{
     record::{Record, is_adoption, time},
 };
 
-/// Bytes read for a file's first record, and between two places where one is looked for.
+/// Maximum number of bytes read in search of a record, and the precision of the search by time, in bytes.
 const PROBE_BYTES: u64 = 1 << 20;
 
-/// One file of an audit log. It stays open, as a rotation may move it meanwhile.
+/// One file of an audit log. It stays open, as a rotation may move it.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) path: PathBuf,
     file: File,
-    /// Device and number: by which a file is known under two names.
+    /// Device and inode, which identify a file that has two names.
     pub(super) id: (u64, u64),
-    /// Time of its first record; without one, of the last write.
+    /// Time of the first record or, without a record, of the last write.
     pub(super) begins: u64,
     gzip: bool,
 }
 
 impl LogFile {
-    /// The regular file at `path`; `None` where it holds nothing.
+    /// Opens the regular file at `path`; `None` if it is empty.
     fn open(path: PathBuf) -> io::Result<Option<Self>> {
         let file = File::open(&path)?;
         let found = file.metadata()?;
@@ -51,11 +50,11 @@ impl LogFile {
         Ok(Some(part))
     }
 
-    /// Time of the first record near the beginning.
+    /// Returns the time of the first record, if it is near the beginning.
     fn first(&self) -> io::Result<Option<u64>> {
         (&self.file).rewind()?;
         let (mut lines, mut left) = (Lines::of(self.file.try_clone()?)?, PROBE_BYTES);
-        // A broken line here is reported when it is read.
+        // Errors are reported by the later read of the file.
         while let Ok(LineRead::Line(line, _)) = lines.next() {
             if let Some(record) = Record::parse(line) {
                 return Ok(Some(record.time()));
@@ -68,15 +67,15 @@ impl LogFile {
         Ok(None)
     }
 
-    /// Its lines; without many of those that were written before `since`, where they can be skipped.
+    /// Returns the lines. Skips most lines before `since`, if the file is not compressed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn lines(self, since: u64) -> io::Result<Lines> {
         let at = if self.gzip { 0 } else { self.seek(since)? };
         (&self.file).seek(SeekFrom::Start(at))?;
         if at > 0 {
-            // The place is somewhere in a line. Byte by byte, as what was read ahead would be lost.
+            // The position is within a line: skip to the next line, and seek back over what was read ahead.
             let mut rest = BufReader::with_capacity(1 << 10, &self.file);
             let skipped = rest.skip_until(b'\n')? as u64;
             (&self.file).seek(SeekFrom::Start(at + skipped))?;
@@ -84,7 +83,7 @@ impl LogFile {
         Lines::of(self.file)
     }
 
-    /// A place before which no record is as late as `since`: found by halving, as a file is in order of time.
+    /// Returns a position before which all records are earlier than `since`, by binary search.
     fn seek(&self, since: u64) -> io::Result<u64> {
         let (mut low, mut high) = (0, self.file.metadata()?.len());
         while high - low > PROBE_BYTES {
@@ -98,7 +97,7 @@ impl LogFile {
         Ok(low)
     }
 
-    /// Time of the first whole record behind that place, if there is one before `end` and not far away.
+    /// Returns the time of the first whole record after `place`, if it is before `end` and within [`PROBE_BYTES`].
     fn time_after(&self, place: u64, end: u64) -> io::Result<Option<u64>> {
         (&self.file).seek(SeekFrom::Start(place))?;
         let mut reader = BufReader::new((&self.file).take((end - place).min(PROBE_BYTES)));
@@ -114,17 +113,17 @@ impl LogFile {
     }
 }
 
-/// The files of the log at `path`, oldest first, and what could not be opened of them.
+/// Returns the files of the log at `path`, oldest first, and messages about those that could not be opened.
 ///
 /// # Errors
-/// A sentence: there is nothing at all, or it is a folder.
+/// A message, if there is no file or the path is a folder.
 pub(super) fn parts(path: &Path) -> Result<(Vec<LogFile>, Vec<String>), String> {
     let shown = path.display();
     let mut names = siblings(path);
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(format!("{shown} is a folder: name the audit log in it")),
         Ok(_) => names.push(path.to_owned()),
-        // Between a rotation and the signal after it there may be none.
+        // Between a rotation and the signal after it, the current file may not exist.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !names.is_empty() => {}
         Err(error) => return Err(format!("cannot read {shown}: {error}; {}", fix(&error))),
     }
@@ -133,7 +132,7 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<LogFile>, Vec<String>), String> 
         let shown = name.display().to_string();
         match LogFile::open(name) {
             Ok(part) => parts.extend(part),
-            // It was moved on while we looked.
+            // The file was rotated meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => faults.push(format!("cannot read {shown}: {error}; {}", fix(&error))),
         }
@@ -142,7 +141,7 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<LogFile>, Vec<String>), String> 
     Ok((parts, faults))
 }
 
-/// A way to have it read.
+/// Returns advice for this error.
 fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user that serve runs as, or as root: its mode is 0600",
@@ -151,7 +150,7 @@ fn fix(error: &io::Error) -> &'static str {
     }
 }
 
-/// Rotated files beside that one. Of a file that is just being compressed there are two: the plain one is whole.
+/// Returns the rotated files beside `path`. Skips a compressed file whose plain one still exists, as it may be partial.
 fn siblings(path: &Path) -> Vec<PathBuf> {
     let Some(base) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -165,7 +164,7 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     found.map(|entry| folder.join(entry.file_name())).filter(is_alone).collect()
 }
 
-/// Is that the name of a file that once had the name `base`? As logrotate names them: `base.1`, `base.2.gz`,
+/// Returns true if `name` is that of a rotated file of `base`. As logrotate names them: `base.1`, `base.2.gz`,
 /// `base-20260101`, and with its `extension`, `audit-20260101.jsonl.gz` for `audit.jsonl`.
 fn is_rotated(base: &str, name: &str) -> bool {
     const COMPRESSED: [&str; 4] = [".gz", ".xz", ".zst", ".bz2"];
@@ -190,38 +189,38 @@ fn is_rotated(base: &str, name: &str) -> bool {
     }
 }
 
-/// The longest line that is looked at: a review's names may be as long as its caller likes, and no longer than a
+/// Maximum length of a line, in bytes: the names in a review may be as long as its caller likes, but no longer than a
 /// review.
 const MAX_LINE_BYTES: usize = 16 << 20;
-/// Read at once.
+/// Size of the read buffer, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Compressions that others use, by their first bytes and the program that undoes them.
+/// Other compressions, by their magic bytes and the program that decompresses them.
 const OTHER_COMPRESSIONS: [(&[u8], &str); 3] =
     [(b"\xfd7zXZ\0", "xz -dc"), (b"\x28\xb5\x2f\xfd", "zstd -dc"), (b"BZh", "bzip2 -dc")];
 
-/// The lines of one file.
+/// Lines of one file.
 pub(super) struct Lines {
     reader: Box<dyn BufRead>,
-    /// The line that was read last, without its end.
+    /// The last line read, without its line break.
     line: Vec<u8>,
 }
 
 /// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineRead<'a> {
-    /// A line, and whether its end is there.
+    /// A line, and whether it ends with a line break.
     Line(&'a [u8], bool),
-    /// A line that is too long to be looked at.
+    /// A line longer than [`MAX_LINE_BYTES`].
     TooLong,
-    /// Nothing more.
+    /// The end of the file.
     End,
 }
 
 impl Lines {
-    /// The lines of what is read there, unpacked where it is gzip, whatever its name.
+    /// Returns the lines of `raw`, decompressed if it is gzip, whatever its name.
     ///
     /// # Errors
-    /// It cannot be read, or is compressed in another way.
+    /// `raw` cannot be read, or has another compression.
     pub(super) fn of(raw: impl Read + 'static) -> io::Result<Self> {
         let mut raw = BufReader::with_capacity(BUFFER_BYTES, raw);
         let begins = raw.fill_buf()?;
@@ -236,10 +235,10 @@ impl Lines {
         Ok(Self { reader, line: Vec::new() })
     }
 
-    /// The next line.
+    /// Reads the next line.
     ///
     /// # Errors
-    /// The file cannot be read on, or its gzip breaks off.
+    /// The file cannot be read, or its gzip data ends prematurely.
     pub(super) fn next(&mut self) -> io::Result<LineRead<'_>> {
         self.line.clear();
         let most = MAX_LINE_BYTES as u64 + 1;
@@ -259,26 +258,26 @@ impl Lines {
         Ok(LineRead::Line(&self.line, false))
     }
 
-    /// The line that was read last.
+    /// Returns the last line read.
     pub(super) fn last(&self) -> &[u8] {
         &self.line
     }
 }
 
-/// Longest time by which a record may be later than one behind it, in microseconds: workers write at once, and clocks
-/// are set.
+/// Maximum time by which a record may be later than the next one, in microseconds: workers write concurrently, and
+/// clocks are set.
 const MAX_DISORDER: u64 = 60_000_000;
 
-/// Records and files summary on the way, to explain an empty result.
+/// Summary of the records and files that were read, to explain an empty result.
 #[derive(Debug, Default)]
 pub(super) struct ReadSummary {
-    /// Records that were read, of whatever review.
+    /// Number of records that were read, matching or not.
     pub(super) records: u64,
-    /// Lines that are no record.
+    /// Number of lines that are not records.
     pub(super) skipped: u64,
-    /// Times of the first and the last of the records.
+    /// Times of the earliest and the latest record.
     pub(super) times: Option<(u64, u64)>,
-    /// Files that could not be read, or not to their end: a sentence each.
+    /// Messages about files that could not be read, or not to their end.
     pub(super) faults: Vec<String>,
 }
 
@@ -289,7 +288,7 @@ impl ReadSummary {
         self.times = Some((first.min(time), last.max(time)));
     }
 
-    /// In one line.
+    /// Formats the summary in one line.
     pub(super) fn summary(&self) -> String {
         let of = match self.times {
             Some((first, last)) => format!(", from {} to {}", time(first), time(last)),
@@ -299,7 +298,7 @@ impl ReadSummary {
     }
 }
 
-/// One audit log that is being read: a file with those that were rotated, oldest first, or a stream.
+/// One audit log that is being read: a file with its rotated ones, oldest first, or a stream.
 pub(super) struct Log {
     parts: VecDeque<LogFile>,
     reading: Option<(String, Lines)>,
@@ -308,10 +307,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log at `path`; `-` is standard input. Files in `read` are left out, and those that are not join it.
+    /// Opens the log at `path`; `-` is standard input. Skips files in `read`, and adds the others to it.
     ///
     /// # Errors
-    /// A sentence.
+    /// A message with the reason.
     pub(super) fn open(
         path: &Path,
         filter: &Filter,
@@ -330,7 +329,7 @@ impl Log {
         let (parts, faults) = parts(path)?;
         summary.faults.extend(faults);
         let mut parts: VecDeque<_> = parts.into_iter().filter(|part| read.insert(part.id)).collect();
-        // A file that ends before the time that is asked for, or begins after it, need not be read.
+        // Files that end before the requested time range, or begin after it, are not read.
         let since = filter.since.unwrap_or_default();
         while parts.get(1).is_some_and(|next| next.begins.saturating_add(MAX_DISORDER) < since) {
             parts.pop_front();
@@ -341,17 +340,17 @@ impl Log {
         Ok(Self { parts, reading: None, time: 0 })
     }
 
-    /// Time of the record that was read last.
+    /// Returns the time of the last record read.
     pub(super) fn time(&self) -> u64 {
         self.time
     }
 
-    /// Its line.
+    /// Returns the line of the last record read.
     pub(super) fn line(&self) -> &[u8] {
         self.reading.as_ref().map_or(&[], |(_, lines)| lines.last())
     }
 
-    /// Reads on to the next record that is asked for; false at the end.
+    /// Reads up to the next matching record. Returns false at the end.
     pub(super) fn advance(&mut self, filter: &Filter, summary: &mut ReadSummary) -> bool {
         loop {
             let Some((_, lines)) = &mut self.reading else {
@@ -374,7 +373,7 @@ impl Log {
                         }
                     }
                     None if is_adoption(line) => {}
-                    // The last line may still be written.
+                    // The last line may be incomplete.
                     None => summary.skipped += u64::from(whole && !line.is_empty()),
                 },
                 Ok(LineRead::TooLong) => summary.skipped += 1,

@@ -1,4 +1,4 @@
-//! Record: one line of an audit log, as it is read back. Fields that another version has, or lacks, do no harm.
+//! Record: one parsed line of an audit log. Other versions may have more fields, or lack optional ones.
 
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-/// One line of an audit log (`docs/audit.md`), as far as it is shown or asked for.
+/// One line of an audit log (`docs/audit.md`), with the fields that are shown or filtered.
 #[derive(Debug, Deserialize)]
 pub(super) struct Record<'a> {
     time_us: u64,
@@ -55,7 +55,7 @@ pub(super) struct Record<'a> {
     pub(super) initializers: Vec<HookCall<'a>>,
 }
 
-/// A bypass rule that applied, or break-glass that was open.
+/// A bypass rule that applied, or break-glass that was in force.
 #[derive(Debug, Deserialize)]
 pub(super) struct BypassApplied<'a> {
     #[serde(borrow)]
@@ -64,7 +64,7 @@ pub(super) struct BypassApplied<'a> {
     pub(super) reason: Cow<'a, str>,
 }
 
-/// One hook that was selected, or one turn of an initializer.
+/// A selected hook, or one turn of an initializer.
 #[derive(Debug, Deserialize)]
 pub(super) struct HookCall<'a> {
     #[serde(borrow, alias = "initializer")]
@@ -79,7 +79,7 @@ pub(super) struct HookCall<'a> {
     took_us: u64,
 }
 
-/// Is the line about a webhook that was taken over or given back, and no review?
+/// Returns true if the line is about a webhook that was adopted or released, and not about a review.
 pub(super) fn is_adoption(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Adoption<'a> {
@@ -90,59 +90,59 @@ pub(super) fn is_adoption(line: &[u8]) -> bool {
 }
 
 impl<'a> Record<'a> {
-    /// The record in a line; `None` if it is not one.
+    /// Parses a line; `None` if it is not a record.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Time of the decision, in microseconds since 1970.
+    /// Returns the time of the decision, in microseconds since 1970.
     pub(super) fn time(&self) -> u64 {
         self.time_us
     }
 
-    /// Duration of the call.
+    /// Returns the duration of the review.
     pub(super) fn took(&self) -> Duration {
         Duration::from_micros(self.took_us)
     }
 
-    /// Was it rejected without a hook's no: by a call that failed, or by Gatepost itself?
+    /// Returns true if the review was rejected without a hook's denial: because a call failed, or by Gatepost itself.
     pub(super) fn is_failed(&self) -> bool {
         !self.allowed && !self.calls().any(HookCall::is_denied)
     }
 
-    /// The hooks that were selected, and the turns of initializers.
+    /// Returns the selected hooks and the turns of initializers.
     pub(super) fn calls(&self) -> impl Iterator<Item = &HookCall<'a>> {
         self.initializers.iter().chain(&self.hooks)
     }
 }
 
 impl HookCall<'_> {
-    /// Did the hook deny?
+    /// Returns true if the hook denied.
     pub(super) fn is_denied(&self) -> bool {
         matches!(&*self.outcome, "denied" | "rejected")
     }
 
-    /// Did the call fail, whatever the failure policy made of it?
+    /// Returns true if the call failed, whatever the failure policy.
     pub(super) fn is_failed(&self) -> bool {
         matches!(&*self.outcome, "failed_open" | "failed_closed" | "shed")
     }
 
-    /// Did the hook allow?
+    /// Returns true if the hook allowed.
     pub(super) fn is_allowed(&self) -> bool {
         matches!(&*self.outcome, "allowed" | "changed" | "unchanged")
     }
 
-    /// Duration of the call, or of the wait for it.
+    /// Returns the duration of the call, or of the wait for it.
     pub(super) fn took(&self) -> Duration {
         Duration::from_micros(self.took_us)
     }
 }
 
-/// One record as a paragraph: what happened in the first line, why below it. Of several that are alike it is the first;
-/// `repeats` says how many they are, and the time of the last.
+/// Formats a record as a paragraph: the event in the first line, the reasons below. `record` is the first of several
+/// similar records; `repeats` contains their number and the time of the last.
 pub(super) fn paragraph(record: &Record<'_>, repeats: Option<(u64, u64)>) -> String {
     let mut text = String::new();
-    // Writing to memory cannot fail.
+    // Writes to memory cannot fail.
     let _ = write(record, repeats, &mut text);
     text
 }
@@ -199,7 +199,7 @@ fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
     if text.is_empty() { Ok(()) } else { write!(out, "{before}{}", clean(text)) }
 }
 
-/// `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
+/// Formats a call: `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
 fn hook(asked: &HookCall<'_>) -> String {
     let outcome = asked.outcome.replace('_', " ");
     let mut text = format!("{}: {} after {}", clean(&asked.hook), clean(&outcome), took(asked.took()));
@@ -212,7 +212,7 @@ fn hook(asked: &HookCall<'_>) -> String {
     text
 }
 
-/// Counts of the others' outcomes.
+/// Returns the numbers of allowed and cancelled calls; `None` if there are none.
 fn others(hooks: &[HookCall<'_>]) -> Option<String> {
     let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
     let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
@@ -221,9 +221,9 @@ fn others(hooks: &[HookCall<'_>]) -> Option<String> {
     (!nonzero.is_empty()).then(|| nonzero.join(", "))
 }
 
-/// RFC 3339, to the millisecond, UTC.
+/// Formats a time in RFC 3339 and UTC, to the millisecond.
 pub(super) fn time(micros: u64) -> String {
-    /// The end of the year 9999, which is as far as the format goes.
+    /// The end of the year 9999, the last time in this format.
     const LATEST: u64 = 253_402_300_799_999_999;
     let at = UNIX_EPOCH + Duration::from_micros(micros.min(LATEST));
     humantime::format_rfc3339_millis(at).to_string()
@@ -235,7 +235,7 @@ fn took(took: Duration) -> String {
     humantime::format_duration(Duration::from_micros(whole)).to_string()
 }
 
-/// Foreign text, fit for a terminal: without control characters, and those that turn the direction of writing.
+/// Replaces characters of foreign text that are unsafe in a terminal: control characters, and changes of direction.
 fn clean(text: &str) -> String {
     let turns = |sign| matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|sign| if sign.is_control() || turns(sign) { '\u{fffd}' } else { sign }).collect()

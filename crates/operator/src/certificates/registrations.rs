@@ -1,8 +1,8 @@
 //! Registrations: the `caBundle` of every webhook that names our Service.
 //!
-//! It is written by a JSON patch of that field alone, on the very state that was read. Not by server-side apply: whoever
-//! applies an entry of a list keeps that entry in the list, so that a registration printed anew without it would be
-//! refused as incomplete.
+//! A JSON patch writes this field alone, and only on the state that was read. Server-side apply is not suitable: its
+//! manager keeps an applied list entry in the list, so a newly printed registration without that entry would be
+//! rejected as incomplete.
 
 use std::{
     sync::Arc,
@@ -30,40 +30,40 @@ use super::{
 };
 use crate::service::Service;
 
-/// The most authorities of others that are left in a bundle.
+/// Maximum number of authorities of others that are kept in a bundle.
 const MAX_OTHERS: usize = 8;
 
-/// Result of a look at the registrations.
+/// Result of an update of the registrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trusting {
-    /// Webhooks whose bundle was written.
+pub(super) struct TrustUpdate {
+    /// Number of webhooks whose bundle was written.
     pub(super) written: usize,
-    /// Some bundle has an authority that is not ours.
+    /// Whether a bundle contains an authority that is not ours.
     pub(super) others: bool,
-    /// Names under which no webhook names our Service.
+    /// Names of registrations of which no webhook names our Service.
     pub(super) missing: Vec<String>,
 }
 
-/// The same of one registration.
+/// Result of an update of one registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Patched {
-    /// Webhooks that name our Service.
+struct RegistrationUpdate {
+    /// Number of webhooks that name our Service.
     webhooks: usize,
     written: usize,
     others: bool,
 }
 
-/// Treatment of authorities that are in a bundle and not ours.
+/// Treatment of authorities in a bundle that are not ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Others<'a> {
-    /// They stay.
+    /// Keep them.
     Stay,
-    /// They go, where the store is still at the version that was read: one of them may be what another keeper has
-    /// stored to be served next.
+    /// Remove them if the store is still at the version that was read: another keeper may have stored one of them for
+    /// the next pair.
     Go(&'a Store, &'a Version),
 }
 
-/// Lets the registrations of these names trust `ours`.
+/// Makes the registrations of these names trust `ours`.
 pub(super) async fn trust(
     client: &KubeClient,
     names: &[String],
@@ -71,8 +71,8 @@ pub(super) async fn trust(
     ours: &str,
     others: Others<'_>,
     now: SystemTime,
-) -> Result<Trusting, Failure> {
-    let mut all = Trusting { missing: names.to_vec(), ..Trusting::default() };
+) -> Result<TrustUpdate, Failure> {
+    let mut all = TrustUpdate { missing: names.to_vec(), ..TrustUpdate::default() };
     for hook_type in [HookType::Validating, HookType::Mutating] {
         let kind = hook_type.resource();
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
@@ -80,7 +80,7 @@ pub(super) async fn trust(
             let Some(object) = client.find(&path, name).await? else { continue };
             let (found, patch) = patched(&object, service, ours, matches!(others, Others::Stay), now);
             if found.written > 0 {
-                // Asked after the registration was read: whoever adds an authority has stored it before.
+                // Checked after the registration was read: a keeper stores an authority before it adds it to a bundle.
                 if let Others::Go(store, version) = others
                     && !store.is_at(client, version).await?
                 {
@@ -100,11 +100,17 @@ pub(super) async fn trust(
     Ok(all)
 }
 
-/// The patch of one registration, of the state that was read and no other.
-fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Patched, Vec<Value>) {
+/// Returns the patch of one registration, which applies only to the state that was read.
+fn patched(
+    object: &Value,
+    service: &Service,
+    ours: &str,
+    keep: bool,
+    now: SystemTime,
+) -> (RegistrationUpdate, Vec<Value>) {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
         "value": object["metadata"]["resourceVersion"]})];
-    let mut found = Patched::default();
+    let mut found = RegistrationUpdate::default();
     for (index, webhook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let client_config = &webhook["clientConfig"];
         if !service.is_named_by(client_config) {
@@ -123,8 +129,8 @@ fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: Syste
     (found, patch)
 }
 
-/// The bundle that is to be written over that one, `None` where it is as it should be; and whether it has authorities of
-/// others that have not ended.
+/// Returns the bundle that replaces `there`, `None` if no change is needed; and whether `there` contains authorities of
+/// others that have not expired.
 fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<String>, bool) {
     let (own, there) = (sections(ours.as_bytes()), sections(there));
     let mut others = Vec::new();
@@ -137,8 +143,8 @@ fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<Stri
     let any = !others.is_empty();
     let kept: String = others.into_iter().filter(|_| keep).collect();
     let wanted = format!("{ours}{kept}");
-    // Ours stand in the order of the stored bundle, so that whoever applies that text changes nothing. Where others stand is
-    // all one: two keepers with one registration must not write it in turns.
+    // Our authorities keep the order of the stored bundle, so that applying the bundle's text changes nothing. The
+    // position of others does not matter: two keepers of one registration must not write it in turns.
     let in_order = there.iter().filter(|one| own.contains(one)).eq(&own);
     let same = in_order && sections(wanted.as_bytes()).len() == there.len();
     ((!same).then_some(wanted), any)
@@ -157,17 +163,17 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     text
 }
 
-/// Time limit of one endpoint.
+/// Timeout of the TLS handshake with one endpoint.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Endpoints asked at once.
+/// Maximum number of concurrent handshakes.
 const MAX_CONCURRENT_HANDSHAKES: usize = 16;
-/// The most endpoints that are asked.
+/// Maximum number of endpoints to check.
 const MAX_ENDPOINTS: usize = 256;
-/// The port of a Service with several that callers use.
+/// Name of the port that callers use, if the Service has several.
 const PORT_NAME: &str = "https";
 
-/// Verdict on all endpoints of the Service: does each show a certificate that the authority of this pair has signed? False
-/// if that is unknown of one, or there is none.
+/// Returns true if each endpoint of the Service shows a certificate that the authority of `pair` has signed. Returns
+/// false if an endpoint's certificate is unknown, or if there is no endpoint.
 pub(super) async fn served_everywhere(client: &KubeClient, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", service.namespace);
     let slices = client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name)).await?;
@@ -193,7 +199,7 @@ pub(super) async fn served_everywhere(client: &KubeClient, service: &Service, pa
     Ok(shown.all(|shown| async move { shown }).await)
 }
 
-/// Addresses and ports of all endpoints, ready or not: whoever starts or drains may serve, too.
+/// Returns addresses and ports of all endpoints, even unready ones, which may serve; `None` if unclear.
 fn endpoints(slices: &[Value]) -> Option<Vec<(String, u16)>> {
     let mut all = Vec::new();
     for slice in slices {
@@ -254,10 +260,10 @@ mod tests {
         ];
         let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks});
         let (found, patch) = patched(&object, &service, &ours, true, start());
-        assert_eq!(found, Patched { webhooks: 2, written: 1, others: false });
+        assert_eq!(found, RegistrationUpdate { webhooks: 2, written: 1, others: false });
         let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
         assert_eq!(patch, [test, json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": good})]);
-        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Patched::default());
+        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, RegistrationUpdate::default());
     }
 
     #[test]
@@ -336,7 +342,7 @@ mod tests {
             let (client, asked, _folder) = apiserver(revision, format!("{ours}{}", authority())).await;
             let trust = |others| trust(&client, &names, &service, &ours, others, start());
             let missing = vec!["other".to_owned()];
-            assert_eq!(trust(Others::Stay).await.unwrap(), Trusting { written: 0, others: true, missing });
+            assert_eq!(trust(Others::Stay).await.unwrap(), TrustUpdate { written: 0, others: true, missing });
             let gone = trust(Others::Go(&store, &version)).await;
             assert_eq!(gone.as_ref().is_err_and(Failure::is_conflict), !goes, "{gone:?}");
             let patches = asked.lock().unwrap().iter().filter(|line| line.starts_with("PATCH ")).count();

@@ -1,4 +1,4 @@
-//! Store: a Secret, or a folder.
+//! Store of pairs and authorities: a Secret, or a folder.
 
 use std::{
     collections::BTreeMap,
@@ -20,26 +20,26 @@ use super::{
 };
 use crate::command::replace_file;
 
-/// Upper limit of a file's size.
+/// Maximum size of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Place of pairs and authorities.
+/// Store of pairs and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     /// A Secret of the cluster, by namespace and name.
     Secret { namespace: String, name: String },
-    /// A folder of this machine.
+    /// A folder on this machine.
     Folder(PathBuf),
 }
 
-/// State of a store that was read: nothing is written over a later one.
+/// Version of the state that was read: a write never replaces a later state.
 #[derive(Debug)]
 pub(super) enum Version {
-    /// There is no such Secret.
+    /// The Secret does not exist.
     Absent,
     /// The Secret's resourceVersion.
     Revision(String),
-    /// The folder's lock, which keeps other writers out.
+    /// The folder's lock, which excludes other writers.
     Locked(#[expect(dead_code, reason = "held for its lock")] File),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Store {
 }
 
 impl Store {
-    /// Reads what is stored. The client is of the cluster, where the store is there.
+    /// Reads the stored state. A Secret requires the client of its cluster.
     pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(StoredPairs, Version), Failure> {
         let (files, version) = match self {
             Self::Folder(path) => read_folder(path).map_err(|error| self.failed("read", &error))?,
@@ -72,7 +72,7 @@ impl Store {
         Ok((stored, version))
     }
 
-    /// Is the stored state still the one that was read?
+    /// Returns true if the stored state is still at this version.
     pub(super) async fn is_at(&self, client: &KubeClient, version: &Version) -> Result<bool, Failure> {
         match (self, version) {
             (Self::Folder(_), _) => Ok(true),
@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// Writes it over the state that was read, and over no other.
+    /// Writes the files if the stored state is still at this version.
     pub(super) async fn write(
         &self,
         client: Option<&KubeClient>,
@@ -123,7 +123,7 @@ fn secrets(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/secrets")
 }
 
-/// Files of ours in a Secret.
+/// Returns our files in a Secret.
 fn decoded(secret: &Value) -> BTreeMap<String, String> {
     let text = |name: &str| {
         let bytes = STANDARD.decode(secret["data"][name].as_str()?).ok()?;
@@ -155,8 +155,8 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     Ok((files, Version::Locked(lock)))
 }
 
-/// Writes each file by rename, in order. A reader that finds a certificate with the key of another rejects both, and
-/// looks again.
+/// Writes each file by rename, in order. A reader that finds a certificate with another one's key rejects both, and
+/// retries.
 fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
     for name in NAMES {
         if let Some(text) = files.get(name) {
@@ -166,14 +166,14 @@ fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one file, or removes it.
+/// Writes or removes one file.
 fn write_file(folder: &Path, name: &str, text: Option<&str>) -> io::Result<()> {
     let path = folder.join(name);
     let Some(text) = text else {
         if !path.try_exists()? {
             return Ok(());
         }
-        // A power failure must not bring back what was written before and lose what is removed after.
+        // A power failure must not undo earlier writes while it keeps this removal.
         File::open(folder)?.sync_all()?;
         return fs::remove_file(&path);
     };
@@ -189,7 +189,7 @@ mod tests {
     };
 
     use super::{
-        super::stored::{Observation, Step, Wanted, issue, step},
+        super::stored::{CertificateSpec, Observation, Step, issue, step},
         *,
     };
 
@@ -227,7 +227,7 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
         let (settle, seen) = (Duration::from_secs(30), Observation::default());
-        let wanted = Wanted { names: vec!["a.b.svc".to_owned()], settle, renew: false };
+        let wanted = CertificateSpec { names: vec!["a.b.svc".to_owned()], settle, renew: false };
         let before = StoredPairs::default().issued(pair(), now).prepared(pair()).trusted(now);
         let [first, second] = [&before.current, &before.next].map(|stored| stored.clone().unwrap().pair);
         let late = now + settle;

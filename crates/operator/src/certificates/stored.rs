@@ -1,17 +1,17 @@
-//! Stored pairs: the pair that is served, the one that follows it, and the authorities that callers trust meanwhile.
+//! Stored pairs: the served pair, the next pair, and the authorities that callers trust.
 //!
-//! | file | holds |
+//! | file | content |
 //! | --- | --- |
-//! | `tls.crt`, `tls.key`, `tls-ca.crt` | the pair that is served, and its authority |
-//! | `tls-since` | when it began to be served |
-//! | `next.crt`, `next.key`, `next-ca.crt` | the pair that is served next, while its authority is made known |
-//! | `next-since` | when every registration was seen to trust that authority |
-//! | `former-ca.crt` | authorities of pairs that some replica may still serve |
-//! | `ca.crt` | all authorities: what a registration's `caBundle` has |
+//! | `tls.crt`, `tls.key`, `tls-ca.crt` | the served pair, and its authority |
+//! | `tls-since` | time since when the pair is served |
+//! | `next.crt`, `next.key`, `next-ca.crt` | the next pair, until callers trust its authority |
+//! | `next-since` | time since when every registration trusts the next pair's authority |
+//! | `former-ca.crt` | authorities of pairs that a replica may still serve |
+//! | `ca.crt` | all authorities, as in a registration's `caBundle` |
 //!
-//! An authority signs one certificate, and its key is dropped: what is stored or stolen later can sign nothing, and a
-//! renewal has an authority of its own. Nothing is served before every registration has trusted its authority for a
-//! while, and no authority goes while a replica may serve what it has signed.
+//! An authority signs one certificate, and its key is then dropped: stolen files cannot sign anything, and each renewal
+//! has a new authority. A pair is served only after every registration has trusted its authority for a while. An
+//! authority is removed only once no replica serves a pair that it has signed.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +26,10 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-/// The most authorities that are kept for pairs served before.
+/// Maximum number of authorities kept for former pairs.
 const MAX_FORMER: usize = 4;
 
-/// Names and contents; `None` is a file that is to go.
+/// File names and contents; `None` removes the file.
 pub(super) type Files = BTreeMap<&'static str, Option<String>>;
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "tls-ca.crt"];
@@ -39,8 +39,8 @@ const NEXT_SINCE: &str = "next-since";
 const FORMER: &str = "former-ca.crt";
 pub(super) const BUNDLE: &str = "ca.crt";
 
-/// All names there are, in the order in which files are written: what callers trust, then what is served, then what
-/// follows that. A writer that is cut short between two of them has lost no pair, and left none for trusted that is not.
+/// All file names, in the order of writing: the trusted authorities, the served pair, the next pair. A writer that is
+/// interrupted between two files loses no pair, and marks no untrusted pair as trusted.
 pub(super) const NAMES: [&str; 10] = [
     BUNDLE,
     FORMER,
@@ -63,7 +63,7 @@ pub(super) struct Pair {
 }
 
 impl fmt::Debug for Pair {
-    /// Not a byte of the key.
+    /// Never shows the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").finish_non_exhaustive()
     }
@@ -75,51 +75,51 @@ impl Pair {
         sound && self.validity().is_some() && expiry::validity(self.authority.as_bytes()).is_some()
     }
 
-    /// Begin and end of its validity.
+    /// Returns begin and end of the validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         expiry::validity(self.certificate.as_bytes())
     }
 }
 
-/// A pair, and since when.
+/// A pair, and the time since when it is served or trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Since {
+pub(super) struct DatedPair {
     pub(super) pair: Pair,
     pub(super) since: Option<SystemTime>,
 }
 
-/// All that is stored.
+/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoredPairs {
-    /// The pair that is served, and since when.
-    pub(super) current: Option<Since>,
-    /// The pair that is served next, and since when every registration trusts it.
-    pub(super) next: Option<Since>,
-    /// Authorities of pairs that were served before.
+    /// The served pair, and since when it is served.
+    pub(super) current: Option<DatedPair>,
+    /// The next pair, and since when every registration trusts it.
+    pub(super) next: Option<DatedPair>,
+    /// Authorities of former pairs.
     pub(super) former: Vec<String>,
 }
 
-/// Refusal to replace a certificate of somebody else's.
+/// Error for a place with a foreign certificate, which must not be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("holds a certificate that `gatepost certificates` has not made; name another place, or remove it")]
-pub(super) struct Foreign;
+pub(super) struct ForeignCertificate;
 
 impl StoredPairs {
-    /// State in these files. A part of ours that is broken counts as missing.
+    /// Parses the state from these files. A broken file of ours counts as missing.
     ///
     /// # Errors
-    /// [`Foreign`], where a certificate lies there that has no authority beside it.
-    pub(super) fn read(files: &BTreeMap<String, String>) -> Result<Self, Foreign> {
+    /// [`ForeignCertificate`] if there is a certificate or a key without an authority.
+    pub(super) fn read(files: &BTreeMap<String, String>) -> Result<Self, ForeignCertificate> {
         let text = |name: &str| files.get(name).filter(|text| !text.trim().is_empty()).cloned();
         let [certificate, key, authority] = CURRENT.map(text);
         if (certificate.is_some() || key.is_some()) && authority.is_none() {
-            return Err(Foreign);
+            return Err(ForeignCertificate);
         }
         let time = |name| text(name).and_then(|text| humantime::parse_rfc3339(text.trim()).ok());
         let pair = |parts: [Option<String>; 3], since| {
             let [certificate, key, authority] = parts;
             let pair = Pair { certificate: certificate?, key: key?, authority: authority? };
-            pair.is_usable().then_some(Since { pair, since })
+            pair.is_usable().then_some(DatedPair { pair, since })
         };
         let former = text(FORMER).map(|text| authorities(&text)).unwrap_or_default();
         Ok(Self {
@@ -129,12 +129,12 @@ impl StoredPairs {
         })
     }
 
-    /// Files that store this state.
+    /// Returns the files that store this state.
     pub(super) fn files(&self) -> Files {
         let mut files: Files = NAMES.into_iter().map(|name| (name, None)).collect();
         let pairs = [(CURRENT, CURRENT_SINCE, &self.current), (NEXT, NEXT_SINCE, &self.next)];
         for (names, since, stored) in pairs {
-            let Some(Since { pair, since: time }) = stored else { continue };
+            let Some(DatedPair { pair, since: time }) = stored else { continue };
             let texts = [&pair.certificate, &pair.key, &pair.authority];
             files.extend(names.into_iter().zip(texts.map(|text| Some(text.clone()))));
             files.insert(since, time.map(|time| humantime::format_rfc3339_seconds(time).to_string()));
@@ -145,76 +145,76 @@ impl StoredPairs {
         files
     }
 
-    /// All authorities that a caller has to trust.
+    /// Returns all authorities that a caller must trust.
     pub(super) fn bundle(&self) -> String {
         let pairs = [&self.current, &self.next].into_iter().flatten();
         pairs.map(|stored| stored.pair.authority.as_str()).chain(self.former.iter().map(String::as_str)).collect()
     }
 
-    /// This state with that pair being served at once: for a place that has none.
+    /// Returns this state with `pair` served at once, for a place without a served pair.
     pub(super) fn issued(&self, pair: Pair, now: SystemTime) -> Self {
-        Self { current: Some(Since { pair, since: Some(now) }), next: None, former: self.former_at(now) }
+        Self { current: Some(DatedPair { pair, since: Some(now) }), next: None, former: self.former_at(now) }
     }
 
-    /// This state with that pair to be served next.
+    /// Returns this state with `pair` as the next pair.
     pub(super) fn prepared(&self, pair: Pair) -> Self {
-        Self { next: Some(Since { pair, since: None }), ..self.clone() }
+        Self { next: Some(DatedPair { pair, since: None }), ..self.clone() }
     }
 
-    /// This state with the next pair's authority trusted everywhere since then.
+    /// Returns this state with the next pair's authority trusted everywhere since `now`.
     pub(super) fn trusted(&self, now: SystemTime) -> Self {
-        let next = self.next.clone().map(|next| Since { since: Some(now), ..next });
+        let next = self.next.clone().map(|next| DatedPair { since: Some(now), ..next });
         Self { next, ..self.clone() }
     }
 
-    /// This state with the next pair being served.
+    /// Returns this state with the next pair as the served one.
     pub(super) fn promoted(&self, now: SystemTime) -> Self {
         let Some(next) = self.next.clone() else { return self.clone() };
         let mut former = Vec::new();
         let current = self.current.iter().map(|current| current.pair.authority.clone());
         for authority in self.former_at(now).into_iter().chain(current) {
-            // A writer that was cut short has stored some of this already.
+            // An interrupted writer may have stored some of these already.
             if authority != next.pair.authority && !former.contains(&authority) {
                 former.push(authority);
             }
         }
         let most = former.len().saturating_sub(MAX_FORMER);
-        Self { current: Some(Since { since: Some(now), ..next }), next: None, former: former.split_off(most) }
+        Self { current: Some(DatedPair { since: Some(now), ..next }), next: None, former: former.split_off(most) }
     }
 
-    /// This state without the authorities of former pairs.
+    /// Returns this state without the authorities of former pairs.
     pub(super) fn retired(&self) -> Self {
         Self { former: Vec::new(), ..self.clone() }
     }
 
-    /// Authorities of former pairs that have not ended.
+    /// Returns the authorities of former pairs that have not expired.
     pub(super) fn former_at(&self, now: SystemTime) -> Vec<String> {
         let ends = |authority: &&String| expiry::validity(authority.as_bytes()).is_some_and(|(_, end)| now < end);
         self.former.iter().filter(ends).cloned().collect()
     }
 }
 
-/// The certificates in a PEM text, each as one.
+/// Splits a PEM text into its certificates.
 fn authorities(text: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----\n";
     text.split_inclusive(END).filter(|one| one.ends_with(END)).map(|one| one.trim_start().to_owned()).collect()
 }
 
-/// Tolerance for late clocks of other machines.
+/// Tolerance for slow clocks of other machines.
 const SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// A new pair for these names, valid for so long from then on, and its authority.
+/// Issues a pair for these names, valid for `lifetime` from `now` on, with a new authority.
 pub(super) fn issue(names: &[String], lifetime: Duration, now: SystemTime) -> Result<Pair, Error> {
     let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at = |since: Duration| date_time_ymd(1970, 1, 1) + since;
-    // Two thirds of its life are counted from its beginning: one that lives for minutes must not begin long ago.
+    // The pair is renewed at two thirds of its lifetime. A lifetime of minutes must therefore not begin much earlier.
     let begin = at(since_1970.saturating_sub(SKEW.min(lifetime / 10)));
     let end = at(since_1970.saturating_add(lifetime));
 
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    // Go finds an authority by its name: two in one bundle need two names.
+    // Go finds an authority by its name, so that two authorities in one bundle need two names.
     params.distinguished_name.push(DnType::CommonName, format!("Gatepost webhook CA {}", since_1970.as_nanos()));
     (params.not_before, params.not_after) = (begin, end);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -230,60 +230,60 @@ pub(super) fn issue(names: &[String], lifetime: Duration, now: SystemTime) -> Re
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), authority: authority.pem() })
 }
 
-/// Settling times after which every replica has a new pair: the kubelet looks once a minute.
+/// Number of settling times after which every replica has a new pair: the kubelet syncs once a minute.
 const MOUNT_SETTLES: u32 = 4;
-/// The part of its life, as a divisor, that a pair has left when it is replaced although nobody is known to trust the
-/// next one: expired, it fails for certain. More of a short life, so that the next one is mounted in time.
+/// Divisor of a pair's lifetime. If less than this part is left, the pair is replaced although no caller may trust the
+/// next one: an expired pair always fails. Short lifetimes need a larger part, to mount the next pair in time.
 const LAST_RESORT_DIVISOR: u32 = 10;
 
-/// Shortest life of a certificate with this settling time: in its last third the next one settles and is mounted.
+/// Returns the minimum lifetime for this settling time: in its last third, the next pair settles and is mounted.
 pub(super) fn shortest_lifetime(settle: Duration) -> Duration {
     settle.saturating_mul(3 * (1 + MOUNT_SETTLES))
 }
 
-/// Certificate as it should be.
+/// Requirements for the certificate.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    /// DNS names and addresses.
+pub(super) struct CertificateSpec {
+    /// DNS names and IP addresses.
     pub(super) names: Vec<String>,
-    /// Time in which all apiservers see a change of the registration.
+    /// Time in which all apiservers observe a change of the registration.
     pub(super) settle: Duration,
-    /// A new one, whatever the age of the old one.
+    /// Whether to renew at once, whatever the age of the current pair.
     pub(super) renew: bool,
 }
 
-/// One change of what is stored.
+/// A change of the stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make a pair and serve it: there is none.
+    /// Issue a pair and serve it, as there is none.
     Issue,
-    /// Make the next pair, and its authority known.
+    /// Issue the next pair, and publish its authority.
     Prepare,
-    /// Note that the next pair's authority is trusted everywhere.
+    /// Record that the next pair's authority is trusted everywhere.
     Trust,
-    /// Nothing: nobody is known to trust the next pair's authority.
+    /// Do nothing, as no caller is known to trust the next pair's authority.
     Hold,
     /// Serve the next pair.
     Promote,
-    /// Forget authorities of former pairs.
+    /// Remove the authorities of former pairs.
     Retire,
-    /// Nothing, for so long.
+    /// Do nothing for this duration.
     Rest(Duration),
 }
 
-/// Callers and replicas, as they were just seen.
+/// Callers and replicas, as last observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observation {
-    /// Each replica serves the current pair.
+    /// Whether each replica serves the current pair.
     pub(super) alone: bool,
-    /// Until a moment ago some registration did not trust all that is stored.
+    /// Whether a registration did not trust all stored authorities before this round.
     pub(super) distrusted: bool,
-    /// Some registration that has to trust it does not name the Service.
+    /// Whether a registration that must trust the authorities does not name the Service.
     pub(super) unregistered: bool,
 }
 
-/// The next step, with every registration that there is trusting what is stored.
-pub(super) fn step(stored: &StoredPairs, wanted: &Wanted, seen: Observation, now: SystemTime) -> Step {
+/// Returns the next step, given that all existing registrations trust the stored authorities.
+pub(super) fn step(stored: &StoredPairs, wanted: &CertificateSpec, seen: Observation, now: SystemTime) -> Step {
     if let Some(next) = &stored.next {
         return promotion(stored.current.as_ref(), next, wanted, seen, now);
     }
@@ -303,32 +303,38 @@ pub(super) fn step(stored: &StoredPairs, wanted: &Wanted, seen: Observation, now
     Step::Rest(left)
 }
 
-/// The next step of a renewal that has begun. A current pair that is broken, or has ended, waits for nobody's trust.
-fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Observation, now: SystemTime) -> Step {
+/// Returns the next step of a renewal in progress. A broken or expired current pair is replaced without trust.
+fn promotion(
+    current: Option<&DatedPair>,
+    next: &DatedPair,
+    wanted: &CertificateSpec,
+    seen: Observation,
+    now: SystemTime,
+) -> Step {
     let validity = current.and_then(|current| current.pair.validity());
     let (life, left) = validity.map_or_else(Default::default, |(begin, end)| {
         (end.duration_since(begin).unwrap_or_default(), end.duration_since(now).unwrap_or_default())
     });
-    // In a tenth of a short life no replica would have the next one before this one ends.
+    // A tenth of a short lifetime would be too short for replicas to get the next pair.
     let may_wait = left > (life / LAST_RESORT_DIVISOR).max(shortest_lifetime(wanted.settle) / 3);
     if seen.unregistered && may_wait {
         return Step::Hold;
     }
-    // Once an older bundle was put back, apiservers trust nothing but that for a while. Doing so again and again does
-    // not keep the next one back until this one has ended.
+    // After an older bundle was restored, apiservers trust only that bundle for a while. Repeated restores do not delay
+    // the next pair until the current one has expired.
     if seen.distrusted && may_wait {
         return Step::Trust;
     }
     match next.since.map(|since| now.duration_since(since)) {
-        // The clock was set back: count anew.
+        // The clock was set back: settle again.
         None | Some(Err(_)) => Step::Trust,
         Some(Ok(elapsed)) if elapsed >= wanted.settle => Step::Promote,
         Some(Ok(elapsed)) => Step::Rest(wanted.settle.saturating_sub(elapsed)),
     }
 }
 
-/// Time until that pair is renewed: at two thirds of its life, or at once where it lacks a name.
-fn until_due(current: &Since, names: &[String], now: SystemTime) -> Duration {
+/// Returns the time until the pair is renewed: at two thirds of its lifetime, or at once if a name is missing.
+fn until_due(current: &DatedPair, names: &[String], now: SystemTime) -> Duration {
     let Some((begin, end)) = current.pair.validity() else { return Duration::ZERO };
     let has = expiry::dns_names(current.pair.certificate.as_bytes());
     if names.iter().any(|name| name.parse::<IpAddr>().is_err() && !has.contains(name)) {
@@ -392,7 +398,7 @@ mod tests {
         files.insert("tls.key".to_owned(), pair().key);
         assert_eq!(StoredPairs::read(&files).unwrap().current, None);
         files.remove("tls-ca.crt");
-        assert_eq!(StoredPairs::read(&files), Err(Foreign));
+        assert_eq!(StoredPairs::read(&files), Err(ForeignCertificate));
         assert_eq!(StoredPairs::read(&BTreeMap::new()), Ok(StoredPairs::default()));
         let empty = [("tls.crt".to_owned(), String::new()), ("tls.key".to_owned(), String::new())].into();
         assert_eq!(StoredPairs::read(&empty), Ok(StoredPairs::default()), "a Secret that was made to be filled");
@@ -439,8 +445,8 @@ mod tests {
         vec!["a.b.svc".to_owned(), "192.0.2.1".to_owned()]
     }
 
-    fn wanted() -> Wanted {
-        Wanted { names: names(), settle: SETTLE, renew: false }
+    fn wanted() -> CertificateSpec {
+        CertificateSpec { names: names(), settle: SETTLE, renew: false }
     }
 
     fn new(now: SystemTime) -> Pair {
@@ -481,11 +487,11 @@ mod tests {
     #[test]
     fn renewal_starts_at_once_on_request_or_for_a_missing_name() {
         let (now, stored) = (now(), StoredPairs::default().issued(new(now()), now()));
-        assert_eq!(step(&stored, &Wanted { renew: true, ..wanted() }, UNSEEN, now), Step::Prepare);
-        let more = Wanted { names: vec!["other.b.svc".to_owned()], ..wanted() };
+        assert_eq!(step(&stored, &CertificateSpec { renew: true, ..wanted() }, UNSEEN, now), Step::Prepare);
+        let more = CertificateSpec { names: vec!["other.b.svc".to_owned()], ..wanted() };
         assert_eq!(step(&stored, &more, UNSEEN, now), Step::Prepare);
         let prepared = stored.prepared(new(now)).trusted(now);
-        let renew = Wanted { renew: true, ..wanted() };
+        let renew = CertificateSpec { renew: true, ..wanted() };
         assert_eq!(step(&prepared, &renew, UNSEEN, now), Step::Rest(SETTLE), "one renewal at a time");
     }
 
@@ -523,7 +529,7 @@ mod tests {
         let (now, wanted) = (now(), wanted());
         let short = |now| issue(&names(), HOUR / 4, now).unwrap();
         let stored = StoredPairs::default().issued(short(now), now).prepared(short(now)).trusted(now);
-        let (_, end) = Since { pair: short(now), since: None }.pair.validity().unwrap();
+        let (_, end) = DatedPair { pair: short(now), since: None }.pair.validity().unwrap();
         let last = end - SETTLE * (1 + MOUNT_SETTLES);
         for (seen, waits) in [
             (Observation { unregistered: true, ..UNSEEN }, Step::Hold),
@@ -553,7 +559,7 @@ mod tests {
         let Step::Rest(due) = step(&StoredPairs::default().issued(pair.clone(), now), &wanted, ALONE, now) else {
             panic!("due at once")
         };
-        let (_, end) = Since { pair, since: None }.pair.validity().unwrap();
+        let (_, end) = DatedPair { pair, since: None }.pair.validity().unwrap();
         assert!(now + due + SETTLE * (1 + MOUNT_SETTLES) <= end, "{due:?}");
     }
 }

@@ -122,8 +122,8 @@ fn held_back_object_reports_that_and_the_others_are_in_force() {
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!((entry(0).rejected, entry(0).held), (None, None));
     assert_eq!(entry(0).others_held.unwrap()[0].document, "breakglasses/x");
-    assert_eq!((entry(1).rejected, entry(1).held), (Some(vec![problems[0].clone()]), Some(Stays::LastGood)));
-    assert_eq!((entry(2).held, entry(2).others_held), (Some(Stays::Nothing), None));
+    assert_eq!((entry(1).rejected, entry(1).held), (Some(vec![problems[0].clone()]), Some(StateInForce::LastGood)));
+    assert_eq!((entry(2).held, entry(2).others_held), (Some(StateInForce::Nothing), None));
 
     let read = seen(&objects, now()).reports.remove(0).rejected.unwrap();
     let documents: Vec<_> = read.held.iter().map(|held| (&*held.document, held.keeps)).collect();

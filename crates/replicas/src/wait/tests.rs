@@ -1,5 +1,5 @@
 use super::*;
-use crate::{InitializerReport, RejectedConfiguration, Silent};
+use crate::{InitializerReport, RejectedConfiguration, ReportError};
 
 /// A replica that has this revision in force, read at `observed`.
 fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
@@ -98,7 +98,7 @@ fn revision_is_adopted_if_every_live_replica_has_it_or_a_later_one() {
         "no replica is alive",
         "nobody is never everybody"
     );
-    let silent = Silent { place: "http://c:1".to_owned(), why: "refused".to_owned() };
+    let silent = ReportError { place: "http://c:1".to_owned(), why: "refused".to_owned() };
     let unheard = ReplicasSeen { silent: vec![silent], ..all };
     assert_eq!(waiting(all_have_in_force(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
 }

@@ -1,6 +1,6 @@
-//! A review as an AdmissionReview in JSON, with the fields kube-apiserver sends (`docs/reference/webhook-semantics.md`
-//! §9); in the form of *Dynamic admission control configuration* (`docs/writing-a-hook.md`), with `spec` instead of
-//! `request`; and about another object, for hooks behind one that has changed it.
+//! Writes a review in JSON: as an AdmissionReview with the fields that kube-apiserver sends
+//! (`docs/reference/webhook-semantics.md` §9), or in the `legacy` form of *Dynamic admission control configuration*,
+//! with `spec` instead of `request` (`docs/writing-a-hook.md`). Replaces the object for hooks after a change of it.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::{
     walk::Pieces,
 };
 
-/// Number of objects around a review's own ones: the review and its request.
-const AROUND: usize = 2;
+/// Number of JSON objects that enclose the objects of a review: the review and its request.
+const ENCLOSING_OBJECTS: usize = 2;
 
-/// A JSON review in the other version: the same bytes around another `apiVersion`.
-pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
+/// Writes a JSON review in the other version: the same bytes with another `apiVersion`.
+pub(super) fn write_version(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
     let place = place_of_api_version(review)
         .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
     let mut pieces = Pieces::default();
@@ -27,14 +27,14 @@ pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope,
     Ok(pieces.rope())
 }
 
-/// Place of the review's own `apiVersion`. A copy without the objects is scanned, since they are large, and lie in
-/// pieces where a hook has changed one.
+/// Returns the range of the review's own `apiVersion`. Scans a copy without the objects, because they are large, and
+/// span several pieces if a hook has changed the object.
 fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
     let objects = [&review.object, &review.old_object, &review.options];
     let mut objects: Vec<_> = objects.into_iter().flatten().cloned().collect();
     objects.sort_by_key(|place| place.start);
     let end = review.bytes.len();
-    // The copy, and of each object where it is left out there, and how much.
+    // The copy, and the position in it and the number of bytes left out for each object.
     let (mut copy, mut left_out) = (Vec::new(), Vec::new());
     let mut behind = 0;
     for place in objects.into_iter().chain(std::iter::once(end..end)) {
@@ -57,12 +57,12 @@ fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
     None
 }
 
-/// Each of the three is absent or exactly one JSON object: only then may its bytes stand in JSON.
+/// Checks that each of the three is absent or exactly one JSON object, as copying its bytes into JSON requires.
 pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
     are_fit(review, &[("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)])
 }
 
-/// The same but for the object, which something else takes the place of.
+/// Checks `oldObject` and `options` only, for a review whose `object` will be replaced.
 pub(super) fn others_are_fit(review: &Review) -> Result<(), CallFailure> {
     are_fit(review, &[("oldObject", &review.old_object), ("options", &review.options)])
 }
@@ -71,17 +71,17 @@ fn are_fit(review: &Review, places: &[(&str, &Option<Range<usize>>)]) -> Result<
     for (name, place) in places {
         let Some(place) = (*place).clone() else { continue };
         let checked = match review.bytes.contiguous(place.clone()) {
-            Some(bytes) => json::object(bytes, AROUND),
-            // The check needs it in one piece; what is sent stays shared.
-            None => json::object(&review.bytes.copy_of(place), AROUND),
+            Some(bytes) => json::object(bytes, ENCLOSING_OBJECTS),
+            // The check needs contiguous bytes; the bytes that are sent stay shared.
+            None => json::object(&review.bytes.copy_of(place), ENCLOSING_OBJECTS),
         };
         checked.map_err(|error| CallFailure::Unwritable(format!("its {name} is not one JSON object: {error}")))?;
     }
     Ok(())
 }
 
-/// Writes what arrived in protobuf; its objects must have been checked. The same review, in JSON.
-pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Review, CallFailure> {
+/// Returns a review that arrived in protobuf as a review in JSON. Its objects must have been checked.
+pub(super) fn write_review(review: &Review, version: ReviewVersion) -> Result<Review, CallFailure> {
     let mut out = Pieces::default();
     let text = |out: &mut Pieces, key: &str, text: &str| {
         if !text.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Review,
     three(&mut out, "kind", "kind", [&kind.group, &kind.version, &kind.kind]);
     three(&mut out, "resource", "resource", [&resource.group, &resource.version, &resource.resource]);
     text(&mut out, ",\"subResource\":", &review.sub_resource);
-    // A caller that does not say what was asked for converted nothing.
+    // A caller that omits the requested kind and resource has converted nothing.
     let kind = review.request_kind.as_ref().unwrap_or(kind);
     three(&mut out, "requestKind", "kind", [&kind.group, &kind.version, &kind.kind]);
     let (resource, sub_resource) = match &review.request_resource {
@@ -131,7 +131,7 @@ pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Review,
     })
 }
 
-/// Writes an object's own bytes, and says where; or `null`.
+/// Writes an object's own bytes and returns their range. Writes `null` if it is absent.
 pub(super) fn object(
     out: &mut Pieces,
     key: &str,
@@ -161,7 +161,7 @@ fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {
     out.own("}");
 }
 
-/// Writes the review; its objects must have been checked.
+/// Writes the review in the `legacy` form. Its objects must have been checked.
 pub(super) fn legacy_review(review: &Review) -> Result<Rope, CallFailure> {
     let user = super::user_of(review)?;
     let mut out = Pieces::default();
@@ -190,7 +190,7 @@ pub(super) fn legacy_review(review: &Review) -> Result<Rope, CallFailure> {
     Ok(out.rope())
 }
 
-/// As the seeds write it.
+/// Returns the operation's name in the `legacy` form.
 const fn operation(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "Create",
@@ -200,13 +200,13 @@ const fn operation(operation: Operation) -> &'static str {
     }
 }
 
-/// The same review about `object`, which is one JSON object. Neither object is copied.
+/// Returns the review with its object replaced by `object`, which must be one JSON object. Copies neither object.
 ///
-/// A review that arrived in protobuf is in JSON from then on: there the object's length stands in front of everything
-/// around it.
+/// A review that arrived in protobuf is converted to JSON, because in protobuf the lengths of all enclosing messages
+/// would change with the object's length.
 ///
 /// # Errors
-/// `Unwritable`: it has no object, or what arrived in protobuf is not JSON inside.
+/// `Unwritable`: the review has no object, or an object that arrived in protobuf is not JSON.
 pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure> {
     let json_review;
     let (review, place) = match (review.encoding, &review.object) {
@@ -214,7 +214,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
         (Encoding::Json(_), Some(place)) => (review, place.clone()),
         (Encoding::Grpc | Encoding::Envelope(_), Some(_)) => {
             others_are_fit(review)?;
-            json_review = written(review, ReviewVersion::V1)?;
+            json_review = write_review(review, ReviewVersion::V1)?;
             match &json_review.object {
                 Some(place) => (&json_review, place.clone()),
                 None => return Err(CallFailure::Unwritable("it has no object".into())),
@@ -225,7 +225,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
     pieces.share(&review.bytes, 0..place.start);
     pieces.share(object, 0..object.len());
     pieces.share(&review.bytes, place.end..review.bytes.len());
-    // Ranges behind the object move with its end; nothing overlaps it.
+    // Positions after the object move with its end. No other range begins or ends inside it.
     let moved = |at: usize| if at >= place.end { at - place.end + place.start + object.len() } else { at };
     let place_of = |range: &Option<Range<usize>>| range.clone().map(|range| moved(range.start)..moved(range.end));
     Ok(Review {

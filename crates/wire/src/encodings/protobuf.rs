@@ -1,4 +1,4 @@
-//! Protobuf AdmissionReview of a review that arrived in JSON.
+//! Writes a review that arrived in JSON as a protobuf AdmissionReview.
 
 use prost::Message;
 
@@ -12,7 +12,7 @@ use crate::{
 use gatepost_api::{CallFailure, Gvk, Gvr, Review, Rope};
 
 /// Writes the bare message. Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
-pub(super) fn written(review: &Review) -> Result<Rope, CallFailure> {
+pub(super) fn write_message(review: &Review) -> Result<Rope, CallFailure> {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let request = AdmissionRequest {
         uid: text(&review.uid),
@@ -27,12 +27,12 @@ pub(super) fn written(review: &Review) -> Result<Rope, CallFailure> {
         request_kind: review.request_kind.as_ref().map(gvk),
         request_resource: review.request_resource.as_ref().map(gvr),
         request_sub_resource: text(&review.request_sub_resource),
-        // These follow without being copied.
+        // Appended below without a copy.
         object: None,
         old_object: None,
         options: None,
     };
-    // Fields may come in any order; so the small ones are one piece.
+    // Fields may come in any order, so all small ones form one piece.
     let objects = [(9, &review.object), (10, &review.old_object), (12, &review.options)];
     let objects = objects.map(|(number, place)| place.clone().map(|place| (number, place)));
     let objects_len: usize = objects.iter().flatten().map(|(_, place)| field_len(field_len(place.len()))).sum();

@@ -1,9 +1,9 @@
-//! Values of an answer as Go's decoder fills them: strings, and lists.
+//! Strings and lists of an answer, as Go's decoder fills them.
 
 use crate::json::{Cursor, JsonReadError};
 
-/// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind
-/// its end. An empty list, and `null`, begin anew.
+/// A list as Go's decoder fills it: over the elements of an earlier list with the same key, including those past its
+/// end. An empty list or `null` discards them.
 #[derive(Debug)]
 pub(super) struct Slice<T> {
     elements: Vec<T>,
@@ -17,13 +17,13 @@ impl<T> Default for Slice<T> {
 }
 
 impl<T: Default> Slice<T> {
-    /// These elements.
+    /// Creates a list of these elements.
     pub(super) fn of(elements: Vec<T>) -> Self {
         let len = elements.len();
         Self { elements, len }
     }
 
-    /// Reads the array or `null` that comes next, each element over what is there.
+    /// Reads the array or `null` at the cursor, each element over the earlier one at its index.
     pub(super) fn read(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -50,14 +50,14 @@ impl<T: Default> Slice<T> {
         Ok(())
     }
 
-    /// The elements up to its end.
+    /// Returns the elements up to the end of the list.
     pub(super) fn into_vec(mut self) -> Vec<T> {
         self.elements.truncate(self.len);
         self.elements
     }
 }
 
-/// Passes on the string that comes next; `null` leaves the field as it is.
+/// Passes the string at the cursor to `put`; `null` leaves the field unchanged.
 pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce(String)) -> Result<(), JsonReadError> {
     if let Some(text) = string(cursor, field)? {
         put(text);
@@ -65,7 +65,7 @@ pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce
     Ok(())
 }
 
-/// String that comes next; `None` for `null`.
+/// Reads the string at the cursor; `None` for `null`.
 pub(super) fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, JsonReadError> {
     Ok(cursor.string(field)?.map(|text| text.plain().into_owned()))
 }

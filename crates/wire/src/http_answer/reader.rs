@@ -1,11 +1,11 @@
-//! Reader: the fields of an answer in JSON, as Go's decoder fills kube-apiserver's own types.
+//! Reads the fields of an answer in JSON as Go's decoder fills kube-apiserver's own types.
 //!
-//! A key given twice is read into what its first value has left: objects are merged, the last word counts, and `null`
-//! empties what can be empty and changes nothing else. Unknown keys are passed by; a known one of another type fails.
-//! Source: `sigs.k8s.io/json`, `internal/golang/encoding/json/decode.go`.
+//! A repeated key is read into the value that its first occurrence has set: objects are merged, the last scalar counts,
+//! and `null` clears nullable fields and leaves the others unchanged. Unknown keys are skipped; a known key with a
+//! value of another type is an error. Source: `sigs.k8s.io/json`, `internal/golang/encoding/json/decode.go`.
 //!
-//! Nothing of the request that an answer repeats is used. But kube-apiserver decodes it, and an answer whose request
-//! has a field of another type is invalid.
+//! The request that an answer may repeat is not used. But kube-apiserver decodes it, so an answer whose request has a
+//! field of another type is invalid.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::{
     go_values::{Slice, set, string},
-    status_reader::{StatusText, status},
+    status_reader::{PartialStatus, status},
 };
 use crate::{
     json::{Cursor, JsonReadError},
@@ -27,26 +27,26 @@ use crate::{
 
 /// Fields of an answer.
 pub(super) struct AnswerFields {
-    /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by
-    /// another decoder than the rest.
+    /// Type by which upstream chooses how to decode the answer. Its keys are case-insensitive, because upstream reads
+    /// it with another decoder.
     pub(super) declared: TypeMeta,
-    /// Type that the answer states.
+    /// Type in the decoded answer. Its keys are case-sensitive.
     pub(super) stated: TypeMeta,
     pub(super) response: Option<AdmissionResponse>,
-    /// The seeds' contract has it here; in Kubernetes' it means nothing.
+    /// Status of the `legacy` contract; ignored in Kubernetes' contract.
     pub(super) status: Result<Option<Status>, JsonReadError>,
-    /// Fault of the request that an answer may repeat.
+    /// Result of checking the request that an answer may repeat.
     pub(super) request: Result<(), JsonReadError>,
 }
 
-/// A group and version, and a kind, as written.
+/// `apiVersion` and `kind`, as written.
 #[derive(Clone, Default)]
 pub(super) struct TypeMeta {
     pub(super) api_version: String,
     pub(super) kind: String,
 }
 
-/// Reads an AdmissionReview with its answer.
+/// Reads an AdmissionReview with a response.
 pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
     let mut cursor = Cursor::new(text);
     let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
@@ -70,14 +70,14 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
                 })?;
             }
             "response" => read_response(&mut cursor, &mut response)?,
-            // That it is JSON is checked in any case.
+            // Invalid JSON fails here; a value of the wrong type only if the caller uses `request`.
             "request" => {
                 let place = cursor.value_range()?;
                 request = request.and(check_request(&mut Cursor::new(&text[place])));
             }
             "status" => {
                 let place = cursor.value_range()?;
-                legacy_status = legacy_status.and_then(|mut read: Option<StatusText>| {
+                legacy_status = legacy_status.and_then(|mut read: Option<PartialStatus>| {
                     status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
                 });
             }
@@ -93,7 +93,7 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
     Ok(AnswerFields { declared, stated, response: response.map(Into::into), status, request })
 }
 
-/// The message of a text that is a `metav1.Status` and has one.
+/// Returns the message of a `metav1.Status`; `None` if the text is something else or the message is empty.
 pub(super) fn message_of_status(text: &str) -> Option<String> {
     let mut cursor = Cursor::new(text);
     let (mut api_version, mut kind, mut message) = (None, None, None);
@@ -106,13 +106,13 @@ pub(super) fn message_of_status(text: &str) -> Option<String> {
             _ => cursor.skip().ok()?,
         }
     }
-    // Other groups may have a kind of that name.
+    // Other groups may have a kind `Status`.
     let is_status = matches!(api_version.as_deref(), None | Some("" | "v1")) && kind.as_deref() == Some("Status");
     message.filter(|message| is_status && !message.is_empty())
 }
 
-/// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of
-/// ours.
+/// Returns true if `key` equals `wanted`, which is lowercase, apart from case. Go's decoder folds only these two
+/// characters outside ASCII to an ASCII letter.
 fn folds_to(key: &str, wanted: &str) -> bool {
     let folded = key.chars().map(|sign| match sign {
         '\u{212a}' => 'k',
@@ -122,12 +122,12 @@ fn folds_to(key: &str, wanted: &str) -> bool {
     folded.eq(wanted.chars())
 }
 
-/// A response while it is read.
+/// Response that is being read.
 #[derive(Default)]
 struct Response {
     uid: Option<String>,
     allowed: Option<bool>,
-    status: Option<StatusText>,
+    status: Option<PartialStatus>,
     patch: Option<Slice<u8>>,
     patch_type: Option<String>,
     audit_annotations: BTreeMap<String, String>,
@@ -180,7 +180,7 @@ fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result
     Ok(())
 }
 
-/// Bytes: in base64, or as an array of numbers.
+/// Reads bytes in base64 or as an array of numbers.
 fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), JsonReadError> {
     const FIELD: &str = "response.patch";
     if cursor.is_at_array() {
@@ -199,7 +199,7 @@ fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), Js
     Ok(())
 }
 
-/// As Go's `base64.StdEncoding`: padded, line breaks passed by, bits behind the last byte not looked at.
+/// Decodes base64 like Go's `base64.StdEncoding`: requires padding, and ignores line breaks and trailing bits.
 fn unbase64(mut text: String) -> Option<Vec<u8>> {
     const STANDARD: GeneralPurpose =
         GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
@@ -207,7 +207,7 @@ fn unbase64(mut text: String) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Type of a value. `null` is of every type, as in Go's decoder.
+/// Type of a value. `null` has every type, as in Go's decoder.
 enum Shape {
     Text,
     Flag,
@@ -215,7 +215,7 @@ enum Shape {
     Raw,
     List(&'static Shape),
     Map(&'static Shape),
-    /// Fields by their names; others may be of any type.
+    /// Fields by name. Other fields may have any type.
     Fields(&'static [(&'static str, Shape)]),
 }
 
@@ -223,7 +223,7 @@ const TEXTS: Shape = List(&Text);
 const KIND: Shape = Fields(&[("group", Text), ("version", Text), ("kind", Text)]);
 const RESOURCE: Shape = Fields(&[("group", Text), ("version", Text), ("resource", Text)]);
 const USER: Shape = Fields(&[("username", Text), ("uid", Text), ("groups", TEXTS), ("extra", Map(&TEXTS))]);
-/// `admission.k8s.io/v1` and `v1beta1`: k8s.io/api, `admission/v1/types.go`.
+/// AdmissionRequest of `admission.k8s.io/v1` and `v1beta1`. Source: k8s.io/api, `admission/v1/types.go`.
 const REQUEST: Shape = Fields(&[
     ("uid", Text),
     ("kind", KIND),
@@ -242,7 +242,7 @@ const REQUEST: Shape = Fields(&[
     ("options", Raw),
 ]);
 
-/// Checks the request that comes next.
+/// Checks the types in the request at the cursor.
 pub(super) fn check_request(cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
     REQUEST.check(cursor).map_err(|error| match error {
         JsonReadError::Type { .. } => {

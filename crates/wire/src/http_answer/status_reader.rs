@@ -1,4 +1,4 @@
-//! Status reader: a `metav1.Status` in JSON, as Go's decoder fills it.
+//! Reads a `metav1.Status` in JSON as Go's decoder fills it.
 
 use super::go_values::{Slice, set};
 use crate::{
@@ -6,42 +6,42 @@ use crate::{
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails},
 };
 
-/// A status while it is read.
+/// Status that is being read.
 #[derive(Default)]
-pub(super) struct StatusText {
+pub(super) struct PartialStatus {
     metadata: ListMeta,
-    /// All but metadata and details, which are filled in at the end.
+    /// All fields except `metadata` and `details`, which are set at the end.
     plain: Status,
     details: Option<Details>,
 }
 
-/// Its details while they are read.
+/// Details that are being read.
 #[derive(Default)]
 struct Details {
-    /// All but the causes.
+    /// All fields except `causes`.
     plain: StatusDetails,
     causes: Slice<StatusCause>,
 }
 
-impl From<StatusText> for Status {
-    fn from(read: StatusText) -> Self {
+impl From<PartialStatus> for Status {
+    fn from(read: PartialStatus) -> Self {
         let details = read.details.map(|details| StatusDetails { causes: details.causes.into_vec(), ..details.plain });
         let metadata = Some(read.metadata).filter(|metadata| *metadata != ListMeta::default());
         Self { metadata, details, ..read.plain }
     }
 }
 
-/// Reads an object into what a former one under the same key has left; `null` empties it.
+/// Reads an object over an earlier one with the same key; `null` clears it.
 pub(super) fn status(
     cursor: &mut Cursor<'_>,
     field: &'static str,
-    into: &mut Option<StatusText>,
+    into: &mut Option<PartialStatus>,
 ) -> Result<(), JsonReadError> {
     if !cursor.object(field)? {
         *into = None;
         return Ok(());
     }
-    let StatusText { metadata: meta, plain, details: detailed } = into.get_or_insert_default();
+    let PartialStatus { metadata: meta, plain, details: detailed } = into.get_or_insert_default();
     while let Some(key) = cursor.key()? {
         match &*key.plain() {
             "status" => set(cursor, "status.status", |text| plain.status = Some(text))?,
@@ -50,7 +50,7 @@ pub(super) fn status(
             "code" => plain.code = cursor.integer("status.code")?.or(plain.code),
             "details" => details(cursor, detailed)?,
             "metadata" => metadata(cursor, meta)?,
-            // The apiserver writes these two anew.
+            // kube-apiserver overwrites these two.
             "kind" => set(cursor, "status.kind", drop)?,
             "apiVersion" => set(cursor, "status.apiVersion", drop)?,
             _ => cursor.skip()?,
@@ -59,7 +59,7 @@ pub(super) fn status(
     Ok(())
 }
 
-/// No pointer in Go: `null` changes nothing.
+/// Reads `metadata`. It is not a pointer in Go, so `null` changes nothing.
 fn metadata(cursor: &mut Cursor<'_>, into: &mut ListMeta) -> Result<(), JsonReadError> {
     if !cursor.object("status.metadata")? {
         return Ok(());

@@ -10,7 +10,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
 use crate::front::{
-    drain::Life,
+    drain::ServerStage,
     testing::{connect, front},
 };
 use gatepost_api::Revision;
@@ -32,7 +32,7 @@ struct World {
     front: Arc<Front>,
     send: SendRequest<Bytes>,
     asked: u8,
-    _life: watch::Sender<Life>,
+    _life: watch::Sender<ServerStage>,
 }
 
 /// A front with this initializer, and a connection to it.

@@ -8,7 +8,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::front::{
-    drain::Life,
+    drain::ServerStage,
     state::Front,
     testing::{connect, front, refused},
 };
@@ -22,7 +22,7 @@ const EMPTY: &[u8] = &[0; 5];
 struct Caller {
     front: Arc<Front>,
     send: SendRequest<Bytes>,
-    _life: watch::Sender<Life>,
+    _life: watch::Sender<ServerStage>,
 }
 
 async fn caller() -> Caller {

@@ -75,7 +75,7 @@ async fn gone_hooks_are_remembered_for_an_hour_with_the_reason() {
     sweep(&mut rotator).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
     let drained = ("b.example.com".to_owned(), RetireReason::Drained);
-    let never = ("c.example.com".to_owned(), RetireReason::NeverAsked);
+    let never = ("c.example.com".to_owned(), RetireReason::NeverCalled);
     assert_eq!(gone(&rotator), [drained.clone(), never.clone()]);
 
     let request = rotator.current.load();

@@ -126,7 +126,7 @@ async fn draining_of_an_initializer_has_a_bound_and_one_that_is_back_soon_is_pro
         retired(rotator).into_iter().filter(is).map(|(name, _)| name).collect::<Vec<_>>()
     };
     assert_eq!(ended(RetireReason::GivenUp, &rotator), ["a.example.com"]);
-    assert_eq!(ended(RetireReason::NeverAsked, &rotator), ["new.example.com"]);
+    assert_eq!(ended(RetireReason::NeverCalled, &rotator), ["new.example.com"]);
     read(&mut rotator, initializers(&["b", "a"])).await;
     assert!(unproven(&rotator, "a"), "it begins anew");
     drop(request);

@@ -22,7 +22,7 @@ async fn pass(rotator: &mut Rotator, time: Duration) {
 }
 
 fn overdue(rotator: &Rotator) -> Option<&'static str> {
-    rotator.current.load().hooks[0].overdue_means()
+    rotator.current.load().hooks[0].overdue_effect()
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,11 +1,11 @@
-//! Judgement of a webhook of others: whether it can be served, and whether our registration sends its requests.
+//! Verdict on a webhook of others: whether it can be served, and whether our registration sends its requests.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::super::objects::Kind;
-use gatepost_adopt::{AdoptionSettings, Reason, SeenWebhook, WebhookKey, WebhookStanding, standings};
+use gatepost_adopt::{AdoptionSettings, ReadWebhook, Reason, SeenWebhook, WebhookKey, standings};
 use gatepost_api::{FailurePolicy, Hook, HookType, ServedCondition, registration::is_our_webhook};
 use gatepost_cel::Condition;
 use gatepost_config::{
@@ -15,22 +15,22 @@ use gatepost_config::{
 };
 use gatepost_tls::SystemRoots;
 
-/// Maximum duration of a request.
+/// Maximum duration of a request in seconds.
 const MAX_REQUEST_SECONDS: u64 = 60;
 
 /// Our own registrations of one type.
 pub(super) struct OwnRegistrations<'a> {
     pub(super) items: Vec<&'a Value>,
-    /// Registrations that an apiserver still calls: those, and others that are being deleted.
+    /// Registrations that an apiserver still calls: `items`, and those that are being deleted.
     pub(super) called: Vec<&'a Value>,
     pub(super) registration: Registration,
-    /// Everything that an apiserver still sends.
+    /// Requests that an apiserver still sends.
     sent: Registration,
-    /// Message if there are several, and the one that leads here is unknown.
+    /// Message if there are several registrations, and the one that leads here is unknown.
     pub(super) ambiguous: Option<String>,
     /// Message if one of their entries cannot be relied on.
     pub(super) conditional: Option<String>,
-    /// Namespaces in which the apiserver goes on calling webhooks that are taken over; `None` if unknown.
+    /// Namespaces in which the apiserver goes on calling adopted webhooks; `None` if unknown.
     pub(super) never_sent: Option<Vec<String>>,
 }
 
@@ -44,11 +44,11 @@ impl<'a> OwnRegistrations<'a> {
                 names.join(", ")
             )
         });
-        // A registration that is being deleted is still in force, but what it covers is already given back.
+        // A registration that is being deleted is still in force, but its webhooks are already given back.
         let lasts = |item: &&Value| item["metadata"]["deletionTimestamp"].is_null();
         let items: Vec<_> = ours.iter().copied().filter(lasts).collect();
         let conditional = items.iter().find_map(|item| conditional(item));
-        let read = |items: &[&Value]| Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
+        let read = |items: &[&Value]| Registration::read(items.iter().copied().map(reliable_part)).unwrap_or_default();
         let (registration, sent) = (read(&items), read(&ours));
         let never_sent = match items[..] {
             [item] if ambiguous.is_none() => Some(never_sent(item)),
@@ -58,8 +58,8 @@ impl<'a> OwnRegistrations<'a> {
     }
 }
 
-/// Namespaces that our registration excludes on purpose, as far as a condition can express that. It only does if all of it
-/// leads to a Service: a replica beside an apiserver excludes none.
+/// Returns the namespaces that our registration excludes on purpose, as far as a match condition can express them. None
+/// if any entry leads elsewhere than to a Service, as for a replica beside an apiserver.
 fn never_sent(item: &Value) -> Vec<String> {
     let entries = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
     if !entries.iter().all(|entry| entry["clientConfig"]["service"].is_object()) {
@@ -70,8 +70,8 @@ fn never_sent(item: &Value) -> Vec<String> {
     condition.namespaces().map(str::to_owned).collect()
 }
 
-/// Is a hook of our own configuration isolated? Another mutating webhook is then in another segment, whatever is registered
-/// now: upkeep would register the segments with it and without it in turns.
+/// Returns true if a hook of our own configuration is isolated. Another mutating webhook then changes the segments,
+/// whatever is registered now, and upkeep would alternately register the segments with it and without it.
 pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
     fn says(value: &Value) -> bool {
         match value {
@@ -90,9 +90,9 @@ fn conditional(item: &Value) -> Option<String> {
     })
 }
 
-/// Copy of the registration without entries that a foreign condition may keep from sending anything, and without what an
-/// apiserver adds.
-fn relied_on(item: &Value) -> Value {
+/// Returns a copy of the registration, without entries on which a foreign condition may prevent requests, and without
+/// fields that an apiserver adds.
+fn reliable_part(item: &Value) -> Value {
     let relied_on = item["webhooks"].as_array().map(|entries| {
         let relied_on = entries.iter().filter(|entry| foreign_condition(entry).is_none());
         relied_on.collect::<Vec<_>>()
@@ -103,14 +103,14 @@ fn relied_on(item: &Value) -> Value {
     })
 }
 
-/// Sets for mutating webhooks the time from an apiserver's evaluation of their conditions to its call of us: it calls
-/// webhooks in sequence, and first those whose configurations come before ours by name.
+/// Sets `in_flight` of mutating webhooks: the time from an apiserver's evaluation of their conditions to its call of
+/// Gatepost. It calls webhooks in sequence, in the order of their configurations' names.
 pub(super) fn set_in_flight(seen: &mut [SeenWebhook], items: &[Value], own: &OwnRegistrations<'_>) {
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let Some(last) = own.called.iter().map(|item| name(item)).max() else { return };
     let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
     let ours = own.called.iter().flat_map(|item| item["webhooks"].as_array().into_iter().flatten());
-    // The last of our own entries may be the one that sends the request.
+    // The request may be sent by the last of our own entries, so the timeouts of the others count.
     let ours: u64 = ours.map(seconds).collect::<Vec<_>>().split_last().map_or(0, |(_, before)| before.iter().sum());
     let before = items.iter().filter(|item| name(item) < last && !own.called.contains(item));
     let before: u64 = before
@@ -131,11 +131,11 @@ pub(super) struct Verdict {
     pub(super) unservable: Option<Reason>,
     pub(super) objection: Option<Reason>,
     pub(super) unsent: bool,
-    pub(super) asks_authorizer: bool,
+    pub(super) uses_authorizer: bool,
 }
 
 pub(super) fn judge(
-    standing: &WebhookStanding,
+    standing: &ReadWebhook,
     (own, isolates): (&OwnRegistrations<'_>, bool),
     namespace: &str,
 ) -> Verdict {
@@ -191,14 +191,14 @@ pub(super) fn judge(
             let none = || "there is none in this cluster".to_owned();
             return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
         }
-        // Every other gap counts, including intended ones and those that fail open: the apiserver calls the webhook there
-        // until we take it. In namespaces that are never sent it goes on calling it.
+        // Every other gap counts, including intended ones and those that fail open: there the apiserver calls the
+        // webhook until it is adopted. In namespaces that are never sent, it goes on calling the webhook.
         let gap = own.registration.gaps_but_in(&snapshot, never_sent).into_iter().next()?;
         let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
         Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
     };
-    // Announcing it would put our own hooks into other segments than they are registered for, or itself into a segment that
-    // does not get its requests. For some time after each such change, segments are rejected.
+    // If announced, the webhook would move our own hooks to other segments than registered, or be in a segment that
+    // does not receive its requests. For some time after such a change, requests of segments are rejected.
     let renumbers = || {
         let mutating = standing.key.hook_type == HookType::Mutating;
         (mutating && (isolates || own.registration.has_segments())).then(|| {
@@ -210,9 +210,9 @@ pub(super) fn judge(
         })
     };
     let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
-    let asks_authorizer = conditions.any(Condition::asks_authorizer);
+    let uses_authorizer = conditions.any(Condition::uses_authorizer);
     let unsent =
         own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_but_in(&snapshot, never_sent).is_empty());
     let objection = deadlock().or_else(judges_our_leases).or_else(renumbers).or_else(uncovered);
-    Verdict { unservable: None, objection, unsent, asks_authorizer }
+    Verdict { unservable: None, objection, unsent, uses_authorizer }
 }

@@ -165,11 +165,11 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].standing.clone())
     };
-    let names = |standing: &WebhookStanding| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
+    let names = |standing: &ReadWebhook| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
     let (word, standing) = with(&|_| {}, webhook("a.x.y", ""));
     assert_eq!((&*word, &*names(&standing)), ("a.x.y ok", "gatepost kube-node-lease kube-system"));
     // It follows what the registration leaves out, and nothing that another selector of it does.
-    let carried = |standing: &WebhookStanding| {
+    let carried = |standing: &ReadWebhook| {
         let condition = json!([{"name": "gatepost.dev/served", "expression": standing.condition.to_string()}]);
         webhook("a.x.y", &format!(", \"matchConditions\": {condition}"))
     };
@@ -308,7 +308,7 @@ fn webhook_whose_conditions_ask_the_authorizer_is_marked() {
         &adopt(AdoptionScope::All),
         &AdoptionRequests::default(),
     );
-    assert_eq!(seen.iter().map(|seen| seen.asks_authorizer).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(seen.iter().map(|seen| seen.uses_authorizer).collect::<Vec<_>>(), [true, false]);
     assert_eq!(told(&seen), ["a.x.y ok", "b.x.y ok"]);
 }
 

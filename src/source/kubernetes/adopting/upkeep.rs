@@ -1,4 +1,4 @@
-//! Upkeep of our registrations: what is served and what is wanted determines their webhooks.
+//! Upkeep of our registrations: their webhooks follow from the hooks that are served and wanted.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,10 +15,10 @@ use gatepost_adopt::{
 use gatepost_api::HookType;
 use gatepost_config::{Snapshot, SourceFile, load};
 
-/// Delay before a registration is updated that already sends everything that is wanted, and perhaps more.
+/// Delay before updating a registration that already sends every wanted request, and perhaps more.
 const NARROWING_DELAY: Duration = Duration::from_secs(60);
 
-/// Maker of the webhooks of a registration: of that type, for that configuration, with the addresses that it has.
+/// Function that makes the webhooks of a registration of that type, with the addresses that it has.
 pub type Upkeep = fn(&Snapshot, &Value, HookType) -> Result<Vec<Value>, String>;
 
 /// State between reads.
@@ -32,14 +32,14 @@ pub(super) struct Cache {
 
 #[derive(Clone, Debug, Default)]
 struct Comparison {
-    /// Webhooks to write, if the registration has others.
+    /// Webhooks to write; `None` if the registration has these already.
     webhooks: Option<Vec<Value>>,
-    /// Some wanted requests are not sent.
+    /// True if some wanted requests are not sent.
     urgent: bool,
 }
 
 impl Cache {
-    /// Registrations to update, given everything that was read.
+    /// Returns the registrations to update, from everything that was read.
     pub(super) fn updates(
         &mut self,
         (settings, upkeep): (&AdoptionSettings, Upkeep),
@@ -103,7 +103,7 @@ fn compared(
     let current = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
     let is_same = current.len() == wanted.len()
         && wanted.iter().zip(current).all(|(wanted, current)| has_fields_of(current, wanted));
-    // A condition that somebody has put on an entry may hold anything back.
+    // A condition that somebody has added to an entry may exclude any request.
     let never_sent = own.never_sent.as_deref().unwrap_or_default();
     let gaps = own.registration.gaps_but_in(snapshot, never_sent);
     let missing = gaps.iter().any(|gap| gap.hook_type == hook_type);
@@ -111,7 +111,7 @@ fn compared(
     Comparison { webhooks: (!is_same).then_some(wanted), urgent }
 }
 
-/// Has `current` every field of `wanted`, and no other selector or condition? Defaults added by the apiserver are ignored.
+/// Returns true if `current` has every field of `wanted`, and no further selector or condition that is not empty.
 fn has_fields_of(current: &Value, wanted: &Value) -> bool {
     const SELECTING: [&str; 3] = ["namespaceSelector", "objectSelector", "matchConditions"];
     let empty = |value: &Value| match value {
@@ -124,7 +124,7 @@ fn has_fields_of(current: &Value, wanted: &Value) -> bool {
     has_all && SELECTING.iter().all(|key| !wanted[*key].is_null() || empty(&current[*key]))
 }
 
-/// Our own configuration, and every webhook that is called, or could be.
+/// Returns our own configuration, and every webhook that is called or could be.
 fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
     let ours = contents.files.iter().filter(|file| !file.name.contains("webhookconfigurations/"));
     let mut files: Vec<_> = ours.cloned().collect();

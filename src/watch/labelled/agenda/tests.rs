@@ -81,7 +81,7 @@ resourceInitializers:
     }
 
     fn lists(&mut self, objects: Vec<(StoredObject, Option<i64>)>, seconds: u64) {
-        self.current.freshness().stamp(self.at(seconds));
+        self.current.freshness().stamp_awake(self.at(seconds));
         let uids = objects.iter().map(|(object, _)| Arc::clone(&object.uid)).collect();
         let page = News::Page { resource: Arc::clone(&self.resource), objects, now: Some(NOW) };
         self.agenda.take(page, &self.current, self.at(seconds));
@@ -90,7 +90,7 @@ resourceInitializers:
     }
 
     async fn look(&mut self, seconds: u64) {
-        self.current.freshness().stamp(self.at(seconds));
+        self.current.freshness().stamp_awake(self.at(seconds));
         self.agenda.look(&self.current, self.at(seconds)).await;
     }
 
@@ -109,7 +109,7 @@ resourceInitializers:
                 Due::Correction(Correction { remedy: CorrectiveAction::Delete, .. }) => "deleted".to_owned(),
             };
             all.push(format!("{} {what}", assignment.stored.name));
-            self.agenda.ended(&assignment.stored.uid, &Ended::Waits, self.at(seconds));
+            self.agenda.ended(&assignment.stored.uid, &TurnEnd::Waiting, self.at(seconds));
         }
         // Names take turns.
         all.sort();
@@ -150,10 +150,10 @@ async fn an_object_that_is_worked_on_is_not_corrected_and_changes_are_not_lost()
     assert!(world.agenda.next(world.at(20)).is_none(), "the process has it, and its own deadline");
     world.changes("a", "2", &["closed"], 20);
     assert!(world.agenda.next(world.at(20)).is_none());
-    world.agenda.ended(&assignment.stored.uid, &Ended::Settled, world.at(20));
+    world.agenda.ended(&assignment.stored.uid, &TurnEnd::Settled, world.at(20));
     let (_, assignment) = world.agenda.next(world.at(20)).unwrap();
     assert_eq!((&*assignment.stored.resource_version, assignment.since), ("2", world.at(20)));
-    world.agenda.ended(&assignment.stored.uid, &Ended::Again(None), world.at(20));
+    world.agenda.ended(&assignment.stored.uid, &TurnEnd::Retry(None), world.at(20));
     world.look(20).await;
     assert!(world.agenda.next(world.at(20)).is_none());
     world.look(21).await;
@@ -166,7 +166,7 @@ async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
     world.changes("a", "1", &["open"], 0);
     let refused = || {
         let (server, path) = ("s".to_owned(), "/p".to_owned());
-        Ended::Again(Some(gatepost_kube_support::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
+        TurnEnd::Retry(Some(gatepost_kube_support::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
     };
     let mut tried = Vec::new();
     for second in 0..130 {
@@ -191,7 +191,7 @@ async fn corrections_that_fail_leave_room_for_others() {
         world.changes(&format!("{number:04}"), "1", &["open"], 0);
     }
     while let Some((_, assignment)) = world.agenda.next(world.at(0)) {
-        world.agenda.ended(&assignment.stored.uid, &Ended::Waits, world.at(0));
+        world.agenda.ended(&assignment.stored.uid, &TurnEnd::Waiting, world.at(0));
     }
     let mut corrected = HashSet::new();
     for second in 5..9 {
@@ -203,10 +203,10 @@ async fn corrections_that_fail_leave_room_for_others() {
                 cause: String::new(),
             };
             let ended = match due {
-                Due::Turn => Ended::Waits,
+                Due::Turn => TurnEnd::Waiting,
                 Due::Correction(_) => {
                     corrected.insert(Arc::clone(&assignment.stored.uid));
-                    Ended::Again(Some(failure))
+                    TurnEnd::Retry(Some(failure))
                 }
             };
             world.agenda.ended(&assignment.stored.uid, &ended, world.at(second));
@@ -228,7 +228,7 @@ async fn the_time_that_an_object_waits_for_a_place_is_not_its_initializers() {
     assert_eq!(first.len(), 64);
     world.look(20).await;
     assert!(world.agenda.next(world.at(20)).is_none(), "it is not late before it has had its turn");
-    world.agenda.ended(&first[0], &Ended::Waits, world.at(20));
+    world.agenda.ended(&first[0], &TurnEnd::Waiting, world.at(20));
     let (_, last) = world.agenda.next(world.at(20)).unwrap();
     assert_eq!((&*last.stored.name, last.since), ("64", world.at(20)));
 }
@@ -317,7 +317,7 @@ async fn look(world: &mut World, seconds: u64) -> (Duration, usize) {
     let (took, now) = (start.elapsed(), world.at(seconds));
     let mut corrected = 0;
     while let Some((due, Assignment { stored, .. })) = world.agenda.next(now) {
-        world.agenda.ended(&stored.uid, &Ended::Waits, now);
+        world.agenda.ended(&stored.uid, &TurnEnd::Waiting, now);
         if let Due::Correction(_) = due {
             corrected += 1;
             world.agenda.take(News::Gone(Arc::clone(&stored.uid)), &world.current, now);

@@ -9,7 +9,10 @@ fn next_leader_continues_the_pause_after_failed_announcements() {
         turn(&mut leader, second, &seen(false), true, &["b"]);
     }
     let records = leader.records(at(30));
-    assert_eq!(records.values().map(|records| (records.failures, records.pause)).collect::<Vec<_>>(), [(2, 27)]);
+    assert_eq!(
+        records.values().map(|records| (records.failures, records.failure_pause_left_secs)).collect::<Vec<_>>(),
+        [(2, 27)]
+    );
     let mut next = Leader::default();
     let begin = |next: &mut Leader, records| next.begin(at(1000), &[seen(false)], &Announcement::default(), records);
     begin(&mut next, &records);
@@ -18,10 +21,19 @@ fn next_leader_continues_the_pause_after_failed_announcements() {
     assert_eq!(turn(&mut next, 1026, &seen(false), false, &["b"]), left);
     assert_eq!(turn(&mut next, 1027, &seen(false), false, &["b"]), Decision::Announce);
     assert_ne!(turn(&mut next, 1033, &seen(false), true, &["b"]), Decision::Announce);
-    assert_eq!(next.records(at(1033)).values().map(|records| records.pause).max(), Some(60), "twice as long");
+    assert_eq!(
+        next.records(at(1033)).values().map(|records| records.failure_pause_left_secs).max(),
+        Some(60),
+        "twice as long"
+    );
     let odd: BTreeMap<_, _> = records
         .keys()
-        .map(|id| (id.clone(), FightRecord { failures: u32::MAX, pause: u64::MAX, ..FightRecord::default() }))
+        .map(|id| {
+            (
+                id.clone(),
+                FightRecord { failures: u32::MAX, failure_pause_left_secs: u64::MAX, ..FightRecord::default() },
+            )
+        })
         .collect();
     begin(&mut next, &odd);
     assert_eq!(turn(&mut next, 4600, &seen(false), false, &["b"]), Decision::Announce, "an hour at most");

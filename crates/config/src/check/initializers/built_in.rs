@@ -1,4 +1,4 @@
-//! `builtIn` of an initializer: additions to objects that lack them, checked and compiled.
+//! Checks and compiles `builtIn` of an initializer: additions to objects that lack them.
 
 use crate::{
     check::names,
@@ -22,19 +22,19 @@ pub(crate) const KEYS: [&str; 11] = [
     "activeDeadlineSeconds",
     "images",
 ];
-/// The keys of `resources`.
+/// Keys of `resources`.
 pub(crate) const RESOURCE_KEYS: [&str; 2] = ["requests", "limits"];
 
 pub(crate) const PULL_POLICIES: [(&str, &str); 3] =
     [("Always", "Always"), ("IfNotPresent", "IfNotPresent"), ("Never", "Never")];
 
-/// Consequence of a value that no apiserver takes.
+/// Consequence of a value that apiservers reject.
 const REFUSED: &str = "so the object would be refused";
 
-/// The deepest that an addition may nest: more than any Pod does.
-const DEEPEST: usize = 16;
+/// Maximum nesting depth of an addition: more than that of any Pod.
+const MAX_ADDITION_DEPTH: usize = 16;
 
-/// Checks what is added to objects of that resource; what is wrong is reported.
+/// Checks the additions to objects of that resource and reports problems.
 pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltIn> {
     if !at.is_map_of(&KEYS) {
         return None;
@@ -97,7 +97,7 @@ fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
     }
 }
 
-/// A map whose values are templates.
+/// Reads a map whose values are templates.
 fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
     let mut templates = Vec::new();
     if at.present() && !matches!(at.value, Value::Map(_)) {
@@ -118,12 +118,12 @@ fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
 
 /// Kind of an addition to a Pod.
 struct Addition {
-    /// Its key by which objects have it already.
+    /// Key that identifies an item of the object's list.
     key: &'static str,
-    /// Is it a text that an apiserver takes there?
+    /// Returns true if an apiserver accepts the text as the value of `key`.
     is_valid: fn(&str) -> bool,
     fix: &'static str,
-    /// Another key without which an apiserver takes none.
+    /// Another key that an apiserver requires.
     needs: Option<&'static str>,
 }
 
@@ -144,7 +144,7 @@ const VOLUME_MOUNT: Addition = Addition {
 const CONTAINER: Addition =
     Addition { key: "name", is_valid: names::is_dns_label, fix: names::LABEL, needs: Some("image") };
 
-/// A list of maps, each known by the text under its key.
+/// Reads a list of maps, each identified by the text of its `key`.
 fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> Vec<(Box<str>, Shape)> {
     let mut shapes = Vec::<(Box<str>, Shape)>::new();
     if !at.present() || !at.is_list() {
@@ -182,7 +182,7 @@ fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> V
                 "keep one of them",
             );
         }
-        if item.value.depth() > DEEPEST {
+        if item.value.depth() > MAX_ADDITION_DEPTH {
             item.problem("is nested too deep", "which no Pod is", "write it as a Pod has it");
             continue;
         }
@@ -194,7 +194,7 @@ fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> V
     shapes
 }
 
-/// A map of resource names to quantities.
+/// Reads a map of resource names to quantities.
 fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
     let mut quantities = Vec::new();
     if at.present() && !matches!(at.value, Value::Map(_)) {
@@ -227,14 +227,14 @@ fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
     quantities
 }
 
-/// One of Kubernetes' own, or of somebody's with a domain.
+/// Returns true if this is a resource of Kubernetes, or a qualified name with a domain.
 // source: k8s.io/kubernetes/pkg/apis/core/validation validateContainerResourceName.
 fn is_resource(name: &str) -> bool {
     let own = ["cpu", "memory", "ephemeral-storage"].contains(&name) || name.starts_with("hugepages-");
     names::is_qualified_name(name) && (own || name.contains('/'))
 }
 
-/// A number that is not negative, with or without a suffix.
+/// Returns true if this is a non-negative number, with or without a suffix.
 // source: k8s.io/apimachinery/pkg/api/resource ParseQuantity.
 fn is_quantity(text: &str) -> bool {
     const SUFFIXES: [&str; 16] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -249,7 +249,7 @@ fn is_quantity(text: &str) -> bool {
         && (SUFFIXES.contains(&suffix) || exponent)
 }
 
-/// A table of images to what they are called instead.
+/// Reads a map of images to the images that replace them.
 fn images(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
     let mut images = Vec::new();
     if at.present() && !matches!(at.value, Value::Map(_)) {
