@@ -4,8 +4,9 @@
 #
 #   fuzz/run.sh                       every target for 20 s
 #   fuzz/run.sh --seconds 600 json_view envelope
-#   fuzz/run.sh --seed 1              the same inputs in the same order at every run, as CI does: what it finds was
-#                                     brought by the change at hand. New inputs are the longer runs' work.
+#   fuzz/run.sh --repeatable          the same inputs in the same order at every run, as CI does: a fixed seed, and a
+#                                     fixed number of inputs, whatever the machine's speed. What it finds was brought by
+#                                     the change at hand. New inputs are the longer runs' work.
 #
 # No sanitizer: nothing here is unsafe, and so the stable toolchain will do. Optimized a little, with overflow checks and
 # debug assertions: see the profile in Cargo.toml.
@@ -13,17 +14,17 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 seconds=20
-seed=0 # libFuzzer's word for a new one each time
+repeatable=
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
-    --seconds) seconds="$2" ;;
-    --seed) seed="$2" ;;
+    --seconds) seconds="$2"; shift ;;
+    --repeatable) repeatable=1 ;;
     *)
       echo "fuzz/run.sh: there is no $1" >&2
       exit 2
       ;;
   esac
-  shift 2
+  shift
 done
 targets=("$@")
 if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer json_patch match_condition http1_reader http2_frames hpack); fi
@@ -31,6 +32,11 @@ if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope confi
 declare -A dictionary=(
   [json_view]=json [protobuf_view]=protobuf [envelope]=protobuf [configuration]=yaml [hook_answer]=json
   [json_patch]=json [match_condition]=cel [http1_reader]=http1 [http2_frames]=http2 [hpack]=http2
+)
+# Inputs of a repeatable run: some 15 seconds of an idle core each.
+declare -A inputs=(
+  [json_view]=200000 [protobuf_view]=200000 [envelope]=200000 [configuration]=7000 [hook_answer]=9000
+  [json_patch]=120000 [match_condition]=70000 [http1_reader]=60000 [http2_frames]=35000 [hpack]=170000
 )
 # tell_crash LOG: what matters of it, which the stack below would push out of sight: the panic with its place, libFuzzer's
 # word for it, and the input in full, as its file may go with the machine.
@@ -53,10 +59,21 @@ for target in "${targets[@]}"; do
   mkdir -p "$corpus"
   folders=("$corpus" "seeds/$target")
   if [[ -d "found/$target" ]]; then folders+=("found/$target"); fi
-  echo "==== $target, $seconds s"
+  if [[ -n "$repeatable" ]]; then
+    # libFuzzer takes 1 for a seed, and 0 for a new one each time.
+    limit=(-seed=1 "-runs=${inputs[$target]}")
+    # What earlier runs have kept is left out; the first folder gets what this one keeps.
+    rm -rf "$corpus.repeatable"
+    mkdir "$corpus.repeatable"
+    folders[0]="$corpus.repeatable"
+    echo "==== $target, ${inputs[$target]} inputs"
+  else
+    limit=(-seed=0 "-max_total_time=$seconds")
+    echo "==== $target, $seconds s"
+  fi
   # An input takes some milliseconds at most: ten seconds are a hang.
   if ! cargo fuzz run --dev --sanitizer none "$target" "${folders[@]}" -- \
-    "-seed=$seed" "-max_total_time=$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+    "${limit[@]}" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
     "-dict=dictionaries/${dictionary[$target]}.dict" >"$corpus.log" 2>&1; then
     failed+=("$target")
     tell_crash "$corpus.log"

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/component-base/tracing"
 )
 
 const (
@@ -101,6 +103,12 @@ func (c *client) call(ctx context.Context, method method, message *message) (*ad
 	}
 	if message.auditID != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, auditIDKey, message.auditID)
+	}
+	// The trace that the client's request belongs to, as kube-apiserver sends it to webhooks: with its own tracing off, too.
+	trace := propagation.MapCarrier{}
+	tracing.Propagators().Inject(ctx, trace)
+	for name, value := range trace {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 	}
 	if message.namespaceLabels != nil {
 		ctx = metadata.AppendToOutgoingContext(ctx, namespaceLabelsKey, string(message.namespaceLabels))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -28,9 +29,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/tracing"
 )
 
 var (
@@ -226,6 +229,21 @@ func TestVerdictsReachTheClientAsTheHooksGaveThem(t *testing.T) {
 	}
 	if got := s.calls(); !reflect.DeepEqual(got, []string{string(validate)}) {
 		t.Errorf("called %v", got)
+	}
+}
+
+func TestTraceAndAuditIdentifierTravelWithTheReview(t *testing.T) {
+	s := start(t, allow)
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	ctx := tracing.Propagators().Extract(audit.WithAuditContext(context.Background()), propagation.MapCarrier{"traceparent": parent, "baggage": "tenant=a"})
+	audit.WithAuditID(ctx, "id-1")
+	if err := plugin(t, s.socket, "").Validate(ctx, attributes(pod("a"), nil, admission.Create), objects); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"traceparent": parent, "baggage": "tenant=a", "audit-id": "id-1"} {
+		if got := s.metadata.Get(name); !reflect.DeepEqual(got, []string{want}) {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 
