@@ -4,18 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/component-base/tracing"
 )
@@ -25,11 +31,20 @@ const (
 	// new sidecar to take the place of the old one.
 	connectWithin = 250 * time.Millisecond
 	firstBackoff  = 10 * time.Millisecond
+	// maxBackoff, with its jitter, is shorter than [connectWithin]: a call that waits meets an attempt.
+	maxBackoff = 100 * time.Millisecond
+	// handshakeTimeout bounds one attempt. A busy sidecar takes its time; only the wait of a call is short.
+	handshakeTimeout = 5 * time.Second
+	// keepaliveTime and keepaliveTimeout end a connection whose other end is frozen or gone.
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 3 * time.Second
 	// maxConnections bounds the connections of a server with many cores.
 	maxConnections = 16
 	windowBytes    = 1 << 20
 	// maxAnswerBytes bounds a verdict: a patch may replace an object of the largest size that etcd takes, escaped.
-	maxAnswerBytes = 16 << 20
+	maxAnswerBytes = 8 << 20
+	// maxErrorText bounds what is repeated of a sidecar's words, in bytes.
+	maxErrorText = 1 << 10
 
 	auditIDKey         = "audit-id"
 	namespaceLabelsKey = "gatepost-namespace-labels-bin"
@@ -44,14 +59,23 @@ const (
 	validate method = "/gatepost.v1.Admission/Validate"
 )
 
-// errNotConnected says that no byte of the call was sent.
-var errNotConnected = errors.New("no connection to Gatepost")
+var (
+	// errNotConnected says that no byte of the call was sent.
+	errNotConnected = errors.New("no connection to Gatepost")
+	// errLate says that the call's time is over.
+	errLate = errors.New("no answer in time")
+)
 
 // A client of one sidecar: at most one connection for each core, used in turn.
 type client struct {
 	address     string
 	connections []*grpc.ClientConn
 	next        atomic.Uint64
+	stop        context.CancelFunc
+
+	mutex sync.Mutex
+	// Closed, and replaced, when a connection is in another state.
+	changed chan struct{}
 }
 
 func newClient(configuration *Configuration) (*client, error) {
@@ -63,32 +87,64 @@ func newClient(configuration *Configuration) (*client, error) {
 		}
 		transport = credentials.NewTLS(config)
 	}
-	client := &client{address: configuration.Address}
+	// Neither a path nor an address is a URL, as which gRPC would read it.
+	network, address, target := "tcp", configuration.Address, "dns:///"+configuration.Address
+	if path, isSocket := strings.CutPrefix(configuration.Address, "unix://"); isSocket {
+		network, address, target = "unix", path, "passthrough:///localhost"
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		// A proxy of the environment is not for the sidecar beside us, nor is a policy of retries in its DNS.
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
+			MinConnectTimeout: handshakeTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(windowBytes),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+	}
+	if network == "unix" {
+		options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	client := &client{address: configuration.Address, stop: stop, changed: make(chan struct{})}
 	for range min(runtime.GOMAXPROCS(0), maxConnections) {
-		connection, err := grpc.NewClient(configuration.Address,
-			grpc.WithTransportCredentials(transport),
-			// A proxy of the environment is not for the sidecar beside us.
-			grpc.WithNoProxy(),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: connectWithin},
-				MinConnectTimeout: connectWithin,
-			}),
-			grpc.WithInitialWindowSize(windowBytes),
-			grpc.WithInitialConnWindowSize(windowBytes),
-			grpc.WithIdleTimeout(0),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
-		)
+		connection, err := grpc.NewClient(target, options...)
 		if err != nil {
 			client.close()
 			return nil, fmt.Errorf("address %q: %w", configuration.Address, err)
 		}
-		connection.Connect()
 		client.connections = append(client.connections, connection)
+		go client.keep(ctx, connection)
 	}
 	return client, nil
 }
 
+// keep connects whenever a connection is idle, and wakes the calls that wait whenever its state changes.
+func (c *client) keep(ctx context.Context, connection *grpc.ClientConn) {
+	for {
+		state := connection.GetState()
+		if state == connectivity.Idle {
+			connection.Connect()
+		}
+		c.mutex.Lock()
+		close(c.changed)
+		c.changed = make(chan struct{})
+		c.mutex.Unlock()
+		if !connection.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
 func (c *client) close() {
+	c.stop()
 	for _, connection := range c.connections {
 		_ = connection.Close()
 	}
@@ -114,37 +170,62 @@ func (c *client) call(ctx context.Context, method method, message *message) (*ad
 		ctx = metadata.AppendToOutgoingContext(ctx, namespaceLabelsKey, string(message.namespaceLabels))
 	}
 	var answer admissionv1.AdmissionReview
-	if err := connection.Invoke(ctx, string(method), message, &answer); err != nil {
-		return nil, err
+	var trailer metadata.MD
+	if err := connection.Invoke(ctx, string(method), message, &answer, grpc.Trailer(&trailer)); err != nil {
+		return nil, callError(ctx, err, trailer)
 	}
 	return answer.Response, nil
 }
 
-// connected returns a connection that is ready, the next one in turn if it is, and otherwise the first that becomes so.
-func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
-	first := int(c.next.Add(1) % uint64(len(c.connections)))
-	for n := range c.connections {
-		connection := c.connections[(first+n)%len(c.connections)]
-		switch connection.GetState() {
-		case connectivity.Ready:
-			return connection, nil
-		case connectivity.Idle:
-			connection.Connect()
+// A requestError says that the sidecar cannot read or will not take this request, whoever asks and whenever: no failure
+// policy opens it, or a client could write requests that nobody judges.
+type requestError struct{ error }
+
+// callError returns what a failed call is said to be.
+func callError(ctx context.Context, err error, trailer metadata.MD) error {
+	said := status.Convert(err)
+	if said.Code() == codes.DeadlineExceeded && ctx.Err() != nil {
+		return errLate
+	}
+	cause := fmt.Errorf("%s: %s", said.Code(), shorten(said.Message()))
+	switch said.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown:
+		return cause
+	case codes.ResourceExhausted:
+		// It has no room at present, and says when to come again; otherwise the request is too large.
+		if len(trailer.Get("grpc-retry-pushback-ms")) > 0 {
+			return cause
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	return requestError{cause}
+}
+
+func shorten(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+}
+
+// connected returns a connection that is ready: the next one in turn, or else the first that is or becomes so.
+func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
+	first := int(c.next.Add(1) % uint64(len(c.connections)))
+	began := time.Now()
+	wait, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
-	connection := c.connections[first]
 	for {
-		state := connection.GetState()
-		if state == connectivity.Ready {
-			return connection, nil
+		c.mutex.Lock()
+		changed := c.changed
+		c.mutex.Unlock()
+		for n := range c.connections {
+			if connection := c.connections[(first+n)%len(c.connections)]; connection.GetState() == connectivity.Ready {
+				return connection, nil
+			}
 		}
-		if state == connectivity.Idle {
-			connection.Connect()
-		}
-		if !connection.WaitForStateChange(ctx, state) {
-			return nil, fmt.Errorf("%w at %s within %s", errNotConnected, c.address, connectWithin)
+		select {
+		case <-changed:
+		case <-wait.Done():
+			return nil, fmt.Errorf("%w at %s within %s", errNotConnected, c.address, time.Since(began).Round(time.Millisecond))
 		}
 	}
 }

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,9 +49,12 @@ type Configuration struct {
 	// Timeout bounds each call; 10 s if omitted, at most 30 s. A request with less time left has that.
 	Timeout metav1.Duration `json:"timeout,omitempty"`
 	// FailurePolicy decides about a request whose call has failed: Fail rejects it with 500, Ignore lets it pass. Fail
-	// if omitted. It never concerns a denial, nor a request that Gatepost itself refuses.
+	// if omitted. It never concerns a denial, nor a request that Gatepost cannot read: that one is rejected.
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
-	// Rules name the requests that are sent; all of them if omitted. The objects that configure admission itself are
+	// ReinvocationPolicy is that of all mutating hooks behind Gatepost: Never (if omitted), or IfNeeded, by which they are
+	// called again where another plugin has changed the object after them.
+	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:"reinvocationPolicy,omitempty"`
+	// Rules name the requests that are sent, in any version of their resource; all of them if omitted. The objects that configure admission itself are
 	// never sent, as kube-apiserver sends them to no webhook.
 	Rules []admissionregistrationv1.RuleWithOperations `json:"rules,omitempty"`
 }
@@ -81,6 +88,9 @@ func readConfiguration(from io.Reader) (*Configuration, error) {
 	if configuration.FailurePolicy == "" {
 		configuration.FailurePolicy = admissionregistrationv1.Fail
 	}
+	if configuration.ReinvocationPolicy == "" {
+		configuration.ReinvocationPolicy = admissionregistrationv1.NeverReinvocationPolicy
+	}
 	if err := configuration.validate(); err != nil {
 		return nil, fmt.Errorf("configuration of plugin %s: %w", PluginName, err)
 	}
@@ -105,8 +115,11 @@ func (c *Configuration) validate() error {
 		problem("tls is for HOST:PORT; a unix socket has none")
 	case !isSocket && c.TLS == nil:
 		problem("address %q needs tls; only a unix socket goes without", c.Address)
-	case !isSocket && strings.Contains(c.Address, "/"):
-		problem("address %q: write unix:// and a path, or HOST:PORT", c.Address)
+	case !isSocket:
+		host, port, err := net.SplitHostPort(c.Address)
+		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number == 0 || host == "" || strings.Contains(host, "/") {
+			problem("address %q: write unix:// and a path, or HOST:PORT", c.Address)
+		}
 	}
 	if c.TLS != nil && (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		problem("tls.certFile and tls.keyFile go together")
@@ -117,12 +130,64 @@ func (c *Configuration) validate() error {
 	if policy := c.FailurePolicy; policy != admissionregistrationv1.Fail && policy != admissionregistrationv1.Ignore {
 		problem("failurePolicy must be Fail or Ignore, not %q", policy)
 	}
+	switch c.ReinvocationPolicy {
+	case admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy:
+	default:
+		problem("reinvocationPolicy must be Never or IfNeeded, not %q", c.ReinvocationPolicy)
+	}
 	for n, rule := range c.Rules {
-		if len(rule.Operations) == 0 || len(rule.APIGroups) == 0 || len(rule.APIVersions) == 0 || len(rule.Resources) == 0 {
-			problem("rules[%d] needs operations, apiGroups, apiVersions and resources; '*' is any", n)
+		if err := validateRule(rule); err != nil {
+			problem("rules[%d]: %w", n, err)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+var (
+	versionPattern  = regexp.MustCompile(`^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`)
+	groupPattern    = regexp.MustCompile(`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$`)
+	resourcePattern = regexp.MustCompile(`^(\*|[a-z0-9][-.a-z0-9]*)(/(\*|[a-z0-9][-a-z0-9]*))?$`)
+)
+
+// validateRule refuses what could never match, as kube-apiserver does with the rules of a webhook.
+func validateRule(rule admissionregistrationv1.RuleWithOperations) error {
+	operations := make([]string, 0, len(rule.Operations))
+	for _, operation := range rule.Operations {
+		switch operation {
+		case "*", admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect:
+			operations = append(operations, string(operation))
+		default:
+			return fmt.Errorf("operations: %q is not one of CREATE, UPDATE, DELETE, CONNECT, *", operation)
+		}
+	}
+	for _, list := range []struct {
+		name    string
+		values  []string
+		pattern *regexp.Regexp
+	}{
+		{"operations", operations, nil}, {"apiGroups", rule.APIGroups, groupPattern},
+		{"apiVersions", rule.APIVersions, versionPattern}, {"resources", rule.Resources, resourcePattern},
+	} {
+		if len(list.values) == 0 {
+			return fmt.Errorf("%s is missing; '*' is any", list.name)
+		}
+		if len(list.values) > 1 && list.name != "resources" && slices.Contains(list.values, "*") {
+			return fmt.Errorf("%s: '*' must be alone", list.name)
+		}
+		for _, value := range list.values {
+			if list.pattern != nil && !list.pattern.MatchString(value) {
+				return fmt.Errorf("%s: %q matches nothing", list.name, value)
+			}
+		}
+	}
+	if scope := rule.Scope; scope != nil {
+		switch *scope {
+		case admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes:
+		default:
+			return fmt.Errorf("scope must be Cluster, Namespaced or *, not %q", *scope)
+		}
+	}
+	return nil
 }
 
 func (t *TLS) config() (*tls.Config, error) {
@@ -138,6 +203,9 @@ func (t *TLS) config() (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
+			return nil, fmt.Errorf("tls.certFile and tls.keyFile: %w", err)
+		}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 			return &certificate, err

@@ -1,11 +1,10 @@
 // Package admission is an admission plugin for API servers that are built on k8s.io/apiserver: it sends each write to a
 // Gatepost sidecar in one protobuf message over gRPC, and applies the verdict.
 //
-// A server adds it in three lines:
+// A server adds it in two lines, and it is on from then:
 //
 //	admission.Register(options.Plugins)
 //	options.RecommendedPluginOrder = admission.Order(options.RecommendedPluginOrder)
-//	options.EnablePlugins = append(options.EnablePlugins, admission.PluginName)
 //
 // and names the sidecar in the file of --admission-control-config-file; see [Configuration].
 //

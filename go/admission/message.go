@@ -3,6 +3,8 @@ package admission
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -95,12 +97,12 @@ func newMessage(attributes *request) (*message, error) {
 
 	user := authenticationv1.UserInfo{}
 	if info := attributes.GetUserInfo(); info != nil {
-		user = authenticationv1.UserInfo{Username: info.GetName(), UID: info.GetUID(), Groups: info.GetGroups()}
+		user = authenticationv1.UserInfo{Username: valid(info.GetName()), UID: valid(info.GetUID()), Groups: allValid(info.GetGroups())}
 		for key, values := range info.GetExtra() {
 			if user.Extra == nil {
 				user.Extra = map[string]authenticationv1.ExtraValue{}
 			}
-			user.Extra[key] = values
+			user.Extra[valid(key)] = allValid(values)
 		}
 	}
 	userInfo, err := user.Marshal()
@@ -112,7 +114,7 @@ func newMessage(attributes *request) (*message, error) {
 	var fields []byte
 	text := func(number protowire.Number, text string) {
 		if text != "" {
-			fields = protowire.AppendString(protowire.AppendTag(fields, number, protowire.BytesType), text)
+			fields = protowire.AppendString(protowire.AppendTag(fields, number, protowire.BytesType), valid(text))
 		}
 	}
 	nested := func(number protowire.Number, bytes []byte) {
@@ -146,6 +148,26 @@ func newMessage(attributes *request) (*message, error) {
 	head := protowire.AppendTag(nil, fieldRequest, protowire.BytesType)
 	message.before = append(protowire.AppendVarint(head, uint64(length)), first...)
 	return message, nil
+}
+
+// valid returns text that Protobuf takes: what is no UTF-8 becomes U+FFFD, as in the JSON that a webhook gets. A client
+// that writes such bytes must not keep its request from being judged.
+func valid(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return string([]rune(text))
+}
+
+func allValid(texts []string) []string {
+	if !slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) }) {
+		return texts
+	}
+	all := make([]string, len(texts))
+	for n, text := range texts {
+		all[n] = valid(text)
+	}
+	return all
 }
 
 // encode returns an object in JSON, which needs no space behind it for a line's end; nil if there is none.

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
@@ -41,6 +40,12 @@ const (
 	behind = "ValidatingAdmissionWebhook"
 	// patchAnnotations is the prefix of annotations that hold patches; they are for the audit level Request.
 	patchAnnotations = "patch.webhook.admission.k8s.io/"
+	// failedOpen is the prefix of the audit annotation of a call that failed and let the request pass.
+	failedOpen = "failed-open.plugin.gatepost.dev/"
+	// maxPatchOperations bounds a patch; 10,000 insertions into one array take some 30 ms.
+	maxPatchOperations = 10_000
+	// maxStatus is the largest HTTP status that a client understands.
+	maxStatus = 599
 	// maxLabelBytes bounds the labels of a namespace that travel with a review.
 	maxLabelBytes = 8 << 10
 )
@@ -67,7 +72,10 @@ func Order(recommended []string) []string {
 	return slices.Insert(slices.Clone(recommended), at+1, PluginName)
 }
 
-var errCannotModify = apierrors.NewInternalError(errors.New("Gatepost attempted to modify the object, which is not supported for this operation"))
+var (
+	errPatchWhileValidating = errors.New("received invalid response: it changes the object, which is not supported for this operation")
+	errCannotModify         = apierrors.NewInternalError(errors.New("Gatepost attempted to modify the object, which is not supported for this operation"))
+)
 
 // Plugin sends requests to a sidecar and applies its verdicts.
 type Plugin struct {
@@ -117,7 +125,11 @@ func (p *Plugin) ValidateInitialization() error {
 // Admit implements MutationInterface: the mutating phase of a CREATE or UPDATE.
 func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	operation := attributes.GetOperation()
-	if operation != admission.Create && operation != admission.Update || !p.isSent(attributes) {
+	if operation != admission.Create && operation != admission.Update || !p.isSent(attributes, objects) {
+		return nil
+	}
+	reinvocation := attributes.GetReinvocationContext()
+	if reinvocation.IsReinvoke() && p.configuration.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy {
 		return nil
 	}
 	request, err := newRequest(attributes, objects)
@@ -128,10 +140,9 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	// A plugin may have asked for a second round of the chain. It concerns hooks only if the object has changed since
-	// they saw it.
-	reinvocation := attributes.GetReinvocationContext()
-	if seen, ok := reinvocation.Value(PluginName).([]byte); ok && reinvocation.IsReinvoke() && bytes.Equal(seen, message.object) {
+	// In the second round hooks are called if the object has changed since they saw it.
+	seen, ok := reinvocation.Value(PluginName).([]byte)
+	if ok && reinvocation.IsReinvoke() && bytes.Equal(seen, message.object) {
 		return nil
 	}
 	response, err := p.ask(ctx, mutate, request, message)
@@ -150,15 +161,23 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 		reinvocation.SetShouldReinvoke()
 	}
 	objects.GetObjectDefaulter().Default(patched)
-	if seen, err := encode(patched); err == nil {
-		reinvocation.SetValue(PluginName, seen)
+	if err := objects.GetObjectConvertor().Convert(patched, attributes.GetObject(), nil); err != nil {
+		return apierrors.NewInternalError(err)
 	}
-	return objects.GetObjectConvertor().Convert(patched, attributes.GetObject(), nil)
+	if p.configuration.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy {
+		// As it comes back from the server's own type, which may fill in more.
+		if after, err := newRequest(attributes, objects); err == nil {
+			if seen, err := encode(after.object); err == nil {
+				reinvocation.SetValue(PluginName, seen)
+			}
+		}
+	}
+	return nil
 }
 
 // Validate implements ValidationInterface: the validating phase of a CREATE or UPDATE, and all of a DELETE or CONNECT.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	if !p.isSent(attributes) {
+	if !p.isSent(attributes, objects) {
 		return nil
 	}
 	request, err := newRequest(attributes, objects)
@@ -175,24 +194,46 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	}
 	response, err := p.ask(ctx, method, request, message)
 	if err == nil && response != nil && len(response.Patch) > 0 {
-		return errCannotModify
+		return p.failed(ctx, method, request, errPatchWhileValidating)
 	}
 	return err
 }
 
 // isSent reports whether the request goes to the sidecar.
-func (p *Plugin) isSent(attributes admission.Attributes) bool {
+func (p *Plugin) isSent(attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
 	if rules.IsExemptAdmissionConfigurationResource(attributes) {
 		return false
 	}
 	if len(p.configuration.Rules) == 0 {
 		return true
 	}
+	if p.matches(attributes) {
+		return true
+	}
+	// As matchPolicy: Equivalent, the default of a webhook.
+	mapper := objects.GetEquivalentResourceMapper()
+	if mapper == nil {
+		return false
+	}
+	return slices.ContainsFunc(mapper.EquivalentResourcesFor(attributes.GetResource(), attributes.GetSubresource()), func(other schema.GroupVersionResource) bool {
+		return p.matches(inResource{attributes, other})
+	})
+}
+
+func (p *Plugin) matches(attributes admission.Attributes) bool {
 	return slices.ContainsFunc(p.configuration.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
 		matcher := rules.Matcher{Rule: rule, Attr: attributes}
 		return matcher.Matches()
 	})
 }
+
+// A request as if it had come for an equivalent of its resource.
+type inResource struct {
+	admission.Attributes
+	resource schema.GroupVersionResource
+}
+
+func (r inResource) GetResource() schema.GroupVersionResource { return r.resource }
 
 // ask returns the sidecar's verdict if it admits the request, an error if the request is rejected, and neither if the
 // call has failed and the failure policy is Ignore.
@@ -200,17 +241,16 @@ func (p *Plugin) ask(ctx context.Context, method method, request *request, messa
 	if !p.WaitForReady() {
 		return nil, admission.NewForbidden(request, errors.New("not yet ready to handle request"))
 	}
-	message.auditID = audit.GetAuditIDTruncated(ctx)
-	message.namespaceLabels = p.namespaceLabels(request)
-
 	bounded, cancel := context.WithTimeout(ctx, p.configuration.Timeout.Duration)
 	defer cancel()
+	message.auditID = auditID(ctx)
+	message.namespaceLabels = p.namespaceLabels(bounded, request)
 	response, err := p.client.call(bounded, method, message)
 	if err == nil {
 		err = verify(message, response)
 	}
 	if err != nil {
-		return nil, p.failed(ctx, method, err)
+		return nil, p.failed(ctx, method, request, err)
 	}
 	for key, value := range response.AuditAnnotations {
 		level := auditinternal.LevelMetadata
@@ -236,29 +276,29 @@ func verify(message *message, response *admissionv1.AdmissionResponse) error {
 	case response == nil:
 		return errors.New("received invalid response: it has no response")
 	case response.UID != message.uid:
-		return fmt.Errorf("received invalid response: expected response.uid=%q, got %q", message.uid, response.UID)
-	case len(response.Patch) > 0 && (response.PatchType == nil || *response.PatchType != admissionv1.PatchTypeJSONPatch):
+		return fmt.Errorf("received invalid response: expected response.uid=%q, got %q", message.uid, shorten(string(response.UID)))
+	case response.Allowed && len(response.Patch) > 0 && (response.PatchType == nil || *response.PatchType != admissionv1.PatchTypeJSONPatch):
 		return errors.New("received invalid response: its patch is not a JSONPatch")
 	}
 	return nil
 }
 
 // failed applies the failure policy to a call that brought no verdict.
-func (p *Plugin) failed(ctx context.Context, method method, cause error) error {
-	switch status.Code(cause) {
-	case codes.DeadlineExceeded:
-		cause = fmt.Errorf("no answer within %s", p.configuration.Timeout.Duration)
-	case codes.Unknown:
-		// One of ours, without a code.
-	default:
-		cause = fmt.Errorf("%s: %s", status.Code(cause), status.Convert(cause).Message())
-	}
+func (p *Plugin) failed(ctx context.Context, method method, request *request, cause error) error {
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
+	if errors.Is(cause, errLate) {
+		cause = fmt.Errorf("no answer within %s", p.configuration.Timeout.Duration)
+	}
 	call := strings.TrimPrefix(string(method), "/")
-	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore {
+	var unreadable requestError
+	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore && !errors.As(cause, &unreadable) {
 		klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing open", "call", call, "address", p.client.address)
+		key := failedOpen + call[strings.LastIndexByte(call, '/')+1:]
+		if err := request.AddAnnotation(key, shorten(cause.Error())); err != nil {
+			klog.FromContext(ctx).V(2).Info("An audit annotation is left out", "key", key, "reason", err)
+		}
 		return nil
 	}
 	klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing closed", "call", call, "address", p.client.address)
@@ -275,6 +315,9 @@ func rejection(result *metav1.Status) error {
 	if said.Code < http.StatusBadRequest {
 		said.Code = http.StatusBadRequest
 	}
+	if said.Code > maxStatus {
+		said.Code = http.StatusInternalServerError
+	}
 	said.Status = metav1.StatusFailure
 	if said.Message == "" {
 		said.Message = "Gatepost denied the request without explanation"
@@ -282,22 +325,35 @@ func rejection(result *metav1.Status) error {
 	return &apierrors.StatusError{ErrStatus: said}
 }
 
-// namespaceLabels returns the labels of the request's namespace, encoded; nil if it has none or they are not known, in
-// which case Gatepost looks for them itself.
-func (p *Plugin) namespaceLabels(attributes admission.Attributes) []byte {
-	isNamespace := attributes.GetResource().Group == "" && attributes.GetResource().Resource == "namespaces"
-	if p.namespaces.NamespaceLister == nil || attributes.GetNamespace() == "" && !isNamespace {
+// auditID returns the identifier that the request has in the audit log, unless it has bytes that do not travel: clients may
+// choose it.
+func auditID(ctx context.Context) string {
+	id := audit.GetAuditIDTruncated(ctx)
+	if strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }) {
+		return ""
+	}
+	return id
+}
+
+// namespaceLabels returns the labels of the request's namespace, encoded; nil if it has none, if they are more than
+// [maxLabelBytes], or if they are not known. Gatepost then looks for them itself.
+func (p *Plugin) namespaceLabels(ctx context.Context, attributes admission.Attributes) []byte {
+	name := attributes.GetNamespace()
+	if attributes.GetResource().Group == "" && attributes.GetResource().Resource == "namespaces" {
+		// Those of a namespace that is written are in the object.
+		if attributes.GetSubresource() == "" && attributes.GetOperation() != admission.Delete {
+			return nil
+		}
+		name = attributes.GetName()
+	}
+	if p.namespaces.NamespaceLister == nil || name == "" {
 		return nil
 	}
-	// Those of a namespace that is written are in the object.
-	if isNamespace && attributes.GetSubresource() == "" && attributes.GetOperation() != admission.Delete {
-		return nil
-	}
-	labels, err := p.namespaces.GetNamespaceLabels(attributes)
+	namespace, err := p.namespaces.GetNamespace(ctx, name)
 	if err != nil {
 		return nil
 	}
-	if message := labelsMessage(labels); len(message) <= maxLabelBytes {
+	if message := labelsMessage(namespace.Labels); len(message) <= maxLabelBytes {
 		return message
 	}
 	return nil
@@ -312,10 +368,14 @@ func (p *Plugin) patched(ctx context.Context, request *request, objects admissio
 	}
 	patch, err := jsonpatch.DecodePatch(response.Patch)
 	if err != nil {
-		return nil, p.failed(ctx, mutate, fmt.Errorf("received undecodable patch: %w", err))
+		return nil, p.failed(ctx, mutate, request, fmt.Errorf("received undecodable patch: %s", shorten(err.Error())))
 	}
 	if len(patch) == 0 {
 		return nil, nil
+	}
+	// The library moves an array for each insertion, and cannot be interrupted.
+	if len(patch) > maxPatchOperations {
+		return nil, p.failed(ctx, mutate, request, fmt.Errorf("received a patch of %d operations, more than %d", len(patch), maxPatchOperations))
 	}
 	if request.object == nil {
 		return nil, errCannotModify

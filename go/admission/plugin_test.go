@@ -127,9 +127,17 @@ func (s *sidecar) calls() []string {
 	return append([]string(nil), s.asked...)
 }
 
+// unixAddress is the address of a socket, whose path may be quoted for YAML.
+func unixAddress(socket string) string {
+	if path, quoted := strings.CutPrefix(socket, "'"); quoted {
+		return "'unix://" + path
+	}
+	return "unix://" + socket
+}
+
 func plugin(t *testing.T, socket, more string) *Plugin {
 	t.Helper()
-	text := "apiVersion: plugin.gatepost.dev/v1\nkind: GatepostConfiguration\naddress: unix://" + socket + "\n" + more
+	text := "apiVersion: plugin.gatepost.dev/v1\nkind: GatepostConfiguration\naddress: " + unixAddress(socket) + "\n" + more
 	configuration, err := readConfiguration(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +276,7 @@ func TestCallsByOperation(t *testing.T) {
 
 func TestPatchIsAppliedAndAsksForASecondRound(t *testing.T) {
 	s := start(t, patching(`[{"op":"add","path":"/metadata/labels","value":{"from":"hook"}}]`))
-	p := plugin(t, s.socket, "")
+	p := plugin(t, s.socket, "reinvocationPolicy: IfNeeded")
 	object := pod("a")
 	request := attributes(object, nil, admission.Create)
 	if err := p.Admit(context.Background(), request, objects); err != nil {
@@ -326,7 +334,7 @@ func TestSidecarsAtFault(t *testing.T) {
 			return nil, status.Error(codes.Unavailable, "draining")
 		}, "Unavailable: draining", false},
 		"no patch type":     {allowed(func(r *admissionv1.AdmissionResponse) { r.Patch = []byte("[]") }), "not a JSONPatch", false},
-		"too large":         {allowed(func(r *admissionv1.AdmissionResponse) { r.Warnings = []string{strings.Repeat("x", maxAnswerBytes)} }), "ResourceExhausted", false},
+		"too large":         {allowed(func(r *admissionv1.AdmissionResponse) { r.Warnings = []string{strings.Repeat("x", maxAnswerBytes)} }), "ResourceExhausted", true},
 		"undecodable patch": {patching("{"), "undecodable patch", false},
 		"no such path":      {patching(`[{"op":"remove","path":"/spec/nothing/here"}]`), "remove operation does not apply", true},
 		"another type":      {patching(`[{"op":"add","path":"/spec/containers","value":"none"}]`), "cannot unmarshal", true},
@@ -421,7 +429,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		head + "address: unix:///s\ntimeout: 1m":          "at most 30s",
 		head + "address: unix:///s\nfailurePolicy: Maybe": "must be Fail or Ignore",
 		head + "address: unix:///s\nadress: x":            "unknown field",
-		head + "address: unix:///s\nrules: [{}]":          "rules[0] needs operations",
+		head + "address: unix:///s\nrules: [{}]":          "rules[0]: operations is missing",
 		head + "address: a:1\ntls: {certFile: /a}":        "go together",
 	} {
 		if _, err := readConfiguration(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {

@@ -78,7 +78,7 @@ definitions() {
   done
   table AdmissionControlConfiguration
   table BreakGlass
-  prints "definitions: they explain themselves" 'the hook is passed over' kubectl explain acc.externalAdmissionHooks.failurePolicy
+  prints "definitions: they explain themselves" 'the hook is skipped' kubectl explain acc.externalAdmissionHooks.failurePolicy
 
   # Two replicas of one object: neither takes the other's words away.
   allows "definitions: a replica writes its status" replica one 1
