@@ -147,7 +147,7 @@ fn ours(caller: &Caller, message: &Bytes, hooks: usize) {
             resends: 0,
             forwarded: Hops::FIRST.into(),
         };
-        channel.ask(0, call);
+        channel.submit(0, call);
     }
     caller.runtime.block_on(async {
         let mut arrived = 0;

@@ -94,7 +94,7 @@ impl Caller {
             resends: 0,
             forwarded: gatepost_api::Hops::FIRST.into(),
         };
-        self.channels[tag].ask(0, call);
+        self.channels[tag].submit(0, call);
     }
 
     fn answers(&self, responses: &Responses, hooks: usize, decode: impl Fn(usize, HttpReply)) {

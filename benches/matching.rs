@@ -13,7 +13,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost_api::{Gvk, Gvr, Operation, Review, RuleTarget};
-use gatepost_config::{HookSet, How, Matched, Snapshot, SourceFile, load};
+use gatepost_config::{HookSet, MatchKind, MatchedHook, Snapshot, SourceFile, load};
 
 const RULES: [usize; 3] = [10, 1_000, 10_000];
 
@@ -69,7 +69,7 @@ fn scan(snapshot: &Snapshot, review: &Review, out: &mut HookSet) {
     out.clear();
     let made = RuleTarget::as_made(review);
     let seen = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(&made)));
-    out.extend(seen.map(|(hook, _)| Matched { hook, how: How::AsMade }));
+    out.extend(seen.map(|(hook, _)| MatchedHook { hook, how: MatchKind::AsMade }));
 }
 
 fn matching(c: &mut Criterion) {

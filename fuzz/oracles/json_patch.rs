@@ -1,7 +1,7 @@
 //! JSON Patch beside the crate `json-patch`, which applies RFC 6902 to the letter.
 //!
 //! An input is lines: an object, then patches, applied one after the other. kube-apiserver's library departs from the
-//! RFC; each departure is a step of [`Model`], which says the same to the crate in the RFC's own terms.
+//! RFC; each departure is a step of [`Model`], which sets the same to the crate in the RFC's own terms.
 
 use bytes::Bytes;
 use gatepost_api::Rope;

@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::source::kubernetes::adopting;
 use gatepost_adopt::{
-    AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE, Lease,
-    MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, ReadWebhook, Reason, SeenWebhook, WebhookKey, change_finalizer,
-    conditions_document, event, remove_condition, version_without_conditions,
+    AdoptionRequests, AdoptionScope, AdoptionSettings, AssessedWebhook, CONDITION, ClusterWebhook, EVENTS_PATH,
+    FinalizerChange, LEADER_LEASE, Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, WebhookKey,
+    change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
 };
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
@@ -228,7 +228,7 @@ impl Cluster {
         Ok(lists)
     }
 
-    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
+    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<AssessedWebhook>, String> {
         let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
         let adopt = AdoptionSettings { scope: wanted.clone(), ..self.adopt.clone() };
@@ -286,7 +286,7 @@ impl Cluster {
         Ok(text)
     }
 
-    /// Returns a line for each webhook that some replicas may not call, then the state of each webhook as the leader
+    /// Returns a line for each webhook that some replicas might not call, then the state of each webhook as the leader
     /// reports it. Returns `None` if there is nothing to report.
     async fn standing(&self) -> Option<String> {
         let leases = self.leases().await.ok()?;
@@ -330,7 +330,7 @@ impl Cluster {
             patch["metadata"]["resourceVersion"] = leader.version.as_str().into();
             match self.client.patch(&path, "application/merge-patch+json", &patch).await {
                 Ok(()) => return Ok(()),
-                Err(KubeError::Unwritten { code: 409, .. }) => sleep(POLL_INTERVAL / 5).await,
+                Err(KubeError::WriteRefused { code: 409, .. }) => sleep(POLL_INTERVAL / 5).await,
                 Err(error) => return Err(with_fix(error)),
             }
         }
@@ -372,8 +372,8 @@ impl Cluster {
                 continue;
             }
             let status = leader.map(Lease::status).unwrap_or_default();
-            let own = |seen: &SeenWebhook| seen.unservable.clone().or_else(|| seen.objection.clone());
-            let reason = |seen: &SeenWebhook| {
+            let own = |seen: &AssessedWebhook| seen.unservable.clone().or_else(|| seen.reason_not_to_adopt.clone());
+            let reason = |seen: &AssessedWebhook| {
                 let (key, own) = (seen.standing.key.to_string(), own(seen));
                 let reported = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| reported.map(|[_, _, reason]| reason.clone()))
@@ -400,7 +400,9 @@ impl Cluster {
                         TargetState::Taken => "this command ends",
                         TargetState::Released => "this command gives back by itself",
                     };
-                    format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
+                    format!(
+                        "waiting for a replica with --adopt to renew its lease; if none does, {then} after {longest}"
+                    )
                 }
             });
             sleep(POLL_INTERVAL).await;
@@ -418,10 +420,10 @@ impl Cluster {
 
     /// Waits until every apiserver calls the webhooks again and no replica does. With `alone`, then removes our
     /// finalizer from our registrations, because no replica is alive to remove it.
-    async fn await_apiservers(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
+    async fn await_apiservers(&mut self, given_back: &[AssessedWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
         let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
-        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
+        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has read the change"));
         sleep(SETTLE_TIME + held_back).await;
         if !alone {
             return Ok(());
@@ -438,11 +440,11 @@ impl Cluster {
     }
 }
 
-/// Returns a message if the webhook carries the condition and some requests may not reach it: our registration does not
-/// send all requests that it matches, or live replicas do not claim it. Returns `None` otherwise. Replicas whose lease
-/// is older than [`DEAD_REPLICA_AGE`] do not count. If there are no other replicas, the message says so.
-fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
-    let SeenWebhook { standing, unsent, objection, .. } = seen;
+/// Returns a message if the webhook carries the condition and some requests might not reach it: our registration does
+/// not send all requests that it matches, or live replicas do not claim it. Returns `None` otherwise. Replicas whose
+/// lease is older than [`DEAD_REPLICA_AGE`] do not count. If there are no other replicas, the message says so.
+fn uncalled(seen: &AssessedWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
+    let AssessedWebhook { standing, unsent, reason_not_to_adopt, .. } = seen;
     if !standing.carries {
         return None;
     }
@@ -452,15 +454,15 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
     let who = match (replicas.is_empty(), silent.is_empty()) {
         (true, _) => {
-            "no replica with --adopt has renewed its lease in the last minute: nobody may call it; start one, or \
+            "no replica with --adopt has renewed its lease in the last minute: perhaps nobody calls it; start one, or \
                       run gatepost release --all"
                 .to_owned()
         }
-        (false, false) => format!("{} may not call it", silent.join(", ")),
+        (false, false) => format!("{} might not call it", silent.join(", ")),
         (false, true) if *unsent => {
-            let gap = objection.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
+            let gap = reason_not_to_adopt.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
             gap.map_or_else(
-                || "Gatepost's registration does not send all that it wants".to_owned(),
+                || "Gatepost's registration does not send all requests that it matches".to_owned(),
                 ToString::to_string,
             )
         }
@@ -469,17 +471,17 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     Some(format!("it carries the condition {CONDITION}, and {who}"))
 }
 
-fn is_named(standing: &ReadWebhook, names: &[String]) -> bool {
+fn is_named(standing: &ClusterWebhook, names: &[String]) -> bool {
     let WebhookKey { hook_type, configuration, .. } = &standing.key;
     let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
     names.iter().any(|name| name == configuration || *name == full)
 }
 
 fn outcome(
-    done: &[SeenWebhook],
-    open: &[SeenWebhook],
+    done: &[AssessedWebhook],
+    open: &[AssessedWebhook],
     (wanted, all, alone): (TargetState, bool, bool),
-    reason: impl Fn(&SeenWebhook) -> Option<String>,
+    reason: impl Fn(&AssessedWebhook) -> Option<String>,
 ) -> Result<String, String> {
     let word = if wanted == TargetState::Taken { "taken" } else { "given back" };
     let mut text = String::new();
@@ -487,10 +489,10 @@ fn outcome(
         let _ = writeln!(text, "{word}  {}", seen.standing.key);
     }
     let nobody = "no replica that serves with --adopt is alive".to_owned();
-    let why = |seen: &SeenWebhook| match reason(seen) {
+    let why = |seen: &AssessedWebhook| match reason(seen) {
         _ if alone && wanted == TargetState::Taken => nobody.clone(),
         Some(why) => why,
-        None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
+        None => "not within the timeout; `gatepost adopt --plan` shows its state".to_owned(),
     };
     // With `--all`, webhooks that cannot be taken over are no failure.
     let refused: Vec<_> =
@@ -522,14 +524,14 @@ fn is_alive(lease: &Lease, now: SystemTime) -> bool {
 ///
 /// # Errors
 /// [`KubeError`] of a write.
-async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), KubeError> {
+async fn give_back(client: &KubeClient, seen: &[AssessedWebhook]) -> Result<(), KubeError> {
     for seen in seen {
-        let ReadWebhook { key, uid, .. } = &seen.standing;
+        let ClusterWebhook { key, uid, .. } = &seen.standing;
         let path = key.path();
         // First withdraw the conditions that we applied: otherwise our next apply would restore the condition.
         let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
         match client.apply_conditions(MANAGER, &path, &nothing).await {
-            Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
+            Ok(_) | Err(KubeError::WriteRefused { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
         }
         match remove_condition(client, &path, &[&key.webhook]).await {
@@ -549,17 +551,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use gatepost_adopt::{Claims, replica_lease, standings};
+    use gatepost_adopt::{Claims, replica_lease, webhooks_of};
 
     #[test]
     fn status_names_replicas_that_do_not_call_a_taken_webhook() {
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
-        let standing = standings(HookType::Validating, &object).remove(0);
-        let mut seen = SeenWebhook {
+        let standing = webhooks_of(HookType::Validating, &object).remove(0);
+        let mut seen = AssessedWebhook {
             standing: standing.clone(),
             unservable: None,
-            objection: None,
+            reason_not_to_adopt: None,
             unsent: false,
             wanted: Ok(()),
             uses_authorizer: false,
@@ -572,13 +574,13 @@ mod tests {
         };
         let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
         let uncalled = |leases: &[Lease]| uncalled(&seen, leases, began);
-        assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
+        assert!(uncalled(&[]).unwrap().contains("perhaps nobody calls it"));
         assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
-        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
+        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b might not call it"));
         let later = super::uncalled(&seen, &[lease("a/1", true)], began + DEAD_REPLICA_AGE);
-        assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
+        assert!(later.unwrap().contains("perhaps nobody calls it"), "whatever it said");
         seen.unsent = true;
-        seen.objection = Some(Reason::Uncovered("a gap".to_owned()));
+        seen.reason_not_to_adopt = Some(Reason::Uncovered("a gap".to_owned()));
         let told = super::uncalled(&seen, &[lease("a/1", true)], began);
         assert!(told.unwrap().contains("a gap"), "although all replicas would call it");
         seen.standing.carries = false;

@@ -127,7 +127,7 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
                 let (name, endpoint) = (&hook.name, &hook.endpoint);
                 writeln!(output, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
             }
-            TrialResult::Late => writeln!(
+            TrialResult::TimedOut => writeln!(
                 output,
                 "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
                 hook.name,
@@ -138,7 +138,7 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
     }
     let passed = tried.iter().filter(|tried| matches!(tried, TrialResult::Passed(..))).count();
     let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
-    if candidate.snapshot.claimed().next().is_some() {
+    if candidate.snapshot.claimable().next().is_some() {
         let _ = writeln!(output, "no initializer is dialled: their processes attach to serve; see `gatepost status`");
     }
     Ok((output, passed == hooks.len()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gatepost_operator::log_flags::Logging;
 
 use crate::{
-    runtime::threads::give_way,
+    runtime::threads::lower_priority,
     telemetry::log::{self, LogLines},
 };
 
@@ -24,5 +24,5 @@ pub(super) fn close() {
 /// A message, if the level is invalid or the operating system provides no thread.
 pub(super) fn start(logging: &Logging) -> Result<(), String> {
     logging.send_to(|| LogLines)?;
-    log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))
+    log::start(lower_priority).map_err(|error| format!("cannot start logging: {error}"))
 }

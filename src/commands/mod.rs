@@ -135,7 +135,7 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(log_panic_location));
     write_lines_by(log::line);
     // On Linux, this path is the running program even if its file was replaced.
-    plugin::kept_by("/proc/self/exe".into());
+    plugin::set_supervisor("/proc/self/exe".into());
     let exit = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Adopt(adopt) => adopt.run(),

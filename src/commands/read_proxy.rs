@@ -32,7 +32,7 @@ use crate::{
 };
 use gatepost_base::files::BlockingReads;
 use gatepost_read_proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen};
-use gatepost_tls::{FileCheck, Oldest, ServerFiles, ServerTls};
+use gatepost_tls::{FileCheck, MinTlsVersion, ServerFiles, ServerTls};
 
 /// Default address for clients.
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
@@ -171,7 +171,7 @@ impl ReadProxy {
             client_ca: self.client_ca,
             client_names: Vec::new(),
             certificate_optional: true,
-            oldest: Oldest::Tls12,
+            oldest: MinTlsVersion::Tls12,
         });
         let tls = Arc::new(tls.map_err(|error| format!("{error}; {}", error.fix()))?);
         let port = Port::bind("--listen", self.listen, true, false).map_err(text)?;
@@ -249,7 +249,7 @@ async fn reload_tls_files(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
     loop {
         ticks.tick().await;
         let look = Arc::clone(&tls);
-        match reads.run(TLS_READ_TIMEOUT, move || look.look(SystemTime::now())).await {
+        match reads.run(TLS_READ_TIMEOUT, move || look.reload(SystemTime::now())).await {
             Ok(FileCheck::Replaced) => {
                 tracing::info!("using the new TLS files for new connections");
                 metrics.tls_reload(TlsReload::Replaced);

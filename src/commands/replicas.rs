@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::source::SourceArgs;
 use crate::{
-    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask_all, authorities, read_etcd, read_objects},
+    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, authorities, read_all, read_etcd, read_objects},
     source::SourceLocation,
 };
 use gatepost_etcd_client::EtcdClient;
@@ -113,7 +113,7 @@ impl ReportSource {
     /// Reads the current reports.
     async fn read(&self, within: Duration) -> Result<ReplicasSeen, String> {
         match self {
-            Self::Admin { places, ca } => Ok(ask_all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
+            Self::Admin { places, ca } => Ok(read_all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
             Self::Etcd { client, prefix } => {
                 let seen = read_etcd(&client.within(within.min(ANSWER_TIMEOUT)), prefix).await;
                 seen.map_err(|error| format!("{error}; {}", error.fix()))

@@ -35,7 +35,7 @@ use crate::{
 use gatepost_adopt::{AdoptionScope, AdoptionSettings};
 use gatepost_api::Dispatch;
 use gatepost_kube_support::KubeAccess;
-use gatepost_tls::{Oldest, ServerFiles};
+use gatepost_tls::{MinTlsVersion, ServerFiles};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ On stdout, one line for each address once it is bound, then one when the first c
 Signals:
   SIGHUP: reopen the audit log, as after a rotation; nothing else happens.
   SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews in flight are finished, for at most
-  --max-deadline and a second. A second signal, a second later or more, stops at once.
+  --max-deadline and a second. A second signal, after a second or more, stops immediately.
   `gatepost --help` has the exit codes.";
 
 /// Serve reviews until stopped
@@ -95,8 +95,8 @@ pub struct Serve {
 
     /// The oldest TLS version that is accepted
     #[arg(long, value_name = "VERSION", default_value = "1.3",
-        value_parser = one_of([("1.2", Oldest::Tls12), ("1.3", Oldest::Tls13)]))]
-    tls_min: Oldest,
+        value_parser = one_of([("1.2", MinTlsVersion::Tls12), ("1.3", MinTlsVersion::Tls13)]))]
+    tls_min: MinTlsVersion,
 
     /// Serve TCP without TLS, on loopback addresses only
     #[arg(long, conflicts_with = "tls_cert")]
@@ -319,7 +319,7 @@ impl Serve {
                     place.upkeep = self.adopt_registration.then_some(upkeep::webhooks as Upkeep);
                 }
                 SourceLocation::Kubernetes(_) => {
-                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";
+                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks calls all; give only one of them";
                     return Err(why.to_owned());
                 }
                 SourceLocation::File(_) | SourceLocation::Etcd(_) => {

@@ -54,7 +54,7 @@ async fn decide_grpc(
     respond: &mut SendResponse<Outgoing>,
 ) -> Result<Outgoing, Refusal> {
     let ConnectionContext { front, session, worker, .. } = context;
-    let (gate, limits) = (&front.gate, &front.limits);
+    let (deps, limits) = (&front.deps, &front.limits);
     let GrpcHead { deadline, stores_unfinished, forwarded, audit_id, namespace_labels } =
         GrpcHead::read(headers, arrived, limits.timeout)?;
     let mut inflight = front.enter(session, arrived)?;
@@ -62,7 +62,7 @@ async fn decide_grpc(
         let timer = pin!(body::timer(arrived, deadline));
         let body = Body::Http2(body);
         let body = BodyReader::begin(body, None, &mut inflight, deadline, timer, limits.message_bytes);
-        body?.message(&gate.metrics).await?
+        body?.message(&deps.metrics).await?
     };
     let review = parse(message.len(), arrived, deadline, || inbound::view(message)).await?;
     let (namespace_labels, namespace_labels_text) = namespace_labels.map(|sent| (sent.labels, sent.text)).unzip();
@@ -79,7 +79,7 @@ async fn decide_grpc(
         audit_id,
     };
     let verdict = {
-        let mut deciding = pin!(review::decide(gate, &review, &caller));
+        let mut deciding = pin!(review::decide(deps, &review, &caller));
         // If the caller cancels, dropping `deciding` cancels the hook calls.
         poll_fn(|cx| match deciding.as_mut().poll(cx) {
             Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),
@@ -99,7 +99,7 @@ pub(super) async fn answer_http(
     body: Body,
 ) -> Response<Outgoing> {
     let arrived = Instant::now();
-    let mut unanswered = Unanswered(Some(&context.front.gate.metrics));
+    let mut unanswered = Unanswered(Some(&context.front.deps.metrics));
     let answered = catch_panic(context, arrived, decide_http(context, route, arrived, parts, body)).await;
     unanswered.0 = None;
     answered.unwrap_or_else(|refusal| context.front.refused(&context.session, &refusal))
@@ -114,7 +114,7 @@ async fn decide_http(
     body: Body,
 ) -> Result<Response<Outgoing>, Refusal> {
     let ConnectionContext { front, session, worker, .. } = context;
-    let (gate, limits) = (&front.gate, &front.limits);
+    let (deps, limits) = (&front.deps, &front.limits);
     let HttpHead { format, deadline, declared, forwarded } = HttpHead::read(parts, arrived, limits.timeout)?;
     let mut inflight = front.enter(session, arrived)?;
     let review = {
@@ -122,12 +122,12 @@ async fn decide_http(
         let mut body = BodyReader::begin(body, declared, &mut inflight, deadline, timer, limits.message_bytes)?;
         match format {
             Format::Json => {
-                let json = body.contiguous(&gate.metrics).await?;
+                let json = body.contiguous(&deps.metrics).await?;
                 drop(body);
                 parse(json.len(), arrived, deadline, || json_view::view(json)).await?
             }
             Format::Protobuf => {
-                let rope = body.pieces(&gate.metrics).await?;
+                let rope = body.pieces(&deps.metrics).await?;
                 drop(body);
                 parse(rope.len(), arrived, deadline, || envelope::view(rope)).await?
             }
@@ -146,7 +146,7 @@ async fn decide_http(
         namespace_labels_text: None,
         audit_id: None,
     };
-    let verdict = review::decide(gate, &review, &caller).await;
+    let verdict = review::decide(deps, &review, &caller).await;
     Ok(answer::http_verdict(format, inflight.into_verdict(encode(review, verdict).await, deadline)?))
 }
 
@@ -179,7 +179,7 @@ fn catch_panic<T>(
             if let Some(held_back) = PANICS.pass() {
                 tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
             }
-            context.front.gate.metrics.request(context.worker, RequestOutcome::Internal, arrived.elapsed());
+            context.front.deps.metrics.request(context.worker, RequestOutcome::Internal, arrived.elapsed());
             Err(Refusal::Bug)
         })
     })

@@ -1,6 +1,6 @@
 //! Answers: a verdict or a refusal, as gRPC or plain HTTP.
 //!
-//! Only [`encode`] awaits. All frames of an answer are queued at once, so that the connection writes them together.
+//! Only [`encode`] awaits. All frames of an answer are queued together, so that the connection writes them together.
 
 use std::fmt::Write;
 

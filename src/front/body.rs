@@ -61,7 +61,7 @@ impl Body {
                     Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                     // Trailers are ignored.
                     Ok(Err(_)) => {}
-                    Err(error) => return Poll::Ready(Some(Err(broken(&error)))),
+                    Err(error) => return Poll::Ready(Some(Err(body_error(&error)))),
                 }
             },
             // The only errors here are the end of the stream or of the connection.
@@ -86,7 +86,7 @@ impl Body {
 }
 
 /// Returns `BrokenBody` if the body is malformed, `Cancelled` if the caller is gone.
-fn broken(error: &hyper::Error) -> Refusal {
+fn body_error(error: &hyper::Error) -> Refusal {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     match cause {
         Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => Refusal::BrokenBody,
@@ -106,7 +106,8 @@ pub(super) struct BodyReader<'a, 'b> {
     received: usize,
 }
 
-/// Returns the only timer of the request, to be pinned. tokio registers it only if the body is not available at once.
+/// Returns the only timer of the request, to be pinned. tokio registers it only if the body is not available
+/// immediately.
 pub(super) fn timer(arrived: Instant, deadline: Deadline) -> Sleep {
     tokio::time::sleep_until((arrived + ARRIVAL_GRACE).min(deadline.instant()).into())
 }
@@ -133,7 +134,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
     pub(super) async fn contiguous(&mut self, metrics: &Metrics) -> Result<Bytes, Refusal> {
         let first = self.next_within_limit().await?.ok_or(Refusal::NoBody)?;
         if self.is_over() {
-            self.place(first.len(), first.len())?;
+            self.reserve_and_release(first.len(), first.len())?;
             return Ok(first);
         }
         let mut joined = Vec::new();
@@ -154,7 +155,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         while let Some(payload) = self.next_within_limit().await? {
             let len = payload.len();
             pieces.push(payload, self.is_over(), metrics);
-            self.place(pieces.held(), len)?;
+            self.reserve_and_release(pieces.held(), len)?;
         }
         if pieces.is_empty() { Err(Refusal::NoBody) } else { Ok(pieces.into_rope()) }
     }
@@ -173,7 +174,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
             if let Some(expected) = message.expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });
             }
-            self.place(message.pieces.held(), len)?;
+            self.reserve_and_release(message.pieces.held(), len)?;
             if last {
                 break;
             }
@@ -206,7 +207,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
     }
 
     /// Reserves memory up to `held` bytes in total and returns flow-control credit for the `new` ones.
-    fn place(&mut self, held: usize, new: usize) -> Result<(), Refusal> {
+    fn reserve_and_release(&mut self, held: usize, new: usize) -> Result<(), Refusal> {
         self.inflight.reserve(held)?;
         self.body.release(new);
         Ok(())

@@ -25,37 +25,37 @@ pub(crate) enum ServerStage {
 /// Receiver of the server's stage, for one connection. A dropped sender counts as a drain.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainSignal {
-    life: watch::Receiver<ServerStage>,
+    stage: watch::Receiver<ServerStage>,
     grace: Duration,
 }
 
 /// Creates the stage of a server that serves. `drain` bounds the time of its calls after the shutdown signal.
 pub(crate) fn channel(drain: Duration) -> (watch::Sender<ServerStage>, DrainSignal) {
-    let (sender, life) = watch::channel(ServerStage::Serving);
+    let (sender, stage) = watch::channel(ServerStage::Serving);
     // At most half the drain time: requests that arrive at the end of the grace must be answered, too.
-    (sender, DrainSignal { life, grace: MAX_GRACE.min(drain / 2) })
+    (sender, DrainSignal { stage, grace: MAX_GRACE.min(drain / 2) })
 }
 
 impl DrainSignal {
     /// Returns true once the drain has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        *self.life.borrow() != ServerStage::Serving
+        *self.stage.borrow() != ServerStage::Serving
     }
 
     /// Waits until the drain has begun.
     pub(crate) async fn begun(&self) {
-        drop(self.life.clone().wait_for(|life| *life != ServerStage::Serving).await);
+        drop(self.stage.clone().wait_for(|stage| *stage != ServerStage::Serving).await);
     }
 
     /// Waits until the drain has begun and the grace is over.
     pub(crate) async fn grace_over(&self) {
-        if self.life.clone().wait_for(|life| *life != ServerStage::Serving).await.is_ok() {
+        if self.stage.clone().wait_for(|stage| *stage != ServerStage::Serving).await.is_ok() {
             sleep(self.grace).await;
         }
     }
 
     /// Waits until connections must be closed, even with calls under way.
     pub(crate) async fn over(&self) {
-        drop(self.life.clone().wait_for(|life| *life == ServerStage::Over).await);
+        drop(self.stage.clone().wait_for(|stage| *stage == ServerStage::Over).await);
     }
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
-use gatepost_api::{Deadline, Forwarded, Hops, Labels, TraceContext};
+use gatepost_api::{Deadline, ForwardedContext, Hops, Labels, TraceContext};
 use gatepost_wire::{metadata, names};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -41,7 +41,7 @@ pub(super) struct GrpcHead {
     /// True if the caller stores objects before they are initialized.
     pub(super) stores_unfinished: bool,
     /// Headers that go on to the hooks.
-    pub(super) forwarded: Forwarded,
+    pub(super) forwarded: ForwardedContext,
     /// Identifier of the request in the caller's audit log, if it sent a valid one.
     pub(super) audit_id: Option<Box<str>>,
 }
@@ -58,14 +58,14 @@ impl GrpcHead {
     /// Reads the headers of a call that arrived at `now` and may take `max_timeout`.
     pub(super) fn read(headers: &HeaderMap, now: Instant, max_timeout: Duration) -> Result<Self, Refusal> {
         grpc_encoding(headers)?;
-        let budget = match headers.get(GRPC_TIMEOUT) {
+        let timeout = match headers.get(GRPC_TIMEOUT) {
             Some(value) => grpc_timeout(value.as_bytes()).ok_or(Refusal::Timeout)?.min(max_timeout),
             None => max_timeout,
         };
-        if budget.is_zero() {
+        if timeout.is_zero() {
             return Err(Refusal::DeadlineZero);
         }
-        let deadline = Deadline::after(now, budget - (budget / 20).min(GRPC_MARGIN));
+        let deadline = Deadline::after(now, timeout - (timeout / 20).min(GRPC_MARGIN));
         let (namespace_labels, forwarded) = (namespace_labels(headers)?, forwarded(headers)?);
         let (stores_unfinished, audit_id) = (stores_unfinished(headers)?, audit_id(headers));
         Ok(Self { deadline, namespace_labels, stores_unfinished, forwarded, audit_id })
@@ -100,7 +100,7 @@ pub(super) struct HttpHead {
     /// Length of the body, if declared.
     pub(super) declared: Option<usize>,
     /// Headers that go on to the hooks.
-    pub(super) forwarded: Forwarded,
+    pub(super) forwarded: ForwardedContext,
 }
 
 impl HttpHead {
@@ -114,14 +114,14 @@ impl HttpHead {
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Refusal::ContentEncoding);
         }
-        let budget = match query_timeout(parts.uri.query().unwrap_or_default())? {
+        let timeout = match query_timeout(parts.uri.query().unwrap_or_default())? {
             Some(timeout) => (timeout - (timeout / 4).min(HTTP_MARGIN)).min(max_timeout),
             None => max_timeout,
         };
         // hyper and h2 reject an invalid length.
         let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let forwarded = forwarded(&parts.headers)?;
-        Ok(Self { format, deadline: Deadline::after(now, budget), declared, forwarded })
+        Ok(Self { format, deadline: Deadline::after(now, timeout), declared, forwarded })
     }
 }
 
@@ -197,9 +197,9 @@ fn hops(headers: &HeaderMap) -> Result<Hops, Refusal> {
 
 /// Returns what goes on to the hooks. Refuses a review that has passed through too many Gateposts; an invalid trace is
 /// dropped, as it decides nothing.
-fn forwarded(headers: &HeaderMap) -> Result<Forwarded, Refusal> {
+fn forwarded(headers: &HeaderMap) -> Result<ForwardedContext, Refusal> {
     let trace = TraceContext::new(|name| headers.get_all(name).iter().map(HeaderValue::as_bytes));
-    Ok(Forwarded { hops: hops(headers)?, trace })
+    Ok(ForwardedContext { hops: hops(headers)?, trace })
 }
 
 /// Returns a content type without its parameters.

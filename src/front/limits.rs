@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    accept::client::{Places, Session},
+    accept::client::{QuotaKind, Session},
     refusal::Refusal,
 };
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
@@ -95,22 +95,22 @@ impl Buffers {
 
 /// Limits on calls that are no reviews: on one connection, and of all clients. One client may have, on all its
 /// connections, the free part of `all` divided by `client_part`.
-struct PlaceLimits {
+struct QuotaLimits {
     connection: usize,
     all: usize,
     client_part: usize,
 }
 
-impl PlaceLimits {
-    fn of(places: Places) -> Self {
-        match places {
+impl QuotaLimits {
+    fn of(kind: QuotaKind) -> Self {
+        match kind {
             // One client alone has 51. So a few addresses cannot take the place of a kubelet's health check; that needs
             // many.
-            Places::Aux => Self { connection: 8, all: 256, client_part: 4 },
+            QuotaKind::Aux => Self { connection: 8, all: 256, client_part: 4 },
             // A process may act for several names.
-            Places::Attached => Self { connection: 32, all: 256, client_part: 4 },
+            QuotaKind::Attached => Self { connection: 32, all: 256, client_part: 4 },
             // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
-            Places::Initialization => Self { connection: 1024, all: 8192, client_part: 2 },
+            QuotaKind::Initialization => Self { connection: 1024, all: 8192, client_part: 2 },
         }
     }
 }
@@ -119,34 +119,34 @@ impl PlaceLimits {
 #[derive(Debug)]
 pub(super) struct Quota {
     all: AtomicUsize,
-    places: Places,
+    kind: QuotaKind,
     budget: Arc<MemoryBudget>,
 }
 
 impl Quota {
-    pub(super) fn new(places: Places, budget: Arc<MemoryBudget>) -> Self {
-        Self { all: AtomicUsize::new(0), places, budget }
+    pub(super) fn new(kind: QuotaKind, budget: Arc<MemoryBudget>) -> Self {
+        Self { all: AtomicUsize::new(0), kind, budget }
     }
 
     /// Counts one more call of the connection and reserves `bytes` of the memory budget, until the guard is dropped.
-    pub(super) fn take<'a>(&'a self, session: &'a Session, bytes: usize) -> Result<PlaceGuard<'a>, Refusal> {
+    pub(super) fn take<'a>(&'a self, session: &'a Session, bytes: usize) -> Result<QuotaGuard<'a>, Refusal> {
         // Not reserved as reviews are: health checks must succeed even when the review budget is exhausted.
-        let mut guard = PlaceGuard { counters: [None; 3], _held: self.budget.empty(Purpose::Verdict) };
-        let limits = PlaceLimits::of(self.places);
+        let mut guard = QuotaGuard { counters: [None; 3], _held: self.budget.empty(Purpose::Verdict) };
+        let limits = QuotaLimits::of(self.kind);
         let of_client = limits.all.saturating_sub(self.all.load(Relaxed)) / limits.client_part;
-        let kind = self.places as usize;
+        let index = self.kind as usize;
         let counters = [
-            (&session.places[kind], limits.connection),
-            (&session.client.places[kind], of_client),
+            (&session.quota_counts[index], limits.connection),
+            (&session.client.quota_counts[index], of_client),
             (&self.all, limits.all),
         ];
         for (taken, (counter, limit)) in guard.counters.iter_mut().zip(counters) {
             *taken = Some(counter);
             if counter.fetch_add(1, Relaxed) >= limit {
-                return Err(match self.places {
-                    Places::Aux => Refusal::TooManyAuxCalls,
-                    Places::Attached => Refusal::TooManyInstances,
-                    Places::Initialization => Refusal::TooManyHolds,
+                return Err(match self.kind {
+                    QuotaKind::Aux => Refusal::TooManyAuxCalls,
+                    QuotaKind::Attached => Refusal::TooManyInstances,
+                    QuotaKind::Initialization => Refusal::TooManyHolds,
                 });
             }
         }
@@ -155,14 +155,14 @@ impl Quota {
     }
 }
 
-/// Guard of one call.
+/// Guard of one call that a [`Quota`] counts, with its memory reservation.
 #[derive(Debug)]
-pub(super) struct PlaceGuard<'a> {
+pub(super) struct QuotaGuard<'a> {
     counters: [Option<&'a AtomicUsize>; 3],
     _held: Reservation,
 }
 
-impl Drop for PlaceGuard<'_> {
+impl Drop for QuotaGuard<'_> {
     fn drop(&mut self) {
         for counter in self.counters.into_iter().flatten() {
             counter.fetch_sub(1, Relaxed);
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn quota_leaves_a_place_for_health_checks() {
         let (clients, budget) = (Clients::new(4096, Instant::now()), MemoryBudget::new(1000));
-        let quota = Quota::new(Places::Aux, Arc::clone(&budget));
+        let quota = Quota::new(QuotaKind::Aux, Arc::clone(&budget));
         let connect = |n: u32| {
             let address = Identity::of(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
             clients.admit(address, Instant::now()).expect("room")
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn quota_of_initialization_fills_a_connection() {
         let (clients, budget) = (Clients::new(4096, Instant::now()), MemoryBudget::new(10_000));
-        let quota = Quota::new(Places::Initialization, Arc::clone(&budget));
+        let quota = Quota::new(QuotaKind::Initialization, Arc::clone(&budget));
         let connect = || clients.admit(Identity::of([10, 0, 0, 1].into()), Instant::now()).expect("room");
         let connections = [connect(), connect(), connect()];
         let mut taken = Vec::new();

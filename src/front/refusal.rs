@@ -29,7 +29,7 @@
 //! | more instances of initializers than the limit | RESOURCE_EXHAUSTED | |
 //! | an Initialization message that is invalid, has too long texts or an impossible write | INVALID_ARGUMENT | |
 //! | more concurrent Initialization calls than the limit | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
-//! | a hold while the process drains | UNAVAILABLE | |
+//! | a `Hold` while the process drains | UNAVAILABLE | |
 //! | a request that causes a panic | INTERNAL | 500 |
 //!
 //! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to the client.
@@ -57,7 +57,7 @@ use gatepost_wire::inbound::ViewError;
 pub(super) enum Refusal {
     #[error("there is nothing at {path}: this port serves POST /validate, POST /mutate and gRPC")]
     UnknownPath { path: String },
-    #[error("calls are made with POST")]
+    #[error("the method must be POST")]
     Method,
     #[error("the content-type must be application/grpc or application/grpc+proto")]
     NotGrpc,
@@ -118,21 +118,21 @@ pub(super) enum Refusal {
     TooLargeForMemory { bytes: usize, limit: usize },
     #[error("a call of this service sends at most {limit} bytes")]
     AuxTooLong { limit: usize },
-    #[error("too many calls of health and reflection at once")]
+    #[error("too many concurrent calls of health and reflection: try again")]
     TooManyAuxCalls,
     #[error("the call took longer than {}", humantime::format_duration(*within))]
     CallDeadline { within: Duration },
-    #[error("the name is not configured as one that you may claim: see `attach` of the initializer")]
+    #[error("the configuration does not allow you to claim this name: see `attach` of the initializer")]
     NotYours,
     #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
     NotAClaim,
     #[error("too many instances of initializers are attached")]
     TooManyInstances,
-    #[error("the message is not one that this call of gatepost.v1.Initialization takes")]
+    #[error("the message is not a valid request of this method of gatepost.v1.Initialization")]
     NotAMessage,
-    #[error("too many calls of gatepost.v1.Initialization at once: try again")]
+    #[error("too many concurrent calls of gatepost.v1.Initialization: try again")]
     TooManyHolds,
-    #[error("shutting down: ask again")]
+    #[error("shutting down: try again")]
     Draining,
     #[error("the deadline had already passed when the call arrived")]
     DeadlineZero,

@@ -7,7 +7,7 @@ use http::Response;
 
 use super::{
     accept::{
-        client::{Places, Session},
+        client::{QuotaKind, Session},
         clients::Clients,
     },
     admin::readiness,
@@ -26,22 +26,22 @@ use gatepost_base::memory::{MemoryBudget, Purpose};
 #[derive(Debug)]
 pub struct Front {
     /// Dependencies of reviews.
-    pub gate: Arc<AdmissionDeps>,
+    pub deps: Arc<AdmissionDeps>,
     /// Health of this replica.
     pub health: Arc<ReplicaHealth>,
     /// Limits on callers.
     pub limits: FrontLimits,
     /// Reviews and verdicts in flight.
     pub inflight: Arc<Inflight>,
-    /// ClientEntry clients.
+    /// Registry of the connected clients.
     pub(super) clients: Arc<Clients>,
     pub(super) aux_services: GrpcAuxServices,
-    /// Limit on calls of health and reflection.
-    pub(super) aux_places: Quota,
-    /// Limit on streams of instances and of apiservers that report unfinished objects.
-    pub(super) attach_places: Quota,
-    /// Limit on calls of apiservers that store unfinished objects.
-    pub(super) initialization_places: Quota,
+    /// Limit on the number of calls of health and reflection.
+    pub(super) aux_quota: Quota,
+    /// Limit on the number of streams of instances and of apiservers that report unfinished objects.
+    pub(super) attach_quota: Quota,
+    /// Limit on the number of calls of apiservers that store unfinished objects.
+    pub(super) initialization_quota: Quota,
 }
 
 /// State that the calls of one connection share.
@@ -60,31 +60,31 @@ pub(crate) struct ConnectionContext {
 pub struct BuildError(#[from] tonic_reflection::server::Error);
 
 impl Front {
-    /// Builds the front and registers its readings with the metrics of `gate`.
+    /// Builds the front and registers its readings with the metrics of `deps`.
     pub fn new(
-        gate: Arc<AdmissionDeps>,
+        deps: Arc<AdmissionDeps>,
         health: Arc<ReplicaHealth>,
         limits: FrontLimits,
         budget: Arc<MemoryBudget>,
     ) -> Result<Arc<Self>, BuildError> {
-        observe_memory(&gate, &budget);
+        observe_memory(&deps, &budget);
         let inflight = Inflight::new(budget, limits.message_bytes);
         let requests = Arc::clone(&inflight);
-        gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
-        let [objects, holds] = [(); 2].map(|()| Arc::clone(gate.current.stored()));
-        let labelled = Arc::clone(gate.current.labelled());
+        deps.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
+        let [objects, holds] = [(); 2].map(|()| Arc::clone(deps.current.stored()));
+        let labelled = Arc::clone(deps.current.labelled());
         let unfinished = move || Some((objects.unfinished() + labelled.unfinished()) as f64);
-        gate.metrics.observe(Reading::StoredUnfinished, unfinished);
-        gate.metrics.observe(Reading::StoredHolds, move || Some(holds.held() as f64));
-        readiness::observe(&gate, &health);
+        deps.metrics.observe(Reading::StoredUnfinished, unfinished);
+        deps.metrics.observe(Reading::StoredHolds, move || Some(holds.held() as f64));
+        readiness::observe(&deps, &health);
         let aux_services = GrpcAuxServices::new(Arc::clone(&health))?;
-        let places = |places| Quota::new(places, Arc::clone(inflight.budget()));
+        let quota = |kind| Quota::new(kind, Arc::clone(inflight.budget()));
         Ok(Arc::new(Self {
-            aux_places: places(Places::Aux),
-            attach_places: places(Places::Attached),
-            initialization_places: places(Places::Initialization),
+            aux_quota: quota(QuotaKind::Aux),
+            attach_quota: quota(QuotaKind::Attached),
+            initialization_quota: quota(QuotaKind::Initialization),
             clients: Clients::new(limits.connections, Instant::now()),
-            gate,
+            deps,
             health,
             limits,
             inflight,
@@ -116,7 +116,7 @@ impl Front {
         }
     }
 
-    /// Counts a refusal and returns it in plain HTTP; it must be written soon.
+    /// Counts a refusal and returns it in plain HTTP. The connection is closed if the answer stays unwritten.
     pub(super) fn refused(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
         self.count(refusal);
         let now = Instant::now();
@@ -125,13 +125,13 @@ impl Front {
 
     fn count(&self, refusal: &Refusal) {
         if let Some(reason) = refusal.metric_label() {
-            self.gate.metrics.refused(reason);
+            self.deps.metrics.refused(reason);
         }
     }
 }
 
 /// Registers the readings of the memory budget with the metrics.
-fn observe_memory(gate: &AdmissionDeps, budget: &Arc<MemoryBudget>) {
+fn observe_memory(deps: &AdmissionDeps, budget: &Arc<MemoryBudget>) {
     for purpose in Purpose::ALL {
         let reading = match purpose {
             Purpose::Review => Reading::HeldForReviews,
@@ -140,8 +140,8 @@ fn observe_memory(gate: &AdmissionDeps, budget: &Arc<MemoryBudget>) {
             Purpose::Verdict => Reading::HeldForVerdicts,
         };
         let budget = Arc::clone(budget);
-        gate.metrics.observe(reading, move || Some(budget.held_for(purpose) as f64));
+        deps.metrics.observe(reading, move || Some(budget.held_for(purpose) as f64));
     }
     let limit = budget.limit();
-    gate.metrics.observe(Reading::MemoryLimit, move || Some(limit as f64));
+    deps.metrics.observe(Reading::MemoryLimit, move || Some(limit as f64));
 }

@@ -32,7 +32,7 @@ pub(super) const MESSAGE: &[u8] =
 
 /// A front with that memory budget, freshly configured.
 pub(super) fn front(budget: usize) -> Arc<Front> {
-    let gate = AdmissionDeps {
+    let deps = AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
         status: Arc::default(),
         break_glass: Arc::default(),
@@ -46,9 +46,9 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         discovery: None,
         authorizer: None,
     };
-    gate.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
-    let health = Arc::new(ReplicaHealth::new(Arc::clone(&gate.current)));
-    Front::new(Arc::new(gate), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
+    deps.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&deps.current)));
+    Front::new(Arc::new(deps), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }
 
 /// Serves that connection of somebody on this machine, for as long as the sender lives.
@@ -71,26 +71,26 @@ pub(super) fn serve_admitted<Io>(
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (life, drain) = drain::channel(front.limits.drain);
+    let (stage, drain) = drain::channel(front.limits.drain);
     let context =
         ConnectionContext { front: Arc::clone(front), session: Arc::clone(&admitted.session), worker: 0, drain };
     let serving = tokio::spawn(async move {
         connection::serve_http(context, io).await;
         drop(admitted);
     });
-    (life, serving)
+    (stage, serving)
 }
 
 /// The other end of a served connection.
 pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<ServerStage>, JoinHandle<()>) {
     let (ours, theirs) = duplex(1 << 16);
-    let (life, serving) = serve(front, theirs);
-    (ours, life, serving)
+    let (stage, serving) = serve(front, theirs);
+    (ours, stage, serving)
 }
 
 /// One sample of the metrics.
 pub(super) fn metric(front: &Front, sample: &str) -> f64 {
-    let page = front.gate.metrics.render().expect("metrics");
+    let page = front.deps.metrics.render().expect("metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     value.expect("there").parse().expect("a number")
 }

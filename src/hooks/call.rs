@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{protocol::HookRequest, reply::Reply};
-use gatepost_api::{CallFailure, Forwarded, Rope};
+use gatepost_api::{CallFailure, ForwardedContext, Rope};
 
 /// Maximum number of resends of a call that its hook has not processed.
 const MAX_RESENDS: u8 = 2;
@@ -34,7 +34,7 @@ pub struct Call {
     /// Number of earlier sends that were not processed, for messages.
     pub resends: u8,
     /// Headers that go on to the hook. Their `hops` count this Gatepost too.
-    pub forwarded: Forwarded,
+    pub forwarded: ForwardedContext,
 }
 
 impl Call {
@@ -65,14 +65,14 @@ impl From<CallFailure> for FailedCall {
 pub enum ProcessingEvidence {
     /// Unknown: it may have processed the call, in part or as a whole.
     Perhaps,
-    /// It has not: the hook reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
+    /// It has not: the hook itself reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
     Refused,
     /// It has not: the hook's GOAWAY names an earlier stream as the last one. RFC 9113 §6.8.
     BeyondGoAway,
     /// It probably has not: a reused HTTP/1.1 connection ended before the first byte of the answer.
     ReusedConnectionEnded {
         /// True if some of the call may have reached the hook.
-        sent: bool,
+        may_have_arrived: bool,
     },
 }
 
@@ -97,8 +97,8 @@ impl ProcessingEvidence {
             // Once, as Go does: the hook may have had too many calls at that moment.
             Self::Refused => (resends == 0).then_some(Reuse::Allowed),
             Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
-            Self::ReusedConnectionEnded { sent } => {
-                (resends < MAX_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden)
+            Self::ReusedConnectionEnded { may_have_arrived } => {
+                (resends < MAX_RESENDS && (idempotent || !may_have_arrived)).then_some(Reuse::Forbidden)
             }
         }
     }
@@ -164,7 +164,7 @@ impl Responses {
         std::mem::take(&mut self.state().arrived)
     }
 
-    /// Drops later results. Calls without an answer may be cancelled.
+    /// Drops later results. Calls without an answer can then be cancelled.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -185,8 +185,8 @@ mod tests {
     fn a_call_that_was_not_processed_is_resent_at_most_twice() {
         use Reuse::{Allowed, Forbidden};
         let (unsent, silent) = (
-            ProcessingEvidence::ReusedConnectionEnded { sent: false },
-            ProcessingEvidence::ReusedConnectionEnded { sent: true },
+            ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: false },
+            ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true },
         );
         for (evidence, idempotent, connections) in [
             (ProcessingEvidence::Perhaps, true, [None, None, None]),

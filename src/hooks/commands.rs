@@ -21,7 +21,7 @@ pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 #[derive(Debug)]
 pub(super) enum Command {
     /// Carry out this call.
-    Ask(Call),
+    Call(Call),
     /// Reset abandoned calls.
     CancelAbandoned,
     /// Report whether the hook can be connected to, once that is known.
@@ -40,22 +40,27 @@ impl PendingCalls {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
-    /// Waits for a command, and takes all that have arrived. Sets `open` to false once no further ones can arrive.
-    /// About every `pace`, drops calls past their deadlines.
-    pub(super) async fn receive(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
+    /// Waits for a command, and takes all that have arrived. Sets `commands_open` to false once no further ones can
+    /// arrive. About every `pace`, drops calls past their deadlines.
+    pub(super) async fn receive(
+        &mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        commands_open: &mut bool,
+        pace: Duration,
+    ) {
         tokio::select! {
-            command = commands.recv(), if *open => self.take(command, commands, open),
+            command = commands.recv(), if *commands_open => self.take(command, commands, commands_open),
             () = sleep(pace), if !self.calls.is_empty() => self.drop_late(now()),
             else => pending().await,
         }
     }
 
-    fn take(&mut self, first: Option<Command>, commands: &mut UnboundedReceiver<Command>, open: &mut bool) {
+    fn take(&mut self, first: Option<Command>, commands: &mut UnboundedReceiver<Command>, commands_open: &mut bool) {
         let (mut next, mut abandoned) = (first, false);
-        *open = next.is_some();
+        *commands_open = next.is_some();
         while let Some(command) = next {
             match command {
-                Command::Ask(call) => self.calls.push(call),
+                Command::Call(call) => self.calls.push(call),
                 Command::Probe(probe) => self.probes.push(probe),
                 Command::CancelAbandoned => abandoned = true,
             }

@@ -35,9 +35,9 @@ use gatepost_tls::reason;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of addresses in an error.
 const MAX_ERROR_ADDRESSES: usize = 4;
-/// Connection Attempt Delay: time after which the next attempt begins beside a silent one.
+/// Connection Attempt Delay: time after which the next attempt begins in addition to a silent one.
 // source: RFC 8305 §5, "a recommended value is 250 milliseconds".
-const STAGGER: Duration = Duration::from_millis(250);
+const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses of a name that one dial tries. The next dial begins with another address.
 const MAX_ADDRESSES: usize = 8;
 /// Maximum ciphertext that a TLS connection buffers, in bytes. A larger buffer saves too few system calls for its
@@ -61,8 +61,8 @@ impl Tls {
     pub(super) fn of(endpoint: &Endpoint, config: Option<Arc<ClientConfig>>) -> Result<Option<Self>, Unreachable> {
         let Some(names) = &endpoint.tls else { return Ok(None) };
         let why = match (&endpoint.address, config, ServerName::try_from(names.server_name.to_string())) {
-            (Address::Unix(_), ..) => "TLS is wanted over a unix socket, where none is spoken".to_owned(),
-            (_, None, _) => "TLS is wanted, and nothing is known of how".to_owned(),
+            (Address::Unix(_), ..) => "TLS is configured, but TLS over a unix socket is not supported".to_owned(),
+            (_, None, _) => "TLS is configured, but there is no client configuration of TLS for it".to_owned(),
             (_, _, Err(_)) => format!("{:?} cannot be a server's name", names.server_name),
             (Address::Tcp { .. }, Some(config), Ok(name)) => return Ok(Some(Self { config, name })),
         };
@@ -167,7 +167,7 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
 type FailedAttempt<A, E> = (A, Option<E>);
 
 /// Connects to the first of the addresses that accepts (Happy Eyeballs, RFC 8305). The next attempt begins when the one
-/// before has failed, or has been silent for [`STAGGER`]. Attempts that lose are dropped.
+/// before has failed, or has been silent for [`CONNECTION_ATTEMPT_DELAY`]. Attempts that lose are dropped.
 ///
 /// # Errors
 /// The attempts, if all have failed or the time is over.
@@ -213,7 +213,7 @@ where
                     silent.push(address);
                     attempts.push(attempt(address));
                 }
-                next.as_mut().reset(Instant::now() + STAGGER);
+                next.as_mut().reset(Instant::now() + CONNECTION_ATTEMPT_DELAY);
             }
         }
     }

@@ -62,7 +62,7 @@ impl ConnectionBudget {
         self.limit
     }
 
-    /// Returns the number of connections that are open or being made.
+    /// Returns the number of connections that are open or being dialled.
     pub fn open(&self) -> usize {
         self.open.load(SeqCst)
     }
@@ -188,7 +188,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Returns true if the connection is beyond those that its hook is guaranteed.
-    pub(super) fn is_beyond(&self) -> bool {
+    pub(super) fn is_beyond_guarantee(&self) -> bool {
         self.shared.is_some()
     }
 }

@@ -69,7 +69,7 @@ impl Resources {
 /// A new connection to a hook, by its protocol.
 #[derive(Debug)]
 pub(super) enum HookConnection {
-    /// A connection that carries many calls at once. The handshake is done.
+    /// A connection that carries concurrent calls. The handshake is done.
     Http2(Http2Connection<Socket>),
     /// A connection that carries one call at a time.
     Http1(Socket),
@@ -180,7 +180,7 @@ impl Dialler {
 pub(super) enum DialOutcome {
     /// A connection on which a call was answered, or that has lasted.
     Answered,
-    /// A connection without an answer, or one that broke while it was being made.
+    /// A connection without an answer, or one that broke before its handshakes were complete.
     Unanswered,
     /// The connection was refused, which costs neither side anything.
     Refused,
@@ -191,7 +191,7 @@ pub(super) enum DialOutcome {
 pub(super) struct DialPace {
     /// Time of the last dial.
     dialled: Option<Instant>,
-    /// Time until which to pause, and outcome of the last dial.
+    /// Outcome of the last dial, with the end of the pause after it.
     outcome: Option<(Instant, DialOutcome)>,
     backoff: Backoff,
     /// Random number from 0 to 1, so that replicas and workers do not dial in step.
@@ -206,13 +206,13 @@ impl Default for DialPace {
 
 impl DialPace {
     /// Records a dial.
-    pub(super) fn dials(&mut self, now: Instant) {
+    pub(super) fn record_dial(&mut self, now: Instant) {
         self.dialled = Some(now);
         self.outcome = None;
     }
 
     /// Records the outcome of the last dial.
-    pub(super) fn ended(&mut self, now: Instant, outcome: DialOutcome) {
+    pub(super) fn record_outcome(&mut self, now: Instant, outcome: DialOutcome) {
         let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= MAX_PAUSE);
         if outcome == DialOutcome::Answered || outcome == DialOutcome::Unanswered && lasted {
             self.backoff.reset();
@@ -225,7 +225,7 @@ impl DialPace {
     }
 
     /// Returns the time of the next dial, which depends on whether calls wait; `None` for the first dial.
-    pub(super) fn next(&self, calls_wait: bool) -> Option<Instant> {
+    pub(super) fn next_dial(&self, calls_wait: bool) -> Option<Instant> {
         let dialled = self.dialled?;
         let soon = dialled + MIN_DIAL_INTERVAL;
         Some(match self.outcome {
@@ -251,10 +251,10 @@ mod tests {
         let mut now = began;
         let mut dials = 0;
         while now < began + Duration::from_secs(60) {
-            pace.dials(now);
-            pace.ended(now, outcome);
+            pace.record_dial(now);
+            pace.record_outcome(now, outcome);
             dials += 1;
-            now = pace.next(calls_wait).expect("it has dialled");
+            now = pace.next_dial(calls_wait).expect("it has dialled");
         }
         dials
     }
@@ -271,13 +271,13 @@ mod tests {
     #[test]
     fn a_waiting_call_dials_an_absent_hook_at_once() {
         let (mut pace, now) = (pace(), Instant::now());
-        assert_eq!(pace.next(false), None, "the first dial waits for nothing");
+        assert_eq!(pace.next_dial(false), None, "the first dial waits for nothing");
         for _ in 0..20 {
-            pace.dials(now);
-            pace.ended(now, DialOutcome::Refused);
+            pace.record_dial(now);
+            pace.record_outcome(now, DialOutcome::Refused);
         }
-        assert_eq!(pace.next(true), Some(now + MIN_DIAL_INTERVAL));
-        assert_eq!(pace.next(false), Some(now + MAX_PAUSE));
+        assert_eq!(pace.next_dial(true), Some(now + MIN_DIAL_INTERVAL));
+        assert_eq!(pace.next_dial(false), Some(now + MAX_PAUSE));
     }
 
     #[test]
@@ -285,15 +285,15 @@ mod tests {
         for (outcome, after) in [(DialOutcome::Answered, Duration::ZERO), (DialOutcome::Unanswered, MAX_PAUSE)] {
             let (mut pace, now) = (pace(), Instant::now());
             for _ in 0..9 {
-                pace.dials(now);
-                pace.ended(now, DialOutcome::Unanswered);
+                pace.record_dial(now);
+                pace.record_outcome(now, DialOutcome::Unanswered);
             }
-            pace.dials(now);
-            pace.ended(now + after, outcome);
-            assert_eq!(pace.next(false), Some(now + MIN_DIAL_INTERVAL), "{outcome:?}");
-            pace.dials(now);
-            pace.ended(now, DialOutcome::Unanswered);
-            assert_eq!(pace.next(false), Some(now + FIRST_PAUSE), "{outcome:?}");
+            pace.record_dial(now);
+            pace.record_outcome(now + after, outcome);
+            assert_eq!(pace.next_dial(false), Some(now + MIN_DIAL_INTERVAL), "{outcome:?}");
+            pace.record_dial(now);
+            pace.record_outcome(now, DialOutcome::Unanswered);
+            assert_eq!(pace.next_dial(false), Some(now + FIRST_PAUSE), "{outcome:?}");
         }
     }
 
@@ -302,9 +302,9 @@ mod tests {
         let mut pauses: Vec<_> = (0..50)
             .map(|_| {
                 let (mut pace, now) = (DialPace::default(), Instant::now());
-                pace.dials(now);
-                pace.ended(now, DialOutcome::Unanswered);
-                pace.next(false).expect("it has dialled").duration_since(now)
+                pace.record_dial(now);
+                pace.record_outcome(now, DialOutcome::Unanswered);
+                pace.next_dial(false).expect("it has dialled").duration_since(now)
             })
             .collect();
         pauses.sort();

@@ -89,8 +89,8 @@ fn quoted_value(text: &str) -> Option<(String, &str)> {
 
 /// Returns the token that the text begins with, and the rest.
 fn token(text: &str) -> (&str, &str) {
-    let is_of_it = |sign: char| sign.is_ascii_graphic() && !is_special(sign);
-    text.split_at(text.find(|sign| !is_of_it(sign)).unwrap_or(text.len()))
+    let is_token_char = |sign: char| sign.is_ascii_graphic() && !is_special(sign);
+    text.split_at(text.find(|sign| !is_token_char(sign)).unwrap_or(text.len()))
 }
 
 /// Returns true for the tspecials of RFC 2045.

@@ -1,7 +1,7 @@
 //! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, which carries all calls; requests share
 //! their bodies. Hooks that speak only HTTP/1.1 get a pool of connections, as each carries one call at a time.
 //!
-//! [`Channel::ask`] gives a [`Call`] to the worker's client. Its answer arrives in the request's [`Responses`].
+//! [`Channel::submit`] gives a [`Call`] to the worker's client. Its answer arrives in the request's [`Responses`].
 //!
 //! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends each call once, and reports
 //! its result. For a call without an answer it also reports the evidence on whether the hook has processed the call
@@ -48,6 +48,6 @@ pub use http2::frames_of;
 pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HookRequest, HttpRequest, Method};
-pub use reply::{AnswerHold, HttpReply, Reply};
+pub use reply::{AnswerMemoryGuard, HttpReply, Reply};
 pub use resolver::{Ports, SERVICES_STALE_AFTER, ServiceAddresses};
 pub use worker_client::Channel;

@@ -1,11 +1,11 @@
 //! PatchRates: how often a hook's answers carry a patch, by resource and operation.
 //!
-//! A call that is made together with one of an earlier hook is discarded if that hook patches. So the rates decide
+//! A call that is sent together with the call of an earlier hook is discarded if that hook patches. So the rates decide
 //! which hooks are called ahead of their turn. They are kept with the channel to the hook: they outlive a generation,
 //! and are dropped when the hook moves.
 //!
 //! The table has a fixed size, one word for each entry, and no locks. Two threads that write one entry at the same time
-//! may lose an observation. The estimate is then a little worse; no verdict depends on it.
+//! might lose an observation. The estimate is then a little worse; no verdict depends on it.
 
 use std::{
     hash::{Hash, Hasher},
@@ -20,10 +20,11 @@ use gatepost_api::Review;
 const ENTRIES: usize = 64;
 /// Number of entries that one key can use: a free one, or the one with the lowest rate.
 const WAYS: usize = 4;
-/// Mask of the rate in an entry, in 65,535ths. The other bits are the key. An entry of 0 is free.
-const RATE: u64 = 0xffff;
+/// Maximum rate, and the mask of the rate in an entry. A rate is in 65,535ths. The other bits are the key. An entry of
+/// 0 is free.
+const MAX_RATE: u64 = 0xffff;
 /// Number of answers that a rate averages, roughly: each answer moves it by an eighth.
-const MEMORY: u64 = 8;
+const AVERAGED_ANSWERS: u64 = 8;
 
 /// Kind of request: resource, subresource and operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl RequestKind {
     }
 
     fn key(self) -> u64 {
-        self.0 & !RATE
+        self.0 & !MAX_RATE
     }
 }
 
@@ -56,19 +57,19 @@ impl Default for PatchRates {
 impl PatchRates {
     /// Returns the probability, 0 to 1, that the next answer to such a request carries a patch; 0 if nothing is known.
     pub fn chance(&self, kind: RequestKind) -> f32 {
-        let known = self.ways(kind).map(|entry| entry.load(Relaxed)).find(|entry| entry & !RATE == kind.key());
-        known.map_or(0.0, |entry| (entry & RATE) as f32 / RATE as f32)
+        let known = self.ways(kind).map(|entry| entry.load(Relaxed)).find(|entry| entry & !MAX_RATE == kind.key());
+        known.map_or(0.0, |entry| (entry & MAX_RATE) as f32 / MAX_RATE as f32)
     }
 
     /// Records whether an answer to such a request carried a patch.
     pub fn record(&self, kind: RequestKind, patched: bool) {
-        let known = self.ways(kind).find(|entry| entry.load(Relaxed) & !RATE == kind.key());
-        let least = || self.ways(kind).min_by_key(|entry| entry.load(Relaxed) & RATE).filter(|_| patched);
+        let known = self.ways(kind).find(|entry| entry.load(Relaxed) & !MAX_RATE == kind.key());
+        let least = || self.ways(kind).min_by_key(|entry| entry.load(Relaxed) & MAX_RATE).filter(|_| patched);
         let Some(entry) = known.or_else(least) else { return };
-        let rate = if known.is_some() { entry.load(Relaxed) & RATE } else { 0 };
+        let rate = if known.is_some() { entry.load(Relaxed) & MAX_RATE } else { 0 };
         let rate = match patched {
-            true => rate + (RATE - rate).div_ceil(MEMORY),
-            false => rate - rate.div_ceil(MEMORY),
+            true => rate + (MAX_RATE - rate).div_ceil(AVERAGED_ANSWERS),
+            false => rate - rate.div_ceil(AVERAGED_ANSWERS),
         };
         // A kind that is not patched any more frees its entry.
         entry.store(if rate == 0 { 0 } else { kind.key() | rate }, Relaxed);

@@ -69,7 +69,7 @@ impl ProbePost {
     }
 }
 
-/// Reason why a hook may not be called yet: the step of the probe that failed, and the failure.
+/// Reason why a probe has not passed: the step that failed, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{cause} (step: {step})", posted.as_ref().map(|path| format!("POST {path}: ")).unwrap_or_default())]
 pub struct ProbeFailure {
@@ -222,7 +222,7 @@ impl Channel {
     /// harm.
     async fn send_with_resends(&self, mut call: Call) -> Result<Reply, CallFailure> {
         loop {
-            self.ask(0, call.clone());
+            self.submit(0, call.clone());
             for (_, result) in call.responses.take().await {
                 let failed = match result {
                     Ok(reply) => return Ok(reply),
@@ -240,7 +240,9 @@ impl Channel {
 fn check_status(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
-        301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
+        301..=303 | 307 | 308 => {
+            "it redirects, and Gatepost follows no redirects: write the final URL into its clientConfig"
+        }
         405 => "this path does not accept POST: correct the path in its clientConfig",
         502..=504 => "no hook is ready behind this path: start it, or check the proxy before it",
         _ => return Ok(()),

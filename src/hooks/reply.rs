@@ -18,8 +18,8 @@ pub(super) const MAX_ANSWER: usize = 16 << 20;
 const YAML_COST: usize = 16;
 /// Maximum number of bytes that one byte of gzip stands for, rounded up.
 const MAX_GZIP_RATIO: usize = 1040;
-/// Number of bytes that are unpacked at a time.
-const UNPACKED_AT_ONCE: usize = 16 << 10;
+/// Number of bytes that one step unpacks.
+const UNPACK_CHUNK: usize = 16 << 10;
 
 /// Complete reply of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,15 +43,15 @@ impl Reply {
         }
     }
 
-    /// Returns the memory that it holds, or will hold when it is unpacked.
-    pub fn hold(&self) -> AnswerHold {
+    /// Returns a guard for the memory that is reserved for the reply, also for what is reserved later to unpack it.
+    pub fn memory_guard(&self) -> AnswerMemoryGuard {
         match self {
             // Fields that are decoded from it are mostly slices of it.
-            Self::Grpc(message) => AnswerHold { _message: message.clone(), ..AnswerHold::default() },
-            Self::Http(HttpReply { memory, gzipped, .. }) => AnswerHold {
+            Self::Grpc(message) => AnswerMemoryGuard { _message: message.clone(), ..AnswerMemoryGuard::default() },
+            Self::Http(HttpReply { memory, gzipped, .. }) => AnswerMemoryGuard {
                 _body: memory.clone(),
                 _unpacked: gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.memory)),
-                ..AnswerHold::default()
+                ..AnswerMemoryGuard::default()
             },
         }
     }
@@ -59,7 +59,7 @@ impl Reply {
 
 /// Keeps the memory of an answer reserved, until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
-pub struct AnswerHold {
+pub struct AnswerMemoryGuard {
     _message: Bytes,
     _body: AnswerMemory,
     _unpacked: Option<Arc<OnceLock<AnswerMemory>>>,
@@ -146,11 +146,13 @@ pub(super) fn unpack(
     if packed.is_empty() {
         return Ok((Bytes::new(), AnswerMemory::default()));
     }
-    let (mut reader, mut part) = (MultiGzDecoder::new(packed), [0; UNPACKED_AT_ONCE]);
+    let (mut reader, mut part) = (MultiGzDecoder::new(packed), [0; UNPACK_CHUNK]);
     let mut unpacked = AnswerBuffer::new(budget);
     loop {
         let read = reader.read(&mut part);
-        let read = read.map_err(|_| CallFailure::Undecodable("its body is not the gzip that its head says".into()))?;
+        let read = read.map_err(|_| {
+            CallFailure::Undecodable("its body is not valid gzip, but its Content-Encoding is gzip".into())
+        })?;
         if read == 0 {
             let memory = unpacked.memory();
             return Ok((unpacked.finish(), memory));

@@ -16,8 +16,9 @@
 //! dials only for a probe.
 //!
 //! While dialling, calls wait, each no longer than its own timeout. If dialling fails, all of them fail with the
-//! reason. The next call then dials again, so that a hook that has come back is found at once, as by kube-apiserver. A
-//! hook that accepts connections and answers nothing on them is dialled less and less often ([`DialPace`]).
+//! reason. The next call then dials again, so that a hook that has come back is found immediately, as by
+//! kube-apiserver. A hook that accepts connections and answers nothing on them is dialled less and less often
+//! ([`DialPace`]).
 //!
 //! The task of a client that panics fails its calls, and is restarted.
 
@@ -78,13 +79,14 @@ impl WorkerClient {
         let abandoned_calls = Arc::new(Notify::new());
         let draining = DrainingConnections { keepers: VecDeque::new(), abandoned_calls: Arc::clone(&abandoned_calls) };
         let (pending, pace) = (PendingCalls::default(), DialPace::default());
-        let task = Task { dialler, arbiter, commands, pending, open: true, draining, pace };
+        let task = Task { dialler, arbiter, commands, pending, commands_open: true, draining, pace };
         (Self { commands: sender, abandoned_calls }, task.run())
     }
 
-    pub(super) fn ask(&self, call: Call) {
-        if let Err(refused) = self.commands.send(Command::Ask(call))
-            && let Command::Ask(call) = refused.0
+    /// Queues a call. Its result is delivered to its responses.
+    pub(super) fn submit(&self, call: Call) {
+        if let Err(refused) = self.commands.send(Command::Call(call))
+            && let Command::Call(call) = refused.0
         {
             // The worker's runtime has ended, at the end of the process.
             call.responses.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into()).into()));
@@ -109,8 +111,8 @@ struct Task {
     arbiter: Arc<IdleArbiter>,
     commands: UnboundedReceiver<Command>,
     pending: PendingCalls,
-    /// True while there may be further commands.
-    open: bool,
+    /// True while further commands can arrive.
+    commands_open: bool,
     draining: DrainingConnections,
     pace: DialPace,
 }
@@ -121,21 +123,21 @@ impl Task {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
             reading::hook_worker_panicked();
             tracing::error!(endpoint = %self.dialler.endpoint, "the client of a hook panicked and was restarted; this is a bug in Gatepost");
-            self.pending.fail_calls("gatepost gave the connection up");
+            self.pending.fail_calls("gatepost closed the connection");
             sleep(RESTART_DELAY).await;
         }
     }
 
     async fn drive(&mut self) {
-        while self.open || !self.pending.is_empty() {
+        while self.commands_open || !self.pending.is_empty() {
             if self.dialler.speaks_http1() && self.pending.probes.is_empty() && self.pool(None).await.is_none() {
                 return;
             }
             self.pause().await;
-            if !self.open && self.pending.is_empty() {
+            if !self.commands_open && self.pending.is_empty() {
                 return;
             }
-            self.pace.dials(now());
+            self.pace.record_dial(now());
             match self.connect().await {
                 Ok(dialled) => {
                     let ended = match dialled {
@@ -145,14 +147,15 @@ impl Task {
                         }
                     };
                     let Some((why, outcome)) = ended else { return };
-                    self.pace.ended(now(), outcome);
+                    self.pace.record_outcome(now(), outcome);
                     tracing::debug!(endpoint = %self.dialler.endpoint, why, ?outcome, "dialling a hook anew");
                 }
                 Err(why) => {
                     tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
                     self.pending.fail(&why);
                     let refused = why.step == Step::Connect;
-                    self.pace.ended(now(), if refused { DialOutcome::Refused } else { DialOutcome::Unanswered });
+                    self.pace
+                        .record_outcome(now(), if refused { DialOutcome::Refused } else { DialOutcome::Unanswered });
                 }
             }
         }
@@ -168,8 +171,8 @@ impl Task {
             reading::connection_starved();
             tracing::warn!(
                 endpoint = %self.dialler.endpoint,
-                fix = "see whether the hook, or a proxy before it, gives back the flow-control window of calls that are reset",
-                "the HTTP/2 window of a hook's connection stays used up; its calls go over a new connection"
+                fix = "check that the hook, and any proxy in front of it, gives back the flow-control window of calls that were reset",
+                "the HTTP/2 flow-control window of a hook's connection stays used up; the hook's calls go over a new connection"
             );
         }
         if let Some(connection) = ended.draining {
@@ -188,15 +191,15 @@ impl Task {
 
     /// Dials, handshake included. Calls wait until then.
     async fn connect(&mut self) -> Result<HookConnection, Unreachable> {
-        let Self { dialler, arbiter, commands, pending, open, .. } = self;
+        let Self { dialler, arbiter, commands, pending, commands_open, .. } = self;
         let attempt = arbiter.run_or_evict_idle(dialler.dial());
         tokio::pin!(attempt);
         loop {
             tokio::select! {
                 result = &mut attempt => return result,
-                () = pending.receive(commands, open, LATE_CALLS_INTERVAL) => {
-                    if !*open && pending.is_empty() {
-                        return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
+                () = pending.receive(commands, commands_open, LATE_CALLS_INTERVAL) => {
+                    if !*commands_open && pending.is_empty() {
+                        return Err(Unreachable::at(Step::Connect, "no call waits for the connection any more"));
                     }
                 }
             }
@@ -205,14 +208,14 @@ impl Task {
 
     /// Waits until the client may dial.
     async fn pause(&mut self) {
-        let Self { commands, pending, open, pace, .. } = self;
+        let Self { commands, pending, commands_open, pace, .. } = self;
         loop {
-            let until = pace.next(!pending.is_empty());
-            if until.is_none_or(|until| until <= now()) || (!*open && pending.is_empty()) {
+            let until = pace.next_dial(!pending.is_empty());
+            if until.is_none_or(|until| until <= now()) || (!*commands_open && pending.is_empty()) {
                 return;
             }
             tokio::select! {
-                () = pending.receive(commands, open, LATE_CALLS_INTERVAL) => {}
+                () = pending.receive(commands, commands_open, LATE_CALLS_INTERVAL) => {}
                 () = sleep_until_some(until) => {}
             }
         }
@@ -252,7 +255,7 @@ async fn drain(
         tokio::select! {
             biased;
             _ = &mut keeper_dropped => {
-                connection.fail_calls("the hook has left too many connections without answering on them");
+                connection.fail_calls("gatepost closed the connection: too many connections on which the hook takes no new calls still wait for its answers");
             }
             () = &mut abandoned => {
                 // Before the check, so that no later notice is missed.
@@ -289,7 +292,7 @@ impl Channel {
     }
 
     /// Opens one client on each worker's runtime (at least one). The channel shares `resources` with the channels to
-    /// all other hooks. Returns at once: connections are dialled in the background.
+    /// all other hooks. Returns immediately: connections are dialled in the background.
     pub fn open_within(
         resources: &Resources,
         endpoint: Endpoint,
@@ -329,22 +332,23 @@ impl Channel {
         rates
     }
 
-    /// Sends a call over the worker's own connection. The answer arrives in the call's `responses`.
-    pub fn ask(&self, worker: usize, call: Call) {
-        self.client(worker).ask(call);
+    /// Submits a call to the worker's own client. The answer arrives in the call's `responses`.
+    pub fn submit(&self, worker: usize, call: Call) {
+        self.client(worker).submit(call);
     }
 
-    /// Sends a call, for a retry, over a connection other than the workers' own.
-    pub fn ask_elsewhere(&self, call: Call) {
+    /// Submits a call, for a retry, to the spare client, whose connection is no worker's own.
+    pub fn submit_to_spare(&self, call: Call) {
         let client = self.spare.get_or_init(|| {
             let (client, task) = WorkerClient::new(self.dialler.clone(), self.arbiter.clone());
             tokio::spawn(task);
             client
         });
-        client.ask(call);
+        client.submit(call);
     }
 
-    /// Resets calls of the worker whose responses are closed, so that the hook may stop working on them.
+    /// Resets calls of the worker, and of the spare client, whose responses are closed, so that the hook can stop
+    /// working on them.
     pub fn cancel_abandoned(&self, worker: usize) {
         self.client(worker).cancel_abandoned();
         if let Some(spare) = self.spare.get() {

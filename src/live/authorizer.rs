@@ -6,13 +6,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use gatepost_cel::{AccessCheck, AccessDecision, User};
 
-/// Most access checks of all requests that may wait at once.
+/// Most access checks, of all requests together, that can wait in the queue.
 const MAX_QUEUED_CHECKS: usize = 1024;
 
-/// Decision of an access check, or why there is none.
-pub type Decided = Result<AccessDecision, String>;
+/// Decision of an access check, or the reason why there is none.
+pub type AccessResult = Result<AccessDecision, String>;
 
-/// Authorizer of a cluster, as requests use it. The owner of the receiver decides.
+/// Authorizer of a cluster, as requests use it. The task that owns the receiver sends the checks to the cluster.
 #[derive(Debug)]
 pub struct Authorizer {
     questions: mpsc::Sender<AccessQuestion>,
@@ -28,14 +28,14 @@ pub struct AccessQuestion {
     /// The check.
     pub check: AccessCheck,
     /// Sender of the decision; closed once no request waits for it.
-    pub answer: oneshot::Sender<Decided>,
+    pub answer: oneshot::Sender<AccessResult>,
 }
 
 impl Authorizer {
     /// Creates an authorizer, and the receiver of its access checks.
     pub fn new() -> (Arc<Self>, mpsc::Receiver<AccessQuestion>) {
-        let (questions, asked) = mpsc::channel(MAX_QUEUED_CHECKS);
-        (Arc::new(Self { questions }), asked)
+        let (questions, receiver) = mpsc::channel(MAX_QUEUED_CHECKS);
+        (Arc::new(Self { questions }), receiver)
     }
 
     /// Queues an access check and returns the receiver of its decision.
@@ -47,13 +47,15 @@ impl Authorizer {
         username: &Arc<str>,
         user: &Arc<User>,
         check: AccessCheck,
-    ) -> Result<oneshot::Receiver<Decided>, String> {
+    ) -> Result<oneshot::Receiver<AccessResult>, String> {
         let (answer, decided) = oneshot::channel();
         let question = AccessQuestion { username: Arc::clone(username), user: Arc::clone(user), check, answer };
         match self.questions.try_send(question) {
             Ok(()) => Ok(decided),
-            Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks wait at once".to_owned()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err("nobody asks the cluster any more".to_owned()),
+            Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks are waiting".to_owned()),
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                Err("the task that sends access checks to the cluster has ended".to_owned())
+            }
         }
     }
 }
@@ -73,8 +75,8 @@ mod tests {
         };
         let ask = || authorizer.ask(&"alice".into(), &Arc::default(), check.clone());
         let waiting: Vec<_> = (0..MAX_QUEUED_CHECKS).map(|_| ask().unwrap()).collect();
-        assert_eq!(ask().unwrap_err(), "too many access checks wait at once");
+        assert_eq!(ask().unwrap_err(), "too many access checks are waiting");
         drop((questions, waiting));
-        assert_eq!(ask().unwrap_err(), "nobody asks the cluster any more");
+        assert_eq!(ask().unwrap_err(), "the task that sends access checks to the cluster has ended");
     }
 }

@@ -1,9 +1,12 @@
 //! Break-glass documents that are open now, and when each closes.
 //!
 //! A document defines its end by the wall clock. When a replica first sees a document, it converts the end into an
-//! instant of its monotonic clock: the earlier of *until*, and *for* from then on. Afterwards the instant only moves
-//! back: a wall clock set forward closes the document early, a clock set back extends nothing, and neither does
-//! removing the document and adding it again.
+//! instant of its monotonic clock: the earlier of *until*, and *for* from then on. Afterwards a wall clock that is set
+//! forward closes the document early, and a clock that is set back does not keep it open longer.
+//!
+//! Removing a document and adding it again does not restart its time, unless more than [`MAX_KNOWN_DOCUMENTS`]
+//! documents are known in between. If *for* is changed, the document closes that long after it was first seen, which
+//! can be later than before.
 
 use std::{
     collections::HashMap,
@@ -23,8 +26,8 @@ use gatepost_api::BreakGlass;
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// Interval at which open break-glass is logged again.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(60);
-/// Most removed documents that are remembered, so that adding one again does not restart its time.
-const MAX_REMEMBERED: usize = 1024;
+/// Number of known documents, present and removed, above which all removed ones are forgotten.
+const MAX_KNOWN_DOCUMENTS: usize = 1024;
 
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +38,9 @@ pub enum BreakGlassOrigin {
     File,
 }
 
-/// Open document.
+/// Break-glass document that is open.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct OpenDocument {
     /// Document as it was read.
     pub document: Arc<BreakGlass>,
     /// Time at which it closes.
@@ -58,17 +61,20 @@ pub enum BreakGlassState {
 /// Break-glass documents that are open now.
 #[derive(Debug, Default)]
 pub struct BreakGlassDocuments {
-    /// False while nothing is open, the usual case, in which requests read nothing else.
-    any: AtomicBool,
-    open: ArcSwap<Vec<Open>>,
+    /// False while no document is open. Requests then read nothing else.
+    any_open: AtomicBool,
+    open: ArcSwap<Vec<OpenDocument>>,
     book: Mutex<Book>,
 }
 
+/// All documents, open or not.
 #[derive(Debug, Default)]
 struct Book {
     source: Vec<Arc<BreakGlass>>,
     file: Vec<Arc<BreakGlass>>,
+    /// Documents that have been seen after their opening time, including removed ones.
     known: HashMap<Key, Opening>,
+    /// Time at which the open documents were last logged.
     reminded: Option<Instant>,
     file_problem: Option<String>,
 }
@@ -86,28 +92,28 @@ struct Opening {
 
 impl BreakGlassDocuments {
     /// Returns the documents open at `now`. Costs one load if none is open.
-    pub fn open(&self, now: Instant) -> SmallVec<[Open; 1]> {
-        if !self.any.load(Ordering::Acquire) {
+    pub fn open(&self, now: Instant) -> SmallVec<[OpenDocument; 1]> {
+        if !self.any_open.load(Ordering::Acquire) {
             return SmallVec::new();
         }
         self.open.load().iter().filter(|open| open.deadline > now).cloned().collect()
     }
 
-    /// Replaces all documents of the origin `place`. Takes effect at once.
-    pub fn take(&self, place: BreakGlassOrigin, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
+    /// Replaces all documents of that origin. Takes effect immediately.
+    pub fn set_documents(&self, origin: BreakGlassOrigin, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let documents = documents.into_iter().map(Arc::new).collect();
-        match place {
+        match origin {
             BreakGlassOrigin::Source => book.source = documents,
             BreakGlassOrigin::File => book.file = documents,
         }
-        self.settle(&mut book, now, wall);
+        self.update_open(&mut book, now, wall);
     }
 
-    /// Closes documents whose time is over, and logs open ones once a minute.
+    /// Opens documents whose opening time has come, closes those whose time is over, and logs open ones once a minute.
     pub fn tick(&self, now: Instant, wall: SystemTime) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(&mut book, now, wall);
+        self.update_open(&mut book, now, wall);
     }
 
     /// Sets why the local file is ignored; `None` if it is valid.
@@ -130,29 +136,30 @@ impl BreakGlassDocuments {
     /// Returns every document, open or not.
     pub fn documents(&self, now: Instant, wall: SystemTime) -> Vec<(Arc<BreakGlass>, BreakGlassState)> {
         let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let standing = |document: &Arc<BreakGlass>| match book.known.get(&key(document)) {
+        let state = |document: &Arc<BreakGlass>| match book.known.get(&key(document)) {
             Some(known) if known.deadline > now => BreakGlassState::Open,
-            None if is_to_come(document, wall) => BreakGlassState::NotYet,
+            None if opens_later(document, wall) => BreakGlassState::NotYet,
             _ => BreakGlassState::Expired,
         };
-        book.documents().map(|document| (Arc::clone(document), standing(document))).collect()
+        book.documents().map(|document| (Arc::clone(document), state(document))).collect()
     }
 
-    fn settle(&self, book: &mut Book, now: Instant, wall: SystemTime) {
+    /// Determines which documents are open now, and logs changes.
+    fn update_open(&self, book: &mut Book, now: Instant, wall: SystemTime) {
         let documents: Vec<_> = book.documents().cloned().collect();
-        if book.known.len() > MAX_REMEMBERED {
+        if book.known.len() > MAX_KNOWN_DOCUMENTS {
             book.known.retain(|known, _| documents.iter().any(|document| key(document) == *known));
         }
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenDocument> = Vec::new();
         for document in documents {
             let Some(deadline) = book.deadline(&document, now, wall) else { continue };
             if deadline > now && !open.iter().any(|other| key(&other.document) == key(&document)) {
-                open.push(Open { document, deadline });
+                open.push(OpenDocument { document, deadline });
             }
         }
         let before = self.open.load_full();
         book.report(&before, &open, now);
-        self.any.store(!open.is_empty(), Ordering::Release);
+        self.any_open.store(!open.is_empty(), Ordering::Release);
         self.open.store(Arc::new(open));
     }
 }
@@ -165,7 +172,7 @@ impl Book {
     /// Returns when the document closes or closed; `None` before its opening time.
     fn deadline(&mut self, document: &Arc<BreakGlass>, now: Instant, wall: SystemTime) -> Option<Instant> {
         let left = document.until().duration_since(wall).unwrap_or_default().min(document.lasts);
-        if !self.known.contains_key(&key(document)) && is_to_come(document, wall) {
+        if !self.known.contains_key(&key(document)) && opens_later(document, wall) {
             return None;
         }
         let fresh = Opening { began: now, lasts: document.lasts, deadline: now + left };
@@ -179,10 +186,12 @@ impl Book {
     }
 
     /// Logs, as errors so that they are noticed, opened and closed documents, and once a minute those still open.
-    fn report(&mut self, before: &[Open], after: &[Open], now: Instant) {
-        let holds = |list: &[Open], one: &Open| list.iter().any(|other| key(&other.document) == key(&one.document));
+    fn report(&mut self, before: &[OpenDocument], after: &[OpenDocument], now: Instant) {
+        let holds = |list: &[OpenDocument], one: &OpenDocument| {
+            list.iter().any(|other| key(&other.document) == key(&one.document))
+        };
         for new in after.iter().filter(|open| !holds(before, open)) {
-            log(new, "break-glass is open: requests pass without being checked");
+            log(new, "break-glass is open: matching requests skip these hooks");
         }
         for gone in before.iter().filter(|open| !holds(after, open)) {
             log(gone, "break-glass has closed");
@@ -191,12 +200,12 @@ impl Book {
         if after.is_empty() {
             self.reminded = None;
         } else if due && self.reminded.replace(now).is_some() {
-            after.iter().for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
+            after.iter().for_each(|open| log(open, "break-glass is still open: matching requests skip these hooks"));
         }
     }
 }
 
-fn log(open: &Open, what: &str) {
+fn log(open: &OpenDocument, what: &str) {
     let BreakGlass { name, reason, by, hooks, .. } = &*open.document;
     let until = humantime::format_rfc3339_seconds(open.document.until());
     let hooks = if hooks.is_empty() { "all".to_owned() } else { hooks.join(", ") };
@@ -207,38 +216,44 @@ fn key(document: &BreakGlass) -> Key {
     (Arc::clone(&document.name), document.opened)
 }
 
-fn is_to_come(document: &BreakGlass, wall: SystemTime) -> bool {
+fn opens_later(document: &BreakGlass, wall: SystemTime) -> bool {
     document.opened.duration_since(wall).is_ok_and(|ahead| ahead > MAX_CLOCK_SKEW)
 }
 
-/// Documents of a file across reads. A truncated document may lack its list of hooks, and without a list it opens every
-/// hook. So a document without a list takes effect only after two reads in a row have found it.
+/// Documents that are read from files, which may be half written.
+///
+/// A truncated document may lack its list of hooks. Without that list, it would make requests skip every hook. So a
+/// document without a list takes effect only if two reads in a row contain it. The first read is an exception: it takes
+/// full effect, so that a restart in an emergency closes nothing.
 #[derive(Debug, Default)]
-pub struct Reread {
-    /// Last read; `None` before the first, which takes full effect, so that a restart in an emergency closes nothing.
-    last: Option<Vec<BreakGlass>>,
-    heeded: Vec<BreakGlass>,
+pub struct ConfirmedDocuments {
+    /// Documents of the last read; `None` before the first.
+    last_read: Option<Vec<BreakGlass>>,
+    in_force: Vec<BreakGlass>,
 }
 
-impl Reread {
-    /// Returns the documents in force after `read`. A document that waits leaves its earlier state in force.
-    pub fn heeded(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
-        let before = std::mem::take(&mut self.heeded);
-        let stands = |document: &BreakGlass| match &self.last {
+impl ConfirmedDocuments {
+    /// Returns the documents in force after this read. While a document waits for a second read, the earlier document
+    /// of the same name stays in force.
+    pub fn apply(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
+        let before = std::mem::take(&mut self.in_force);
+        let is_confirmed = |document: &BreakGlass| match &self.last_read {
             Some(last) => !document.is_about_all() || last.contains(document),
             None => true,
         };
         let former = |document: &BreakGlass| before.iter().find(|former| former.name == document.name);
-        let heeded = read.iter().filter_map(|new| if stands(new) { Some(new) } else { former(new) }).cloned().collect();
-        self.last = Some(read);
-        self.heeded.clone_from(&heeded);
-        heeded
+        let in_force =
+            read.iter().filter_map(|new| if is_confirmed(new) { Some(new) } else { former(new) }).cloned().collect();
+        self.last_read = Some(read);
+        self.in_force.clone_from(&in_force);
+        in_force
     }
 
-    /// Records a second read with the same documents. Returns the documents in force if they have changed.
-    pub fn again(&mut self) -> Option<Vec<BreakGlass>> {
-        let last = self.last.as_ref().filter(|last| **last != self.heeded)?;
-        self.heeded.clone_from(last);
+    /// Confirms the documents of the last read, since a second read contains the same. Returns the documents in force
+    /// if that changes them.
+    pub fn confirm(&mut self) -> Option<Vec<BreakGlass>> {
+        let last = self.last_read.as_ref().filter(|last| **last != self.in_force)?;
+        self.in_force.clone_from(last);
         Some(last.clone())
     }
 }

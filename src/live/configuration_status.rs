@@ -86,7 +86,7 @@ impl ConfigurationStatus {
 
     /// Returns hooks and initializers that are no longer in force but still serve older requests.
     pub fn draining(&self) -> Vec<RetiredEntry> {
-        self.retired().iter().filter(|retired| retired.drains()).cloned().collect()
+        self.retired().iter().filter(|retired| retired.is_draining()).cloned().collect()
     }
 }
 
@@ -121,10 +121,10 @@ impl Rejection {
         self.quarantined.is_empty()
     }
 
-    /// Returns the number of quarantined documents with a last good state in force, and of those without one.
+    /// Returns the number of quarantined documents whose last good state is in force, and of those that have none.
     pub fn counts(&self) -> (usize, usize) {
-        let keeping = self.quarantined.iter().filter(|document| document.keeps).count();
-        (keeping, self.quarantined.len() - keeping)
+        let with_last_good = self.quarantined.iter().filter(|document| document.keeps).count();
+        (with_last_good, self.quarantined.len() - with_last_good)
     }
 }
 
@@ -144,8 +144,8 @@ pub struct QuarantinedDocument {
 }
 
 impl QuarantinedDocument {
-    /// Returns the effect on requests.
-    pub fn means(&self) -> &'static str {
+    /// Describes what is in force of the document.
+    pub fn effect(&self) -> &'static str {
         match self.keeps {
             true => "its last good state stays in force",
             false => "it is left out: nothing of it is in force",
@@ -170,7 +170,7 @@ pub struct PendingConfirmation {
 pub struct LastGoodState {
     /// Path of the file.
     pub path: String,
-    /// Reason why it was not used at the start, if it could not be.
+    /// Reason why it could not be used at the start; `None` if it could.
     pub refused: Option<String>,
     /// Set if the file, or a document of it, is in force.
     pub in_use: Option<LastGoodUse>,
@@ -180,10 +180,10 @@ pub struct LastGoodState {
     pub failure: Option<String>,
 }
 
-/// Part of the last good configuration on disk that has been in force since the start, and the reason.
+/// Use of the last good configuration on disk, which is wholly or partly in force since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastGoodUse {
-    /// Time at which it was first put in force.
+    /// Time at which the file was written.
     pub written: SystemTime,
     /// Reason for its use.
     pub why: String,

@@ -26,7 +26,7 @@ use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 
 use super::{freshness::Freshness, generation::Generation, labelled::Labelled, segment_moves::SegmentMoves};
 
-/// Generation in force, swapped atomically and read without a lock.
+/// Generation in force, swapped atomically and read without a lock, and the state that outlives generations.
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
@@ -39,7 +39,7 @@ pub struct Current {
 }
 
 impl Current {
-    /// Creates the state without hooks or a good read: every request is refused until [`Freshness::stamp`].
+    /// Creates the state without hooks and without a good read: every request is rejected until [`Freshness::stamp`].
     pub fn new(now: Instant) -> Self {
         Self::by(slept, now)
     }
@@ -47,7 +47,7 @@ impl Current {
     /// Like [`Current::new`], with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Self {
         Self {
-            generation: ArcSwap::from_pointee(Generation::nothing()),
+            generation: ArcSwap::from_pointee(Generation::empty()),
             newest: Newest::new(),
             segment_moves: SegmentMoves::since(now),
             freshness: Freshness::new(now, slept),
@@ -57,7 +57,7 @@ impl Current {
         }
     }
 
-    /// Returns the age of the configuration in force, and its bound.
+    /// Returns the age of the configuration in force, and the age from which it is stale.
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
@@ -69,7 +69,8 @@ impl Current {
     }
 
     /// Drops the generation that this thread has cached, if it is no longer in force. Every thread that serves requests
-    /// must call this after [`Current::publish`], or an idle thread keeps hooks from draining.
+    /// must call this after [`Current::publish`]; otherwise the generation that an idle thread has cached keeps hooks
+    /// from draining.
     pub fn refresh(&self) {
         drop(self.enter());
     }
@@ -84,17 +85,17 @@ impl Current {
         let in_force = self.load();
         if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
             let now = clock::now();
-            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
-            let before: HashSet<_> = in_force.snapshot.claimed().collect();
+            self.segment_moves.record_change(&in_force.snapshot, &generation.snapshot, now);
+            let before: HashSet<_> = in_force.snapshot.claimable().collect();
             // A restart never enforces less: no instance can have attached before the first configuration.
             if in_force.number == 0 {
-                self.hub.enforce(generation.snapshot.claimed());
+                self.hub.enforce(generation.snapshot.claimable());
             }
             // An initializer that was enforced in another form, such as built in, is enforced in this form, too.
             let known: HashSet<_> = in_force.snapshot.initializer_names().collect();
             self.hub
-                .enforce(generation.snapshot.claimed().filter(|name| known.contains(name) && !before.contains(name)));
-            let new = generation.snapshot.claimed().filter(|name| !before.contains(name));
+                .enforce(generation.snapshot.claimable().filter(|name| known.contains(name) && !before.contains(name)));
+            let new = generation.snapshot.claimable().filter(|name| !before.contains(name));
             self.hub.configure(new, now);
         }
         let former = self.generation.swap(generation);
@@ -108,8 +109,7 @@ impl Current {
         self.segment_moves.are_unsettled(segment, now)
     }
 
-    /// Returns true if reviews can be decided by the configuration in force. Before that, it only allows what needs no
-    /// hook call.
+    /// Returns true once there is a configuration in force and a good read, so that requests can be decided.
     pub fn decides(&self, now: Instant) -> bool {
         self.freshness.age(now).is_some() && self.load().number > 0
     }
@@ -133,11 +133,11 @@ impl Current {
 /// Generation of one request. The outer reference count belongs to the thread that entered; the inner count is shared
 /// and changes rarely.
 #[derive(Clone, Debug)]
-pub struct GenerationGuard(Arc<Own>);
+pub struct GenerationGuard(Arc<ThreadGeneration>);
 
 /// Generation with a reference count of this thread.
 #[derive(Debug)]
-struct Own(Arc<Generation>);
+struct ThreadGeneration(Arc<Generation>);
 
 impl Deref for GenerationGuard {
     type Target = Generation;
@@ -165,7 +165,8 @@ impl Newest {
         Self(AtomicU64::new(Stamp::next().0))
     }
 
-    /// Records that another generation is in force. Called afterwards: who reads the new stamp loads that generation.
+    /// Records that another generation is in force. Must be called after the swap: whoever reads the new
+    /// stamp then loads that generation.
     pub(super) fn changed(&self) {
         self.0.store(Stamp::next().0, Ordering::Release);
     }
@@ -181,13 +182,13 @@ impl Newest {
             {
                 return entered.clone();
             }
-            let entered = GenerationGuard(Arc::new(Own(load())));
+            let entered = GenerationGuard(Arc::new(ThreadGeneration(load())));
             // The former guard is dropped after the borrow ends, as its drop may drop a generation.
             let _former = last.replace(Some((newest, entered.clone())));
             entered
         });
         // A thread that is ending caches nothing.
-        entered.unwrap_or_else(|_| GenerationGuard(Arc::new(Own(load()))))
+        entered.unwrap_or_else(|_| GenerationGuard(Arc::new(ThreadGeneration(load()))))
     }
 }
 
@@ -211,7 +212,7 @@ mod generation_guard_tests {
     use super::*;
 
     fn published(current: &Current, number: u64) -> Weak<Generation> {
-        let generation = Arc::new(Generation { number, ..Generation::nothing() });
+        let generation = Arc::new(Generation { number, ..Generation::empty() });
         let weak = Arc::downgrade(&generation);
         current.publish(generation);
         weak

@@ -11,8 +11,9 @@ use tokio::sync::{Notify, watch};
 use gatepost_api::Served;
 use gatepost_base::clock::{Moment, Slept, slept};
 
-/// Age below which an unknown resource triggers no refresh: it belongs to another cluster.
-const JUST_READ: Duration = Duration::from_secs(2);
+/// Age of the last read from which an unknown resource triggers another one. If the last read is younger, the resource
+/// presumably belongs to another cluster.
+const MIN_REFRESH_AGE: Duration = Duration::from_secs(2);
 /// Age above which discovery counts as unknown.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 
@@ -22,8 +23,8 @@ pub struct Discovery {
     known: ArcSwapOption<CachedDiscovery>,
     slept: Slept,
     /// Notified when a request finds an unknown resource.
-    wanted: Notify,
-    /// Number of reads, good or not.
+    refresh_requests: Notify,
+    /// Number of reads, successful or not.
     readings: watch::Sender<u64>,
 }
 
@@ -34,7 +35,7 @@ struct CachedDiscovery {
     at: Moment,
 }
 
-/// View of what is served. To be held only briefly, since it borrows and counts no reference.
+/// View of what is served. Must be held only briefly, since it borrows without counting a reference.
 pub struct DiscoveryView {
     /// `None` if discovery was never read, or is too old.
     known: Option<Guard<Option<Arc<CachedDiscovery>>>>,
@@ -57,7 +58,7 @@ impl Default for Discovery {
 impl Discovery {
     /// Creates an empty discovery with another clock of the time that the machine has slept.
     pub fn by(slept: Slept) -> Self {
-        Self { known: ArcSwapOption::empty(), slept, wanted: Notify::new(), readings: watch::Sender::new(0) }
+        Self { known: ArcSwapOption::empty(), slept, refresh_requests: Notify::new(), readings: watch::Sender::new(0) }
     }
 
     /// Returns a view of what is known and not too old.
@@ -82,11 +83,11 @@ impl Discovery {
 
     /// Requests a new read and waits for it, unless the last one is recent. The caller bounds the wait.
     pub async fn refresh(&self, now: Instant) {
-        if self.look(now).age < JUST_READ {
+        if self.look(now).age < MIN_REFRESH_AGE {
             return;
         }
         let mut readings = self.readings.subscribe();
-        self.wanted.notify_one();
+        self.refresh_requests.notify_one();
         let _ = readings.changed().await;
     }
 
@@ -96,8 +97,8 @@ impl Discovery {
     }
 
     /// Waits until a new read is requested.
-    pub async fn wanted(&self) {
-        self.wanted.notified().await;
+    pub async fn refresh_requested(&self) {
+        self.refresh_requests.notified().await;
     }
 }
 

@@ -11,18 +11,18 @@ use gatepost_base::clock::{Age, Moment, Slept};
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// Age of the last good read, and its bound.
+/// Age of the last good read, and the age from which the configuration is stale.
 #[derive(Debug)]
 pub struct Freshness {
     read: Age,
     /// Age from which the configuration is stale, in milliseconds.
-    trusted: AtomicU64,
+    stale_after: AtomicU64,
 }
 
 impl Freshness {
     /// Creates the state without a good read. `slept` is the clock of the time that the machine has slept.
     pub fn new(now: Instant, slept: Slept) -> Self {
-        Self { read: Age::new(now, slept), trusted: AtomicU64::new(millis(STALE_AFTER)) }
+        Self { read: Age::new(now, slept), stale_after: AtomicU64::new(millis(STALE_AFTER)) }
     }
 
     /// Records a consistent read that *started* at `started`, since which the machine has not slept. For tests.
@@ -42,19 +42,19 @@ impl Freshness {
         self.read.at(now)
     }
 
-    /// Sets the age from which the configuration is stale: [`STALE_AFTER`] or less.
-    pub fn trust_for(&self, age: Duration) {
-        self.trusted.store(millis(age), Ordering::Release);
+    /// Sets the age from which the configuration is stale. Values above [`STALE_AFTER`] have the same effect as that.
+    pub fn set_stale_after(&self, age: Duration) {
+        self.stale_after.store(millis(age), Ordering::Release);
     }
 
     /// Returns the age from which the configuration is stale.
-    pub fn trusted_for(&self) -> Duration {
-        Duration::from_millis(self.trusted.load(Ordering::Acquire)).min(STALE_AFTER)
+    pub fn stale_after(&self) -> Duration {
+        Duration::from_millis(self.stale_after.load(Ordering::Acquire)).min(STALE_AFTER)
     }
 
-    /// Returns true while the configuration is younger than [`trusted_for`](Self::trusted_for).
+    /// Returns true while the configuration is younger than [`stale_after`](Self::stale_after).
     pub fn is_fresh(&self, now: Instant) -> bool {
-        self.age(now).is_some_and(|age| age < self.trusted_for())
+        self.age(now).is_some_and(|age| age < self.stale_after())
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert!(freshness.is_fresh(at(5999)), "an older read that ends late does not age us");
         freshness.stamp_awake(at(6500));
         assert!(freshness.is_fresh(at(11_499)));
-        freshness.trust_for(Duration::from_millis(1400));
+        freshness.set_stale_after(Duration::from_millis(1400));
         assert!(freshness.is_fresh(at(7899)) && !freshness.is_fresh(at(7900)));
     }
 

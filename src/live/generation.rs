@@ -27,7 +27,7 @@ pub struct CallTarget {
 impl CallTarget {
     /// Creates the target of the entry's own endpoint, with a channel to it.
     pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
-        debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");
+        debug_assert_eq!(entry.endpoint, *channel.endpoint(), "the channel leads to the endpoint of the entry");
         let path = match &entry.protocol {
             Protocol::Grpc => Arc::default(),
             Protocol::Http { path, .. } => Arc::clone(path),
@@ -88,7 +88,7 @@ pub struct Replacement {
 pub struct Overdue {
     /// Time since which it waits.
     pub since: SystemTime,
-    /// Longest wait.
+    /// Wait after which it is overdue.
     pub within: Duration,
     /// Failure of the last probe; `None` before the first has ended.
     pub last_failure: Option<ProbeFailure>,
@@ -114,7 +114,7 @@ pub struct LiveHook {
 impl LiveHook {
     /// Returns true if the hook is called at an endpoint that has passed a probe or is in the first configuration.
     pub fn is_proven(&self) -> bool {
-        self.rotation.asks() && (self.replacing.is_some() || self.overdue.is_none())
+        self.rotation.is_called() && (self.replacing.is_some() || self.overdue.is_none())
     }
 
     /// Returns true if the hook is proven at its configured endpoint.
@@ -122,28 +122,28 @@ impl LiveHook {
         self.is_proven() && self.replacing.is_none()
     }
 
-    /// Returns the effect of being overdue; `None` if the hook is not.
+    /// Describes the effect of being overdue; `None` if the hook is not overdue.
     pub fn overdue_effect(&self) -> Option<&'static str> {
         self.overdue.as_ref()?;
-        Some(match (&self.replacing, self.rotation.asks()) {
+        Some(match (&self.replacing, self.rotation.is_called()) {
             (Some(_), _) => "it is still called at its former endpoint",
-            (None, true) => "it is called unproven, and its failure policy decides",
-            (None, false) => "it is not called, and what it would refuse passes",
+            (None, true) => "it is called although no probe has passed, and its failure policy applies",
+            (None, false) => "it is not called, so requests that it would reject are allowed",
         })
     }
 
-    /// Returns the failure policy in effect: as configured while the hook is Active. Before, the hook is not called, so
-    /// it fails open, whatever its entry says. A hook created with `Ignore` and changed to `Fail` while still Probing
-    /// rejects nothing before it has answered.
-    pub fn effective_policy(&self) -> FailurePolicy {
-        if self.rotation.asks() { self.hook.failure_policy } else { FailurePolicy::Ignore }
+    /// Returns the failure policy to show to operators: as configured while the hook is Active. Before, the hook is not
+    /// called, so it fails open, whatever its entry says. A hook created with `Ignore` and changed to `Fail` while
+    /// still Probing rejects nothing before it has answered.
+    pub fn shown_policy(&self) -> FailurePolicy {
+        if self.rotation.is_called() { self.hook.failure_policy } else { FailurePolicy::Ignore }
     }
 }
 
 /// State of a hook as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookState {
-    /// Called where it is configured.
+    /// Called at the endpoint of its entry.
     Active,
     /// Called, although its endpoint has passed no probe in time.
     Unproven,
@@ -151,7 +151,7 @@ pub enum HookState {
     Moving,
     /// Not called before a probe has passed.
     Probing,
-    /// No longer in force; called only by reviews under way.
+    /// No longer in force; called only for reviews that started before.
     Draining,
 }
 
@@ -190,7 +190,7 @@ pub struct Generation {
 
 impl Generation {
     /// Returns the generation before the first configuration: no hooks.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn empty() -> Self {
         Self {
             number: 0,
             digest: String::new(),

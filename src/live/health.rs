@@ -31,7 +31,7 @@ use gatepost_tls::ServerTls;
 pub struct ReplicaHealth {
     /// Generation in force, and its freshness.
     pub current: Arc<Current>,
-    /// Configuration that was read and is not in force.
+    /// Status of the configuration besides the generation in force.
     pub status: Arc<ConfigurationStatus>,
     /// Break-glass documents, whatever configuration is in force.
     pub break_glass: Arc<BreakGlassDocuments>,
@@ -60,7 +60,7 @@ impl ReplicaHealth {
         }
     }
 
-    /// Marks the process as about to end: it is no longer ready, but still answers requests.
+    /// Records that the process is about to end: it is no longer ready, but still answers requests.
     pub fn begin_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -95,10 +95,10 @@ impl ReplicaHealth {
     }
 }
 
-/// Age above which a comparison is ignored.
+/// Age from which the last comparison of a registration counts as unknown.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Last comparison, and the error of a later attempt.
+/// Last comparison of the registration with the configuration, and the error of the last read.
 #[derive(Clone, Debug)]
 pub struct RegistrationState {
     /// Name of the registration.
@@ -133,7 +133,7 @@ fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
     let more = lines.len().saturating_sub(MAX_NAMED_HOOKS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(format!(
-        "{name} does not send all requests that are to be seen, and they pass unseen: {some}{more}; run gatepost register \
+        "{name} does not send all requests that hooks and initializers match, so these pass unchecked: {some}{more}; run gatepost register \
          --config PATH and apply what it prints"
     ))
 }

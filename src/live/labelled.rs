@@ -1,4 +1,4 @@
-//! Labelled: state of Gatepost for objects that are stored unfinished by their label.
+//! Labelled: objects that a stock apiserver stores unfinished, marked by a label, and Gatepost's role for them.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-/// Gatepost's own role for such objects.
+/// Gatepost's role for objects that are stored unfinished and marked by a label.
 #[derive(Debug, Default)]
 pub struct Labelled {
     account: Mutex<Option<Arc<str>>>,
@@ -29,7 +29,8 @@ impl Labelled {
         *self.account.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
     }
 
-    /// Expects the account to be known by `until`. Before, a review of Gatepost's own write cannot be decided well.
+    /// Announces that the account will be known by `until`. While it is unknown, Gatepost cannot recognize its own
+    /// writes.
     pub fn await_account(&self, until: Instant) {
         *self.awaited_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }

@@ -22,24 +22,24 @@ use gatepost_base::clock::{Age, Moment, Slept, slept};
 pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
 
 const SHARDS: usize = 256;
-/// Lookups of unknown namespaces that may wait at once; each belongs to one waiting request.
+/// Most lookups of unknown namespaces that can wait in the queue; each belongs to one request.
 const MAX_QUEUED_LOOKUPS: usize = 1024;
 
 type Shard = HashMap<Box<str>, Arc<Labels>>;
 
-/// Labels of the cluster's namespaces.
+/// Labels of the cluster's namespaces. Only the namespace watcher writes.
 #[derive(Debug)]
 pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
     /// Randomly keyed, since tenants choose the names.
     hasher: RandomState,
-    /// Age of the last message; unknown before the first complete list.
+    /// Age of the last message of the apiserver; unknown before the first complete list.
     alive: Age,
     questions: mpsc::Sender<NamespaceQuestion>,
 }
 
-/// Immutable view of a shard with one namespace. To be held only briefly: it borrows and counts no reference, so that
-/// threads which read the same namespace do not write to the same cache line.
+/// Immutable view of a shard with one namespace. Must be held only briefly: it borrows without counting a reference, so
+/// that threads which read the same namespace do not write to the same cache line.
 pub struct NamespaceView(Guard<Arc<Shard>>);
 
 impl NamespaceView {
@@ -66,9 +66,9 @@ impl Namespaces {
 
     /// Like [`Namespaces::new`], with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
-        let (questions, asked) = mpsc::channel(MAX_QUEUED_LOOKUPS);
+        let (questions, receiver) = mpsc::channel(MAX_QUEUED_LOOKUPS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, slept), questions }), asked)
+        (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, slept), questions }), receiver)
     }
 
     /// Returns a view for one namespace.
@@ -108,8 +108,8 @@ impl Namespaces {
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
         let question = NamespaceQuestion { namespace: namespace.into(), answer };
-        self.questions.try_send(question).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
-        answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
+        self.questions.try_send(question).map_err(|_| "too many namespace lookups are waiting".to_owned())?;
+        answered.await.unwrap_or_else(|_| Err("the task that looks up namespaces has ended".to_owned()))
     }
 
     /// Records a message of the apiserver at `now`, since when the machine has not slept: the labels were current then.

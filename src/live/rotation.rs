@@ -15,7 +15,7 @@ use gatepost_api::Endpoint;
 ///   └─failed─┘ │                              │ removed, or called elsewhere from now on
 ///              │ removed                      v
 ///              │                           Draining
-///              │                              │ last request done, or the bound is over
+///              │                              │ last request ended, or drain timeout
 ///              v                              v
 ///             Gone: never called             Gone: drained, or given up
 /// ```
@@ -56,7 +56,8 @@ pub enum Rotation {
 pub enum RetireReason {
     /// Every request that could call it has ended.
     Drained,
-    /// A request exceeded the bound of the drain. It was past its own deadline by then, so it waits for no hook.
+    /// A request had not ended at the end of the drain timeout. It was past its own deadline by then, so it waits for
+    /// no hook.
     GivenUp,
     /// It never passed a probe, so it was never called.
     NeverCalled,
@@ -67,8 +68,8 @@ impl RetireReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drained => "drained",
-            Self::GivenUp => "given up after the bound",
-            Self::NeverCalled => "never asked",
+            Self::GivenUp => "drain timed out",
+            Self::NeverCalled => "never called",
         }
     }
 }
@@ -105,7 +106,7 @@ impl Rotation {
     }
 
     /// Returns true if new requests call it.
-    pub fn asks(&self) -> bool {
+    pub fn is_called(&self) -> bool {
         matches!(self, Self::Active { .. })
     }
 
@@ -157,7 +158,7 @@ pub struct RetiredEntry {
 
 impl RetiredEntry {
     /// Returns true while older requests may still call it.
-    pub fn drains(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         matches!(self.rotation, Rotation::Draining { .. })
     }
 
@@ -215,7 +216,7 @@ mod tests {
     fn only_an_active_hook_is_asked_and_the_reason_names_the_step() {
         let failing = Rotation::Probing { since: at(1), last_failure: Some(refused()) };
         assert_eq!(failing.reason().as_deref(), Some("cannot connect: refused (step: connect)"));
-        assert!(!failing.asks() && Rotation::Active { since: at(1) }.asks());
-        assert!(!Rotation::Draining { since: at(1) }.asks());
+        assert!(!failing.is_called() && Rotation::Active { since: at(1) }.is_called());
+        assert!(!Rotation::Draining { since: at(1) }.is_called());
     }
 }

@@ -21,8 +21,8 @@ use gatepost_config::Snapshot;
 // source: kubernetes/apiserver pkg/endpoints/handlers/rest.go, requestTimeoutUpperBound.
 pub const UNSETTLED_FOR: Duration = Duration::from_secs(34).saturating_add(STALE_AFTER);
 
-/// Time after a move in which another replica may not know the move. That replica would call fewer hooks in the later
-/// segments of a request than this one leaves to it.
+/// Time after a move in which another replica might not know of the move. That replica would call fewer hooks in the
+/// later segments of a request than this one leaves to it.
 pub const UNKNOWN_FOR: Duration = STALE_AFTER;
 
 /// Segments of the mutating hooks of one configuration, by hook id.
@@ -42,12 +42,14 @@ pub(super) struct SegmentMoves {
 }
 
 impl SegmentMoves {
+    /// Creates the state without a move; times are counted from `epoch`.
     pub(super) fn since(epoch: Instant) -> Self {
         Self { epoch, last: AtomicU64::new(0), removed: Mutex::default() }
     }
 
-    /// Compares two snapshots before the new one is in force, so that whoever enters the new one sees the move.
-    pub(super) fn replaced(&self, former: &Snapshot, new: &Snapshot, now: Instant) {
+    /// Records whether the new snapshot moves a hook. Must be called before the snapshot is in force, so that every
+    /// request that uses it sees the move.
+    pub(super) fn record_change(&self, former: &Snapshot, new: &Snapshot, now: Instant) {
         let [before, after] = [former, new]
             .map(|snapshot| snapshot.segments().map(|(hook, segment)| (&*hook.id, segment)).collect::<Segments<'_>>());
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +122,7 @@ mod tests {
         for hooks in sequence {
             let new = snapshot(hooks);
             now += Duration::from_secs(1);
-            moves.replaced(&former, &new, now);
+            moves.record_change(&former, &new, now);
             former = new;
         }
         moves.are_unsettled(LATER, now)
@@ -173,11 +175,11 @@ mod tests {
         let unsettled = |at| [whole, first, LATER].map(|segment| moves.are_unsettled(segment, at));
         assert_eq!(unsettled(epoch), [false; 3]);
         let (one, two) = (snapshot(&[("a", false), ("b", false)]), snapshot(&[("a", false), ("b", true)]));
-        moves.replaced(&one, &one, epoch);
+        moves.record_change(&one, &one, epoch);
         assert_eq!(unsettled(epoch), [false; 3]);
         let at = epoch + Duration::from_secs(1);
-        moves.replaced(&one, &two, at);
-        moves.replaced(&two, &two, at + UNSETTLED_FOR / 2);
+        moves.record_change(&one, &two, at);
+        moves.record_change(&two, &two, at + UNSETTLED_FOR / 2);
         let just_before = |end: Duration| at + end - Duration::from_millis(1);
         assert_eq!((unsettled(at), unsettled(just_before(UNKNOWN_FOR))), ([false, true, true], [false, true, true]));
         assert_eq!(unsettled(at + UNKNOWN_FOR), [false, false, true]);
@@ -193,10 +195,10 @@ mod tests {
         let elsewhere = snapshot(&[("c", true), ("x", true)]);
         let epoch = Instant::now();
         let moves = SegmentMoves::since(epoch);
-        moves.replaced(&snapshot(&former), &Snapshot::empty(), epoch);
-        moves.replaced(&Snapshot::empty(), &snapshot(&without), epoch + UNSETTLED_FOR);
+        moves.record_change(&snapshot(&former), &Snapshot::empty(), epoch);
+        moves.record_change(&Snapshot::empty(), &snapshot(&without), epoch + UNSETTLED_FOR);
         assert!(moves.removed.lock().unwrap().is_empty());
-        moves.replaced(&Snapshot::empty(), &elsewhere, epoch + UNSETTLED_FOR);
+        moves.record_change(&Snapshot::empty(), &elsewhere, epoch + UNSETTLED_FOR);
         assert!(!moves.are_unsettled(LATER, epoch + UNSETTLED_FOR));
     }
 }

@@ -32,7 +32,7 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Creates the loop. Publishes nothing yet.
+    /// Creates the publisher. Publishes nothing before [`Publishing::run`].
     pub fn new(health: Arc<ReplicaHealth>, replica: Arc<Replica>, publisher: Publisher) -> Self {
         if let Some(place) = publisher.place() {
             replica.set_place(&place);
@@ -47,16 +47,17 @@ impl Publishing {
         }
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut published: Option<(Mark, Instant)> = None;
+        let mut published: Option<(ReportState, Instant)> = None;
         let (mut alive, mut failed) = (Instant::now(), None::<Instant>);
         loop {
             ticks.tick().await;
             if failed.is_some_and(|at| at.elapsed() < self.publisher.retry_delay()) {
                 continue;
             }
-            let mark = Mark::of(&self.health);
-            let known =
-                published.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < self.publisher.heartbeat());
+            let state = ReportState::of(&self.health);
+            let known = published
+                .as_ref()
+                .is_some_and(|(last, at)| *last == state && at.elapsed() < self.publisher.heartbeat());
             let outcome = match (known, alive.elapsed() < KEEP_ALIVE_INTERVAL) {
                 (true, true) => continue,
                 (true, false) => self.publisher.keep_alive().await,
@@ -72,7 +73,7 @@ impl Publishing {
             }
             match (known, outcome.is_ok()) {
                 (_, false) => published = None,
-                (false, true) => published = Some((mark, Instant::now())),
+                (false, true) => published = Some((state, Instant::now())),
                 (true, true) => {}
             }
             self.report(outcome);
@@ -83,7 +84,9 @@ impl Publishing {
     pub async fn leave(&mut self) {
         match timeout(LEAVE_TIMEOUT, self.publisher.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for up to 30 s"),
+            Ok(Err(why)) => {
+                tracing::warn!(why, "cannot withdraw this replica's status; it will be listed for up to 30 s")
+            }
             Err(_) => {
                 tracing::warn!("withdrawing this replica's status took too long; it will be listed for up to 30 s")
             }
@@ -101,9 +104,10 @@ impl Publishing {
     }
 }
 
-/// State of a report, to detect changes. Contains no generation, as that would keep it from draining.
+/// Parts of the state in force whose change requires a new report. Contains no generation, as that would keep it from
+/// draining.
 #[derive(Debug)]
-struct Mark {
+struct ReportState {
     generation: u64,
     rejected: Option<Arc<Rejection>>,
     cannot_read: Option<String>,
@@ -111,10 +115,10 @@ struct Mark {
     stale: bool,
     stopping: bool,
     /// Names of the open break-glass documents.
-    open: Vec<Arc<str>>,
+    open_break_glass: Vec<Arc<str>>,
 }
 
-impl Mark {
+impl ReportState {
     fn of(health: &ReplicaHealth) -> Self {
         let now = Instant::now().into_std();
         Self {
@@ -124,19 +128,19 @@ impl Mark {
             retired: health.status.retired(),
             stale: !health.current.freshness().is_fresh(now),
             stopping: health.is_stopping(),
-            open: health.break_glass.open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
+            open_break_glass: health.break_glass.open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
         }
     }
 }
 
-impl PartialEq for Mark {
+impl PartialEq for ReportState {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |mark: &Self| (mark.generation, mark.stale, mark.stopping);
+        let rest = |state: &Self| (state.generation, state.stale, state.stopping);
         rest(self) == rest(other)
             && self.cannot_read == other.cannot_read
             && same(self.rejected.as_ref(), other.rejected.as_ref())
             && Arc::ptr_eq(&self.retired, &other.retired)
-            && self.open == other.open
+            && self.open_break_glass == other.open_break_glass
     }
 }
 
@@ -181,7 +185,9 @@ impl StatusPlace {
     pub fn beside(configuration: EtcdLocation, prefix: &str) -> Result<Self, String> {
         let configured = &configuration.prefix;
         if !prefix.ends_with('/') {
-            return Err(format!("--etcd-status-prefix {prefix} has to end in a slash: names of replicas follow it"));
+            return Err(format!(
+                "--etcd-status-prefix {prefix} must end in a slash: the name of the replica follows it"
+            ));
         }
         // Below the configuration every report would be a document of it; above it every document would be a report.
         if prefix.starts_with(&**configured) || configured.starts_with(prefix) {

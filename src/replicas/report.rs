@@ -9,11 +9,11 @@ use gatepost_replicas::{
 
 use crate::{
     live::{BreakGlassDocuments, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
-    telemetry::{Attendance, RecentCallFailures, RecentInVain},
+    telemetry::{Attendance, RecentCallFailures, RecentDiscards},
 };
 use gatepost_api::{
     Bypass, FailurePolicy,
-    schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenGlass, ReplicaFault},
+    schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFault},
 };
 use gatepost_config::Snapshot;
 
@@ -67,13 +67,13 @@ pub fn replica_report(
         stale,
         stopping: health.is_stopping(),
         faults: faults(health, (now, clock)),
-        break_glass: open_glasses(&health.break_glass, (now, clock)),
+        break_glass: open_break_glass(&health.break_glass, (now, clock)),
         bypasses,
         bypasses_left_out,
         rejected: rejection.as_deref().map(|rejection| rejected(rejection, max_hooks)),
         from_last_good: health.status.last_good.get().and_then(|state| {
             let in_use = state.in_use.as_ref()?;
-            Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
+            Some(short(&format!("written at {}; reason: {}", time(in_use.written), in_use.why)))
         }),
         read_failure: health
             .status
@@ -119,8 +119,8 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
         overdue: live.overdue_effect().map(str::to_owned),
         unproven_since: (!live.is_in_place()).then(|| time(since)),
         failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
-        in_vain: live.metrics.recently_discarded(now).map(|RecentInVain { in_vain, calls, over }| DiscardedCalls {
-            in_vain,
+        in_vain: live.metrics.recently_discarded(now).map(|RecentDiscards { discarded, calls, over }| DiscardedCalls {
+            in_vain: discarded,
             calls,
             seconds: over.as_secs(),
         }),
@@ -209,14 +209,14 @@ fn retired_initializer(retired: &RetiredEntry) -> InitializerReport {
 }
 
 /// Returns the break-glass documents that are open now.
-fn open_glasses(glasses: &BreakGlassDocuments, (now, clock): (Instant, SystemTime)) -> Vec<OpenGlass> {
+fn open_break_glass(glasses: &BreakGlassDocuments, (now, clock): (Instant, SystemTime)) -> Vec<OpenBreakGlass> {
     let open = glasses.open(now);
     let entries = open.iter().map(|open| {
         let (document, closes) = (&open.document, clock + open.deadline.saturating_duration_since(now));
         // It may close earlier by our monotonic clock. A difference below 2 s comes from reading the two clocks.
         let until = document.until();
         let early = until.duration_since(closes).is_ok_and(|early| early >= Duration::from_secs(2));
-        OpenGlass {
+        OpenBreakGlass {
             name: document.name.to_string(),
             hooks: (!document.is_about_all()).then(|| names(&document.hooks)),
             until: time(if early { closes } else { until }),

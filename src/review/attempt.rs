@@ -1,10 +1,10 @@
 //! Attempt: one hook's call in a round, from the first send to its end.
 //!
 //! Decides whether a call is sent again; the transport sends every call once and reports its result.
-//! [`RetryState::next`] decides in this order:
+//! [`RetryState::next_step`] decides in this order:
 //!
 //! 1. A call that the hook has not processed is resent, at most twice ([`ProcessingEvidence::resend`]).
-//! 2. A hook that answers with `Retry-After` is called again after that pause, at most ten times.
+//! 2. A hook that answers 429 or 5xx with `Retry-After` is called again after that pause, at most ten times.
 //! 3. A call without a usable answer is retried once, over another connection, if the failure policy is Retry
 //!    and the call has no side effects.
 //! 4. Otherwise the result stands.
@@ -15,10 +15,10 @@
 //!
 //! ```text
 //!                       answer, failure, time is up
-//!  Open ───────────────────────────────────────────────> settled
+//!  Sent ───────────────────────────────────────────────> settled
 //!   │ ^                                                     ^
 //!   │ └── pause is over: called again                      │ time is up
-//!   └──── 429 or 5xx with Retry-After ──> Resting ──────────┘
+//!   └──── 429 or 5xx with Retry-After ──> Pausing ──────────┘
 //! ```
 
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Protocol, Review};
 
-/// Maximum number of pauses that a hook may request by Retry-After, as upstream (`client-go/rest/with_retry.go`).
-const MAX_RESTS: u8 = 10;
+/// Maximum number of pauses that a hook can request by Retry-After, as upstream (`client-go/rest/with_retry.go`).
+const MAX_PAUSES: u8 = 10;
 
 /// One hook's call in a round.
 pub(super) struct Attempt<'a> {
@@ -46,15 +46,16 @@ pub(super) struct Attempt<'a> {
     pub(super) deadline: Instant,
     /// Deadline for decoding an answer that has arrived; `None` before. As upstream, the hook's own timeout ends with
     /// the last byte.
-    read_by: Option<Instant>,
+    decode_by: Option<Instant>,
     /// Span of the call.
     pub(super) span: Span,
-    /// True while the hook may be working on it, whether or not anything waits for the answer.
-    pub(super) open: bool,
+    /// True from a send until its result arrives: the hook might be working on the call, even if the attempt is
+    /// settled.
+    pub(super) in_flight: bool,
     /// True if its record is complete.
     pub(super) settled: bool,
-    /// Time of the next send, during a pause.
-    again_at: Option<Instant>,
+    /// End of a pause that the hook has requested; `None` outside of a pause.
+    resume_at: Option<Instant>,
     retry_state: RetryState,
 }
 
@@ -70,11 +71,11 @@ pub(super) enum CallResult<'r> {
 /// Step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// The call is sent again at once over these connections: the hook has not processed it.
+    /// The call is sent again immediately over these connections: the hook has not processed it.
     Resend(Reuse),
     /// The call is sent again after this pause, which the hook has requested.
-    Rest(Duration),
-    /// The call is sent again at once over a connection that is not a worker's own, by the hook's failure policy.
+    Pause(Duration),
+    /// The call is sent again immediately over the channel's spare client, as the failure policy is Retry.
     Retry,
     /// The result stands, and nothing is sent again.
     Settle,
@@ -84,7 +85,7 @@ pub(super) enum NextStep {
 #[derive(Clone, Copy, Debug)]
 struct RetryTerms {
     /// True if the failure policy is Retry.
-    retry: bool,
+    retry_policy: bool,
     /// True if the call has no side effects.
     idempotent: bool,
     deadline: Instant,
@@ -93,32 +94,34 @@ struct RetryTerms {
 /// Number of repeated sends so far, and how the next one is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RetryState {
-    rests: u8,
-    retried: bool,
+    /// Number of pauses so far.
+    pauses: u8,
+    /// True if the call was retried by the failure policy Retry.
+    retried_by_policy: bool,
     /// Number of resends since the last pause or retry.
     pub(super) resends: u8,
     pub(super) reuse: Reuse,
-    /// True if the next send avoids the workers' own connections.
-    pub(super) elsewhere: bool,
+    /// True if the next send goes over the channel's spare client instead of the worker's own.
+    pub(super) over_spare_client: bool,
 }
 
 impl RetryState {
     /// Returns the step after the last call.
     ///
     /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. If a pause would last until the deadline, the
-    /// answer that requests it stands at once; upstream would sleep until the deadline.
-    fn next(&self, terms: RetryTerms, result: &CallResult<'_>, now: Instant) -> NextStep {
+    /// answer that requests it stands immediately; upstream would sleep until the deadline.
+    fn next_step(&self, terms: RetryTerms, result: &CallResult<'_>, now: Instant) -> NextStep {
         let left = terms.deadline.saturating_duration_since(now);
         match result {
             CallResult::Reply(Reply::Http(reply)) => {
-                let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
+                let requested = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
                 // Compared as a duration, as adding a long pause to a time could overflow.
-                let pause = asked.filter(|pause| *pause < left && self.rests < MAX_RESTS);
-                pause.map_or(NextStep::Settle, NextStep::Rest)
+                let pause = requested.filter(|pause| *pause < left && self.pauses < MAX_PAUSES);
+                pause.map_or(NextStep::Settle, NextStep::Pause)
             }
             CallResult::Reply(Reply::Grpc(_)) => NextStep::Settle,
             CallResult::Failure(failure, evidence) => {
-                let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
+                let retries = terms.retry_policy && terms.idempotent && !self.retried_by_policy && failure.may_retry();
                 match evidence.resend(self.resends, terms.idempotent) {
                     Some(reuse) => NextStep::Resend(reuse),
                     None if retries && !left.is_zero() => NextStep::Retry,
@@ -130,11 +133,13 @@ impl RetryState {
 
     /// Returns the state after this step.
     fn after(self, next: NextStep) -> Self {
-        let Self { rests, retried, resends, elsewhere, .. } = self;
+        let Self { pauses, retried_by_policy, resends, over_spare_client, .. } = self;
         match next {
-            NextStep::Resend(reuse) => Self { rests, retried, resends: resends + 1, reuse, elsewhere },
-            NextStep::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
-            NextStep::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
+            NextStep::Resend(reuse) => {
+                Self { pauses, retried_by_policy, resends: resends + 1, reuse, over_spare_client }
+            }
+            NextStep::Pause(_) => Self { pauses: pauses + 1, retried_by_policy, ..Self::default() },
+            NextStep::Retry => Self { pauses, retried_by_policy: true, over_spare_client: true, ..Self::default() },
             NextStep::Settle => self,
         }
     }
@@ -147,55 +152,66 @@ impl<'a> Attempt<'a> {
         // The side effects of the endpoint that is called count, not those of a new configuration: a hook that moves
         // must not be called twice at its former endpoint if it has side effects there.
         let idempotent = live.target.side_effects().none_for(review.dry_run);
-        let (read_by, again_at, open, settled) = (None, None, false, false);
-        Self { live, idempotent, fail_open_override, deadline, read_by, span, open, settled, again_at, retry_state }
+        let (decode_by, resume_at, in_flight, settled) = (None, None, false, false);
+        Self {
+            live,
+            idempotent,
+            fail_open_override,
+            deadline,
+            decode_by,
+            span,
+            in_flight,
+            settled,
+            resume_at,
+            retry_state,
+        }
     }
 
-    /// Returns how the next send is made.
+    /// Returns the state that decides how the next call is sent.
     pub(super) fn retry_state(&self) -> RetryState {
         self.retry_state
     }
 
     /// Returns the time of the next step if no answer arrives before it; `None` once it is settled.
     pub(super) fn alarm(&self) -> Option<Instant> {
-        let ends = self.read_by.unwrap_or(self.deadline);
-        (!self.settled).then(|| self.again_at.map_or(ends, |again| again.min(ends)))
+        let ends = self.decode_by.unwrap_or(self.deadline);
+        (!self.settled).then(|| self.resume_at.map_or(ends, |again| again.min(ends)))
     }
 
     /// Returns true if its deadline has passed and it is not settled.
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        !self.settled && self.read_by.unwrap_or(self.deadline) <= now
+        !self.settled && self.decode_by.unwrap_or(self.deadline) <= now
     }
 
     /// Extends the deadline for an answer that has arrived: its decoding may take until `deadline`.
-    pub(super) fn allow_reading_until(&mut self, deadline: Instant) {
-        self.read_by = Some(deadline);
+    pub(super) fn allow_decoding_until(&mut self, deadline: Instant) {
+        self.decode_by = Some(deadline);
     }
 
     /// Ends its pause if that is over. Returns true if so; the caller then sends the call again.
-    pub(super) fn try_wake(&mut self, now: Instant) -> bool {
-        let over = !self.settled && self.again_at.is_some_and(|again| again <= now);
+    pub(super) fn try_end_pause(&mut self, now: Instant) -> bool {
+        let over = !self.settled && self.resume_at.is_some_and(|again| again <= now);
         if over {
-            self.again_at = None;
+            self.resume_at = None;
         }
         over
     }
 
-    /// Decides the step after a call, and records it. The caller carries out a resend or a retry at once, and ends a
-    /// pause by [`Attempt::try_wake`].
-    pub(super) fn next(&mut self, result: &CallResult<'_>, now: Instant) -> NextStep {
+    /// Decides the step after a call, and records it. The caller carries out a resend or a retry immediately, and ends
+    /// a pause by [`Attempt::try_end_pause`].
+    pub(super) fn decide_next(&mut self, result: &CallResult<'_>, now: Instant) -> NextStep {
         let terms = RetryTerms {
-            retry: failure::retries(self.live.hook.failure_policy),
+            retry_policy: failure::retries(self.live.hook.failure_policy),
             idempotent: self.idempotent,
             deadline: self.deadline,
         };
-        let next = self.retry_state.next(terms, result, now);
+        let next = self.retry_state.next_step(terms, result, now);
         self.retry_state = self.retry_state.after(next);
-        if let NextStep::Rest(pause) = next {
-            self.again_at = Some(now + pause);
+        if let NextStep::Pause(pause) = next {
+            self.resume_at = Some(now + pause);
         }
         if next != NextStep::Settle {
-            self.read_by = None;
+            self.decode_by = None;
         }
         next
     }
@@ -211,13 +227,13 @@ impl<'a> Attempt<'a> {
                 HookRequest::Grpc(GrpcRequest { method, namespace_labels: caller.namespace_labels_text.clone() })
             }
             Protocol::Http { path, form } => {
-                HookRequest::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.allowed(began) })
+                HookRequest::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.time_allowed(began) })
             }
         }
     }
 
     /// Returns the time that the hook had, in whole milliseconds, rounded up, for messages.
-    pub(super) fn allowed(&self, began: Instant) -> Duration {
+    pub(super) fn time_allowed(&self, began: Instant) -> Duration {
         let allowed = self.deadline.duration_since(began);
         Duration::from_millis(allowed.as_micros().div_ceil(1000) as u64)
     }

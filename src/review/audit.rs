@@ -212,7 +212,7 @@ pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &V
         bypass: bypass.applied().collect(),
         break_glass: bypass.open_break_glass().iter().map(|open| break_glass(&open.document)).collect(),
         hooks: Hooks(&draft.calls),
-        hooks_left_out: Some(draft.left_out_calls()).filter(|more| *more > 0),
+        hooks_left_out: Some(draft.unnamed_out_of_time_calls()).filter(|more| *more > 0),
         initializers: draft
             .initializers
             .iter()

@@ -8,7 +8,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::{
-    live::{Generation, break_glass::Open},
+    live::{Generation, break_glass::OpenDocument},
     telemetry::Metrics,
 };
 use gatepost_api::{Bypass, BypassEffect, Review, Verdict};
@@ -34,7 +34,7 @@ pub(super) struct BypassDecision<'a> {
     /// Indexes in the snapshot of the rules that apply. A rule that skips every hook is the only one.
     rules: SmallVec<[usize; 2]>,
     /// Break-glass documents that are open.
-    break_glass: SmallVec<[Open; 1]>,
+    break_glass: SmallVec<[OpenDocument; 1]>,
 }
 
 /// Bypass that applied to a request, for annotations and the audit log.
@@ -47,7 +47,7 @@ pub(super) struct AppliedBypass<'a> {
 
 impl<'a> BypassDecision<'a> {
     /// Decides about `review` by the bypass rules of `generation` and the open `break_glass`.
-    pub(super) fn of(generation: &'a Generation, break_glass: SmallVec<[Open; 1]>, review: &Review) -> Self {
+    pub(super) fn of(generation: &'a Generation, break_glass: SmallVec<[OpenDocument; 1]>, review: &Review) -> Self {
         let eligibility = generation.snapshot.eligibility(review);
         let mut decision = Self { eligibility, generation, rules: SmallVec::new(), break_glass };
         if decision.skips_all() {
@@ -81,9 +81,9 @@ impl<'a> BypassDecision<'a> {
         self.eligibility == Eligibility::OwnConfig || self.break_glass_covers_all() || !self.rules.is_empty()
     }
 
-    /// Returns true if a rule makes every hook fail open. Only a hook's denial then rejects the request. A stale
-    /// configuration does not: its hooks are called as they were last known.
-    pub(super) fn opens_everything(&self) -> bool {
+    /// Returns true if a rule makes every hook fail open. Then only a hook's denial rejects the request. A stale
+    /// configuration does not reject it: the hooks of the last known configuration are called.
+    pub(super) fn all_fail_open(&self) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about_all())
     }
 
@@ -111,7 +111,7 @@ impl<'a> BypassDecision<'a> {
     }
 
     /// Returns the break-glass documents that are open.
-    pub(super) fn open_break_glass(&self) -> &[Open] {
+    pub(super) fn open_break_glass(&self) -> &[OpenDocument] {
         &self.break_glass
     }
 
@@ -155,7 +155,7 @@ impl<'a> BypassDecision<'a> {
 }
 
 /// Returns the annotation and the warning for an open break-glass document.
-fn annotation_and_warning(open: &Open) -> (String, String) {
+fn annotation_and_warning(open: &OpenDocument) -> (String, String) {
     let glass = &open.document;
     let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
     let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);

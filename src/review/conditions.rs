@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 
 use super::rejection::{self, StatusError};
 use crate::{
-    live::{Authorizer, LiveHook, authorizer::Decided},
+    live::{Authorizer, LiveHook, authorizer::AccessResult},
     telemetry::HookMetrics,
 };
 use gatepost_api::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget};
@@ -35,10 +35,11 @@ const MAX_STEPS: u64 = 50_000;
 
 /// Maximum number of steps of one hook's conditions off the worker's thread: about 200 ms of a core. A count instead of
 /// a time, so that a request ends in the same way on a busy machine.
-const MAX_STEPS_BESIDE: u64 = 100 * MAX_STEPS;
+const MAX_OFFLOADED_STEPS: u64 = 100 * MAX_STEPS;
 
 /// Error text: upstream's for an exceeded cost limit, with a fix.
-const TOO_LONG: &str = "the match conditions need more than 200 ms of processor time for this request: let them look at less of the object";
+const TOO_LONG: &str =
+    "the match conditions need more than 200 ms of processor time for this request: make them read less of the object";
 
 /// Number of bytes of text that can be checked for UTF-8 in the time of one step.
 const BYTES_CHECKED_PER_STEP: usize = 256;
@@ -80,6 +81,7 @@ impl TryFrom<ConditionsDecision<'_>> for ConditionsResult {
 
 /// Conditions of a hook that are to be evaluated off the worker's thread.
 struct SlowConditions {
+    /// Index of the hook in the snapshot.
     hook: u32,
     conditions: Arc<[Condition]>,
     metrics: Arc<HookMetrics>,
@@ -93,11 +95,11 @@ pub(super) struct Conditions<'a> {
     access: &'a Access<'a>,
     /// Number of steps left on the worker's thread.
     steps: Cell<u64>,
-    /// Results by hook number, ascending.
+    /// Results by the hook's index in the snapshot, ascending.
     results: SmallVec<[(u32, ConditionsResult); 2]>,
     /// Hooks whose conditions are to be evaluated off the worker's thread.
     slow: Vec<SlowConditions>,
-    /// Access checks to be decided, each with the hook whose conditions need it.
+    /// Access checks to be decided, each with the index in the snapshot of the hook whose conditions need it.
     undecided: Vec<(u32, AccessCheck)>,
 }
 
@@ -116,7 +118,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Returns the result of hook number `hook`; `None` if it is undecided.
+    /// Returns the result of the hook at the snapshot's index `hook`; `None` if it is undecided.
     pub(super) fn result(&self, hook: u32) -> Option<&ConditionsResult> {
         let place = self.results.binary_search_by_key(&hook, |(known, _)| *known).ok()?;
         self.results.get(place).map(|(_, result)| result)
@@ -140,7 +142,7 @@ impl<'a> Conditions<'a> {
         conditions.iter().any(|condition| condition.uses_authorizer() || large && condition.reads_objects())
     }
 
-    /// Decides the conditions of hook number `hook`, or queues them for [`Conditions::evaluate`].
+    /// Decides the conditions of the hook at the snapshot's index `hook`, or queues them for [`Conditions::evaluate`].
     pub(super) fn try_decide(
         &mut self,
         inputs: &Inputs<'a>,
@@ -152,7 +154,8 @@ impl<'a> Conditions<'a> {
             return;
         }
         let began = Instant::now();
-        match self.evaluate_here(inputs, conditions).map_or(Err(UndecidedReason::Slow), ConditionsResult::try_from) {
+        match self.evaluate_on_worker(inputs, conditions).map_or(Err(UndecidedReason::Slow), ConditionsResult::try_from)
+        {
             Ok(ConditionsResult::Failed(_)) if self.deadline.left(now()).is_zero() => self.insert(hook, out_of_time()),
             Ok(result) => {
                 live.metrics.conditions_evaluated(self.worker, began.elapsed());
@@ -168,7 +171,11 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    fn evaluate_here<'c>(&self, inputs: &'c Inputs<'a>, conditions: &'c [Condition]) -> Option<ConditionsDecision<'c>> {
+    fn evaluate_on_worker<'c>(
+        &self,
+        inputs: &'c Inputs<'a>,
+        conditions: &'c [Condition],
+    ) -> Option<ConditionsDecision<'c>> {
         let Self { review, deadline, steps, .. } = self;
         let allowance = Allowance { steps, over: &|| deadline.left(now()).is_zero() };
         if is_large(&review.options) || is_large(&review.user) {
@@ -202,7 +209,7 @@ impl<'a> Conditions<'a> {
         let until = self.deadline.instant();
         let slow = std::mem::take(&mut self.slow);
         if !slow.is_empty() {
-            self.evaluate_beside(slow, until).await;
+            self.evaluate_offloaded(slow, until).await;
         }
         let (hooks, checks): (Vec<u32>, Vec<AccessCheck>) = std::mem::take(&mut self.undecided).into_iter().unzip();
         if !checks.is_empty()
@@ -212,13 +219,13 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    async fn evaluate_beside(&mut self, slow: Vec<SlowConditions>, until: Instant) {
+    async fn evaluate_offloaded(&mut self, slow: Vec<SlowConditions>, until: Instant) {
         let (worker, hooks): (_, Vec<u32>) = (self.worker, slow.iter().map(|slow| slow.hook).collect());
         let (review, decisions) = (self.review.clone(), self.access.decisions());
         let evaluating = offload::evaluate(move || {
             let input = input(&review, true, decisions);
             let evaluate = |SlowConditions { hook, conditions, metrics }: &SlowConditions| {
-                let (began, steps) = (Instant::now(), Cell::new(MAX_STEPS_BESIDE));
+                let (began, steps) = (Instant::now(), Cell::new(MAX_OFFLOADED_STEPS));
                 let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
                 let result = ConditionsResult::try_from(gatepost_cel::decide(conditions, &input, &allowance));
                 metrics.conditions_evaluated(worker, began.elapsed());
@@ -328,7 +335,7 @@ impl<'a> Access<'a> {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has these checks decided, all at once.
+    /// Sends these checks to the authorizer, all concurrently, and stores their decisions.
     ///
     /// # Errors
     /// The request's deadline passes first.
@@ -344,7 +351,7 @@ impl<'a> Access<'a> {
         let reading = offload::run(len, move || user_of(&theirs));
         let user = timeout_at(until.into(), reading).await.map_err(out_of_time)?.map(Arc::new);
         let username: Arc<str> = Arc::from(&*review.username);
-        let mut waiting: Vec<(AccessCheck, oneshot::Receiver<Decided>)> = Vec::new();
+        let mut waiting: Vec<(AccessCheck, oneshot::Receiver<AccessResult>)> = Vec::new();
         let mut many = self.decisions().len();
         for check in checks {
             if self.decisions().get(&check).is_some() || waiting.iter().any(|(other, _)| *other == check) {
@@ -353,7 +360,7 @@ impl<'a> Access<'a> {
             many += 1;
             let asked = match (self.authorizer, &user) {
                 (_, Err(why)) => Err(why.clone()),
-                (None, _) => Err("no cluster is followed".to_owned()),
+                (None, _) => Err("no cluster is watched".to_owned()),
                 _ if many > MAX_ACCESS_CHECKS => {
                     Err(format!("a request makes at most {MAX_ACCESS_CHECKS} access checks"))
                 }
@@ -366,7 +373,11 @@ impl<'a> Access<'a> {
         }
         for (check, decided) in waiting {
             let decided = timeout_at(until.into(), decided).await.map_err(out_of_time)?;
-            self.insert(check, decided.unwrap_or_else(|_| Err("nobody asks the cluster any more".to_owned())));
+            self.insert(
+                check,
+                decided
+                    .unwrap_or_else(|_| Err("the task that sends access checks to the cluster has ended".to_owned())),
+            );
         }
         Ok(())
     }

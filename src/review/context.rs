@@ -13,7 +13,7 @@ use tracing::{Span, debug_span};
 use super::{
     bypass::BypassDecision,
     conditions::Access,
-    object::{PatchFailure, PatchedObject, apply_patch, room_for, scanned},
+    object::{PatchFailure, PatchedObject, apply_patch, bytes_to_scan, room_for},
     rejection::{self, StatusError},
 };
 use crate::{
@@ -23,7 +23,9 @@ use crate::{
     },
     telemetry::{Audit, Metrics},
 };
-use gatepost_api::{Deadline, Dispatch, Forwarded, Labels, Phase, ResourceInitializers, Review, registration::Segment};
+use gatepost_api::{
+    Deadline, Dispatch, ForwardedContext, Labels, Phase, ResourceInitializers, Review, registration::Segment,
+};
 use gatepost_base::{
     clock::now,
     memory::MemoryBudget,
@@ -38,7 +40,8 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reasons that a rejection reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reasons {
-    /// The first denial or closed failure. The request is rejected at once, and the calls still running are cancelled.
+    /// The first denial or closed failure. The request is rejected immediately, and the calls still running are
+    /// cancelled.
     #[default]
     First,
     /// The first one, and those of the hooks that answer within this time after it. Their warnings are kept too.
@@ -117,7 +120,7 @@ pub struct Caller {
     /// Segment of the mutating hooks to call; `None` for all of them.
     pub segment: Option<Segment>,
     /// Headers that go on to the hooks. Their `hops` count the Gateposts before this one.
-    pub forwarded: Forwarded,
+    pub forwarded: ForwardedContext,
     /// True if the caller stores new objects before they are initialized, and hides them until they are.
     pub stores_unfinished: bool,
     /// Labels of the request's namespace, if the caller sent them.
@@ -193,9 +196,9 @@ impl<'a> ReviewContext<'a> {
         self.deps.discovery.as_ref().map(|discovery| discovery.look(now()))
     }
 
-    /// Runs `reading` on `bytes` bytes of the review: off the worker's thread if there are many, and until the
-    /// request's deadline.
-    pub(super) async fn read<T: Send + 'static>(
+    /// Runs `reading`, which reads `bytes` bytes of the review: off the worker's thread if there are many, and until
+    /// the request's deadline.
+    pub(super) async fn run_reading<T: Send + 'static>(
         &self,
         bytes: usize,
         reading: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -215,7 +218,7 @@ impl<'a> ReviewContext<'a> {
     ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
         // Bytes of the review, of the parts that earlier patches have expanded, and of the patch.
         let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-        let size = review.bytes.len() + before_bytes + scanned(&patch, text);
+        let size = review.bytes.len() + before_bytes + bytes_to_scan(&patch, text);
         let Some(room) = room_for(&patch, text, review, before, &self.deps.memory) else {
             return Ok(Err(PatchFailure::NoRoom));
         };

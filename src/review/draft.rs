@@ -69,7 +69,7 @@ pub(super) struct Draft<'a> {
     pub(super) refusal: Option<StatusError>,
     /// True if something rejects the request.
     pub(super) is_rejected: bool,
-    /// True if an initializer rejects the object, or the requester may not change the list in this way.
+    /// True if an initializer rejects the object, or the requester is not allowed to change the list in this way.
     pub(super) is_initializer_denial: bool,
     /// True if a hook whose rules match is skipped, as break-glass is open for it.
     pub(super) break_glass_applied: bool,
@@ -114,7 +114,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the number of hooks out of time that are not named.
-    pub(super) fn left_out_calls(&self) -> usize {
+    pub(super) fn unnamed_out_of_time_calls(&self) -> usize {
         self.out_of_time.saturating_sub(MAX_NAMED_OUT_OF_TIME)
     }
 

@@ -76,11 +76,13 @@ pub(super) struct Facts<'a: 'r, 'r> {
     /// The apiserver's answer about the request's namespace, if it was requested.
     namespace_answer: Option<NamespaceAnswer>,
     /// View of the watched namespaces. It is taken once, so that all hooks see the same labels.
-    followed: OnceCell<NamespaceView>,
-    own_object: OnceCell<Result<Option<Labels>, StatusError>>,
+    namespace_view: OnceCell<NamespaceView>,
+    /// Labels of the review's new object.
+    new_object_labels: OnceCell<Result<Option<Labels>, StatusError>>,
     /// Labels of the request's own Namespace object, and its name label.
-    own_namespace: OnceCell<Labels>,
-    old_object: OnceCell<Result<Option<Labels>, StatusError>>,
+    namespace_object_labels: OnceCell<Labels>,
+    /// Labels of the review's old object.
+    old_object_labels: OnceCell<Result<Option<Labels>, StatusError>>,
     /// Decisions of hooks' `matchConditions`.
     pub(super) conditions: Conditions<'r>,
 }
@@ -97,10 +99,10 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             ctx,
             review,
             namespace_answer,
-            followed: OnceCell::new(),
-            own_object: OnceCell::new(),
-            own_namespace: OnceCell::new(),
-            old_object: OnceCell::new(),
+            namespace_view: OnceCell::new(),
+            new_object_labels: OnceCell::new(),
+            namespace_object_labels: OnceCell::new(),
+            old_object_labels: OnceCell::new(),
             conditions: Conditions::new(review, ctx.caller.deadline, ctx.caller.worker, &ctx.access),
         }
     }
@@ -113,8 +115,8 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
     /// Returns labels that these selectors need and that must be fetched.
     pub(super) fn missing(&self, of_namespace: &Selector, of_object: &Selector) -> Option<Missing> {
         let is_unread = |place: &Option<Range<usize>>, cell: &OnceCell<_>| is_large(place) && cell.get().is_none();
-        let lacks_objects =
-            is_unread(&self.review.object, &self.own_object) || is_unread(&self.review.old_object, &self.old_object);
+        let lacks_objects = is_unread(&self.review.object, &self.new_object_labels)
+            || is_unread(&self.review.old_object, &self.old_object_labels);
         let lacks_namespace = || matches!(self.namespace_labels_at_hand(), Err(LookupError::Missing(_)));
         // Usually nothing must be fetched, and then no selector is evaluated.
         if !lacks_objects && (of_namespace.is_empty() || !lacks_namespace()) {
@@ -139,12 +141,12 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
     async fn fetch_namespace_labels(&mut self) {
         let Some(namespaces) = self.ctx.deps.namespaces.as_deref() else { return };
         // The view is not kept during the wait.
-        self.followed.take();
+        self.namespace_view.take();
         let namespace = self.namespace().clone();
         let within = LOOKUP_TIMEOUT.min(self.ctx.caller.deadline.left(now()) / 2);
-        let asked = tokio::time::timeout(within, namespaces.ask(&namespace)).await;
-        let asked = asked.unwrap_or_else(|_| Err("the apiserver did not answer in time".to_owned()));
-        self.namespace_answer = Some(match asked {
+        let looked_up = tokio::time::timeout(within, namespaces.ask(&namespace)).await;
+        let looked_up = looked_up.unwrap_or_else(|_| Err("the apiserver did not answer in time".to_owned()));
+        self.namespace_answer = Some(match looked_up {
             Ok(Some(labels)) => Ok(Arc::new(labels)),
             Ok(None) => Err(SelectorError::Refused(Box::new(rejection::namespace_not_found(&namespace)))),
             Err(why) => Err(SelectorError::Unavailable(format!("looking up namespace \"{namespace}\": {why}"))),
@@ -162,12 +164,12 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
 
     /// Reads the labels of large objects off the worker's thread, until the request's deadline.
     async fn read_objects(&mut self) {
-        let Self { review, ctx, own_object, old_object, .. } = self;
-        let cells = [(own_object, &review.object), (old_object, &review.old_object)];
+        let Self { review, ctx, new_object_labels, old_object_labels, .. } = self;
+        let cells = [(new_object_labels, &review.object), (old_object_labels, &review.old_object)];
         for (cell, place) in cells {
             let Some(place) = place.clone().filter(|place| place.len() >= OFFLOAD_THRESHOLD) else { continue };
             let bytes = review.bytes.clone();
-            *cell = OnceCell::from(ctx.read(place.len(), move || metadata::labels(&bytes, place)).await);
+            *cell = OnceCell::from(ctx.run_reading(place.len(), move || metadata::labels(&bytes, place)).await);
         }
     }
 
@@ -234,11 +236,11 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             if review.object.is_none() {
                 return Err(Box::new(rejection::no_object("object", "namespaceSelector")).into());
             }
-            let own = self.own_labels()?;
+            let own = self.new_labels()?;
             // The apiserver sets the name label by default, even if an earlier hook has removed it.
             let named = [(NAME_LABEL, &*review.name)].into_iter().filter(|(_, name)| !name.is_empty());
             let of_namespace = || own.into_iter().flat_map(Labels::iter).chain(named).collect();
-            return Ok(selector.matches(self.own_namespace.get_or_init(of_namespace)));
+            return Ok(selector.matches(self.namespace_object_labels.get_or_init(of_namespace)));
         }
         if let Some(labels) = self.namespace_labels_at_hand()? {
             return Ok(selector.matches(labels));
@@ -257,16 +259,16 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         match &self.namespace_answer {
             Some(Ok(labels)) => Ok(Some(labels)),
             Some(Err(error)) => Err(LookupError::Final(error.clone())),
-            None => self.followed_labels(namespaces).map(Some).ok_or(LookupError::Missing(Missing::Namespace)),
+            None => self.watched_labels(namespaces).map(Some).ok_or(LookupError::Missing(Missing::Namespace)),
         }
     }
 
     /// Returns the labels of the namespace in the watched cluster. Every namespace is unknown before the first list,
     /// and once the last event of the watch is too old.
-    fn followed_labels(&self, namespaces: &Namespaces) -> Option<&Labels> {
+    fn watched_labels(&self, namespaces: &Namespaces) -> Option<&Labels> {
         let namespace = self.namespace();
         let is_fresh = namespaces.is_fresh(self.ctx.began);
-        is_fresh.then(|| self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace)).flatten()
+        is_fresh.then(|| self.namespace_view.get_or_init(|| namespaces.seen(namespace)).labels(namespace)).flatten()
     }
 
     /// Fetches the labels of the request's namespace if necessary, and returns them; none if the request has no
@@ -297,7 +299,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             return Ok(true);
         }
         let matches = |labels: Option<&Labels>| labels.is_some_and(|labels| selector.matches(labels));
-        if matches(self.own_labels()?) || matches(self.old_labels()?) {
+        if matches(self.new_labels()?) || matches(self.old_labels()?) {
             return Ok(true);
         }
         let missing = |field| Box::new(rejection::no_object(field, "objectSelector")).into();
@@ -317,12 +319,12 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         }
     }
 
-    fn own_labels(&self) -> Result<Option<&Labels>, LookupError> {
-        self.labels(&self.own_object, &self.review.object)
+    fn new_labels(&self) -> Result<Option<&Labels>, LookupError> {
+        self.labels(&self.new_object_labels, &self.review.object)
     }
 
     fn old_labels(&self) -> Result<Option<&Labels>, LookupError> {
-        self.labels(&self.old_object, &self.review.old_object)
+        self.labels(&self.old_object_labels, &self.review.old_object)
     }
 
     fn labels<'s>(

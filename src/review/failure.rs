@@ -89,12 +89,12 @@ pub(super) fn is_unproven(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
     waits && ctx.deps.current.hub().is_unproven(&one.name)
 }
 
-/// Returns the outcome of an initializer's failed turn. `passes` is the result of [`is_skipped_on_failure`] when the
-/// turn began.
+/// Returns the outcome of an initializer's failed turn. `is_skipped` is the result of [`is_skipped_on_failure`] when
+/// the turn began.
 pub(super) fn turn_outcome(
     ctx: &ReviewContext<'_>,
     name: &str,
-    passes: bool,
+    is_skipped: bool,
     failure: &InitializerFailure,
 ) -> InitializerOutcome {
     match failure {
@@ -106,7 +106,7 @@ pub(super) fn turn_outcome(
         // initializer.
         InitializerFailure::Full => InitializerOutcome::Shed,
         InitializerFailure::NoRoom => InitializerOutcome::FailedClosed,
-        _ if passes => InitializerOutcome::FailedOpen,
+        _ if is_skipped => InitializerOutcome::FailedOpen,
         _ => InitializerOutcome::FailedClosed,
     }
 }
@@ -114,9 +114,9 @@ pub(super) fn turn_outcome(
 /// Returns true if the object goes on without all of these initializers when the request's deadline passes before they
 /// are selected.
 pub(super) fn skips_all_unselected(ctx: &ReviewContext<'_>, entry: &ResourceInitializers) -> bool {
-    let passes =
+    let is_skipped =
         |one: &Initializer| fails_open(one.failure_policy, ctx.bypass.fails_open(&one.name)) || is_unproven(ctx, one);
-    entry.initializers.iter().all(passes)
+    entry.initializers.iter().all(is_skipped)
 }
 
 /// Returns true if the object goes on without an initializer whose selectors cannot be evaluated.
@@ -163,7 +163,7 @@ impl InitializerFailure {
             Self::Vacant => "has no instance attached".to_owned(),
             Self::Unproven => "is not in rotation until its first instance attaches".to_owned(),
             Self::Unable(why) => format!("could not act: {why}"),
-            Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
+            Self::DryRun => "has side effects and is not called in a dry run".to_owned(),
             Self::Full | Self::NoRoom | Self::Rejected(_) => "did not act".to_owned(),
         };
         format!("initializer \"{name}\" {why}; the object goes on without it")

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::time::timeout_at;
 
 pub use self::stored::{ObjectRead, ReadPolicy, head_rule, read_policy};
-use self::turn::{ParallelCalls, Turn, TurnEffect, end_of, until};
+use self::turn::{ParallelCalls, Turn, TurnEffect, initializers_deadline, turn_deadline};
 use super::{
     context::ReviewContext,
     draft::{Draft, Flow, InitializerTurn},
@@ -68,8 +68,8 @@ pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<
 pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     if ctx.mutates() && may_need_initializers(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).run()).await
-    } else if !ctx.mutates() && stored::is_guarded(ctx) {
-        Box::pin(InitializingPhase::new(ctx, draft).guard()).await
+    } else if !ctx.mutates() && stored::must_check_marks(ctx) {
+        Box::pin(InitializingPhase::new(ctx, draft).run_mark_check()).await
     } else {
         Flow::Continue(())
     }
@@ -118,7 +118,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let ctx = self.ctx;
         let entry = ctx.initializers();
         if ctx.caller.stores_unfinished {
-            let nobody = stored::nobody(ctx.review);
+            let nobody = stored::no_initializers(ctx.review);
             return self.run_stored(entry.unwrap_or(&nobody)).await;
         }
         let Some(entry) = entry else { return Ok(()) };
@@ -152,7 +152,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             if parallel.is_empty() {
                 parallel.start(ctx, entry, initialization, object.as_ref(), facts).await;
             }
-            let answer = match parallel.take(&name, object.as_ref()).await {
+            let answer = match parallel.wait_for_answer(&name, object.as_ref()).await {
                 Ok(answer) => answer,
                 Err((name, failure)) => {
                     let took = parallel.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
@@ -169,9 +169,9 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             let was_parallel = answer.is_some();
             let began = parallel.began.filter(|_| was_parallel).unwrap_or_else(now);
             let creator = self.creator.clone();
-            let passes = configured.is_none_or(|one| is_skipped_on_failure(ctx, one));
+            let is_skipped = configured.is_none_or(|one| is_skipped_on_failure(ctx, one));
             let turn = |one| {
-                let until = until(ctx, entry, one, initialization, 1, began);
+                let until = turn_deadline(ctx, entry, one, initialization, 1, began);
                 Turn { ctx, one, before: object, began, until, creator }
             };
             let ended = match (configured, answer) {
@@ -188,7 +188,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),
                     _ => Err(InitializerFailure::Unable(
-                        "it adds initializers that this resource has not, or that had a turn".into(),
+                        "it adds initializers that are not configured for this resource, or that have already had their turn".into(),
                     )),
                 }
             });
@@ -200,7 +200,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                     InitializerOutcome::Changed
                 }
                 Err(failure) => {
-                    let outcome = failure::turn_outcome(ctx, &name, passes, &failure);
+                    let outcome = failure::turn_outcome(ctx, &name, is_skipped, &failure);
                     if outcome == InitializerOutcome::FailedOpen {
                         let _ = initialization.time_out(&name, FailurePolicy::Ignore);
                         warning = Some(failure.warning(&name));
@@ -248,7 +248,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         self.record_turn(InitializerTurn { name, outcome, took, warning });
     }
 
-    /// Returns the rejection of a list that the requester may not write, and records it as a denial.
+    /// Returns the rejection of a list that the requester is not allowed to write, and records it as a denial.
     fn denied(&mut self, refused: ListError) -> StatusError {
         self.draft.is_initializer_denial = true;
         Box::new(refused.into_status())
@@ -303,7 +303,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let mut names = Vec::new();
         if written.is_none() && !skips_all {
             let longest = entry.initializers.iter().map(|one| one.timeout).max().unwrap_or_default();
-            let until = end_of(self.ctx).min(now() + longest);
+            let until = initializers_deadline(self.ctx).min(now() + longest);
             for one in &entry.initializers {
                 let later = entry.by_label || self.ctx.caller.stores_unfinished;
                 let selected = timeout_at(until.into(), self.is_selected(one, later, facts)).await;
@@ -329,11 +329,11 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             true => self.denied(refused.written_at(&format!("metadata.annotations[{OWN_LIST}]"))),
             false => self.denied(refused),
         })?;
-        Ok(list.and_then(|list| self.without_left_out(list)))
+        Ok(list.and_then(|list| self.without_bypassed(list)))
     }
 
     /// Returns the list without names that a bypass or break-glass skips.
-    fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
+    fn without_bypassed(&self, mut list: Initializers) -> Option<Initializers> {
         let bypass = &self.ctx.bypass;
         let all = bypass.skips_all();
         list.pending.retain(|name| !all && !bypass.skips(name) && !bypass.break_glass_covers(name));
@@ -348,22 +348,22 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             return Ok(false);
         }
         let check = check(review);
-        access.decide(review, vec![check.clone()], end_of(self.ctx)).await?;
+        access.decide(review, vec![check.clone()], initializers_deadline(self.ctx)).await?;
         let why = match access.decisions().get(&check) {
             Some(Ok(decided)) => return Ok(decided.allowed),
             Some(Err(why)) => why.clone(),
-            None => "it was not asked".into(),
+            None => "the authorizer was not called".into(),
         };
         let what =
-            format!("cannot find out whether you may {VERB:?} this resource: the authorizer cannot be asked: {why}");
+            format!("cannot check whether you may {VERB:?} this resource: the authorizer gave no decision: {why}");
         Err(Box::new(rejection::internal(&what)))
     }
 
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], StatusError> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        // Without the margin of `end_of`, as the object may need no initializer.
-        self.ctx.read(size, move || metadata::annotations(&bytes, place, [OWN_LIST, MIRROR])).await
+        // Without the margin of `initializers_deadline`, as the object may need no initializer.
+        self.ctx.run_reading(size, move || metadata::annotations(&bytes, place, [OWN_LIST, MIRROR])).await
     }
 
     /// Returns true if the initializer acts on this object. Returns false if a bypass or break-glass skips it. `later`:

@@ -35,7 +35,7 @@ pub use self::{
     context::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
     initialize::{ObjectRead, ReadPolicy, head_rule, read_policy},
     record::{CallRecord, Change, Decider, Ending},
-    verdict::{Combined, Dropped, combine},
+    verdict::{CombinedVerdict, DroppedAnnotations, combine},
 };
 use crate::telemetry::RequestOutcome;
 use gatepost_api::{Review, Verdict, verdict::REVISION};
@@ -82,10 +82,10 @@ fn end_if_all_skipped(ctx: &ReviewContext<'_>, draft: &Draft<'_>) -> Flow {
 /// configuration. A request whose hooks are all skipped or all fail open by a bypass is not rejected.
 fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     let ReviewContext { deps, caller, age, bypass, .. } = ctx;
-    if draft.skips_hooks || bypass.opens_everything() {
+    if draft.skips_hooks || bypass.all_fail_open() {
         return Flow::Continue(());
     }
-    let trusted = deps.current.freshness().trusted_for();
+    let trusted = deps.current.freshness().stale_after();
     if age.is_none_or(|age| age >= trusted) {
         let rejected = age.is_none().then(|| deps.status.rejected.get()).flatten();
         draft.outcome = Some(RequestOutcome::Stale);
@@ -104,7 +104,7 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
         deps.metrics.record_break_glass();
     }
     draft.calls.iter_mut().for_each(CallRecord::count);
-    let Combined { mut verdict, dropped } = combine(&draft.calls, deps.patch_annotations);
+    let CombinedVerdict { mut verdict, dropped } = combine(&draft.calls, deps.patch_annotations);
     report_dropped(&draft.calls, &dropped);
     initialize::report(&draft, &mut verdict);
     if let Some(refusal) = draft.refusal.take() {
@@ -139,8 +139,8 @@ fn outcome(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &Verdict) -> Req
 }
 
 /// Counts every dropped annotation, and logs at most one line a second for each hook.
-fn report_dropped(calls: &[CallRecord<'_>], dropped: &[Dropped]) {
-    for Dropped { call, cause, count } in dropped {
+fn report_dropped(calls: &[CallRecord<'_>], dropped: &[DroppedAnnotations]) {
+    for DroppedAnnotations { call, cause, count } in dropped {
         let Some(decider) = calls.get(*call).map(|call| call.decider) else { continue };
         let Some(metrics) = decider.metrics() else { continue };
         metrics.annotations_dropped(*cause, *count as u64);

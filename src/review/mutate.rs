@@ -92,15 +92,15 @@ struct MutatingPhase<'a, 'd> {
     kind: RequestKind,
     /// Number of calls ahead of their turn that may still be discarded: at first, the number of hooks.
     spare_calls: usize,
-    /// Mutating hooks whose rules match this request.
+    /// Mutating hooks whose rules match this request, each with its index in the snapshot (`hook`).
     matching: HookSet,
-    /// Index of the first of these whose turn has not come.
+    /// Index in `matching` of the first hook whose turn has not come.
     next: usize,
     /// 0, or 1 while hooks are called once more.
     round: u8,
-    /// Hooks to be called once more if a later hook changes the object.
+    /// Indexes in the snapshot of the hooks to be called once more if a later hook changes the object.
     reinvocation_candidates: BTreeSet<u32>,
-    /// Hooks that are called once more.
+    /// Indexes in the snapshot of the hooks that are called once more.
     reinvoked: BTreeSet<u32>,
     /// True if discovery was refreshed for this request.
     discovery_refreshed: bool,
@@ -137,14 +137,14 @@ impl<'a> MutatingPhase<'a, '_> {
         loop {
             let batch = self.batch(facts).await?;
             if self.ctx.is_out_of_time() {
-                self.out_of_time(batch, facts).await;
+                self.end_out_of_time(batch, facts).await;
                 return None;
             }
             let records = round::call_hooks(self.ctx, &batch.selection.hooks, facts.review, Until::Changed).await;
             let changed = self.accept_answers(&batch.selection.hooks, records, facts.review, before).await;
             batch.selection.conclude(self.ctx, self.draft, self.next);
             if self.is_late {
-                self.out_of_time(Batch::new(), facts).await;
+                self.end_out_of_time(Batch::new(), facts).await;
             }
             if changed.is_some() || self.is_late || self.draft.is_rejected {
                 return changed;
@@ -182,11 +182,11 @@ impl<'a> MutatingPhase<'a, '_> {
                     continue;
                 }
                 Ok(Role::Selected(hook)) => {
-                    let is_shared = self.is_shared(hook.live);
+                    let is_shared = self.may_share_batch(hook.live);
                     if !(batch.is_empty() || is_shared && self.may_grow(&batch)) {
                         break;
                     }
-                    self.join(&mut batch, hook, at);
+                    self.add_to_batch(&mut batch, hook, at);
                     if !is_shared {
                         break;
                     }
@@ -210,7 +210,7 @@ impl<'a> MutatingPhase<'a, '_> {
 
     /// Returns true if the hook may share a batch with others: the call has no side effects, and the configuration does
     /// not want the hook called alone.
-    fn is_shared(&self, live: &LiveHook) -> bool {
+    fn may_share_batch(&self, live: &LiveHook) -> bool {
         let ReviewContext { deps, review, .. } = self.ctx;
         live.hook.dispatch.unwrap_or(deps.speculation.dispatch) == Dispatch::Speculative
             && live.target.side_effects().none_for(review.dry_run)
@@ -224,14 +224,15 @@ impl<'a> MutatingPhase<'a, '_> {
             && batch.discarded_if_first_patches < self.spare_calls
     }
 
-    fn join(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
+    /// Adds the hook at index `at` of `matching` to the batch.
+    fn add_to_batch(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
         batch.no_patch_probability *= 1.0 - hook.live.target.patch_rates().map_or(0.0, |rates| rates.chance(self.kind));
         batch.discarded_if_first_patches += usize::from(!batch.is_empty());
         batch.selection.add(at, Role::Selected(hook));
     }
 
-    /// Refreshes discovery, which does not know the resource yet, and matches the hooks once more. `hook` is the hook
-    /// that needs it.
+    /// Refreshes discovery, which does not know the resource yet, and matches the hooks once more. `hook` is the index
+    /// in the snapshot of the hook that needs it.
     async fn discover(&mut self, hook: u32) {
         self.discovery_refreshed = true;
         let turn = self.matching.get(self.next).map_or(hook, |matched| matched.hook);
@@ -257,8 +258,8 @@ impl<'a> MutatingPhase<'a, '_> {
             let SelectedHook { live, unable, fail_open_override, at, .. } = hook;
             is_over |= record.is_cancelled();
             // If a bypass makes every hook fail open, a denial still ends a request that is out of time.
-            let is_no = self.is_late && record.is_denial() && ctx.bypass.opens_everything();
-            if is_over && (!is_no || self.draft.is_rejected) {
+            let is_final_denial = self.is_late && record.is_denial() && ctx.bypass.all_fail_open();
+            if is_over && (!is_final_denial || self.draft.is_rejected) {
                 discarded += usize::from(unable.is_none());
                 record.discard(unable.is_none());
                 continue;
@@ -272,8 +273,8 @@ impl<'a> MutatingPhase<'a, '_> {
             }
             changed = apply(ctx, &mut record, *fail_open_override, review, before).await;
             record.count();
-            let hook = self.matching[*at].hook;
-            (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(hook));
+            let snapshot_index = self.matching[*at].hook;
+            (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(snapshot_index));
             let failed_open = matches!(record.ending, Ending::FailedOpen(_));
             self.draft.add(record);
             if self.draft.is_rejected {
@@ -291,7 +292,7 @@ impl<'a> MutatingPhase<'a, '_> {
                 self.reinvoked.append(&mut self.reinvocation_candidates);
             }
             if live.hook.reinvocation == Reinvocation::IfNeeded {
-                self.reinvocation_candidates.insert(hook);
+                self.reinvocation_candidates.insert(snapshot_index);
             }
             is_over |= changed.is_some();
         }
@@ -311,19 +312,19 @@ impl<'a> MutatingPhase<'a, '_> {
     /// Ends the phase after the request's deadline. As upstream, the request is rejected whatever the failure policies
     /// are. Each hook that is not called any more is recorded as timed out, and named. If a bypass makes every hook
     /// fail open, only a denial rejects.
-    async fn out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
+    async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);
-        while let Some(unasked) = batch {
-            for SelectedHook { live, fail_open_override, .. } in &unasked.selection.hooks {
+        while let Some(uncalled) = batch {
+            for SelectedHook { live, fail_open_override, .. } in &uncalled.selection.hooks {
                 let outcome = failure::out_of_time(live.hook.failure_policy, *fail_open_override);
                 self.draft.add_out_of_time(CallRecord::of(self.ctx, live, Ending::OutOfTime(outcome)));
             }
-            self.next = unasked.selection.hooks.last().map_or(self.next, |hook| hook.at + 1);
-            unasked.selection.conclude(self.ctx, self.draft, self.next);
+            self.next = uncalled.selection.hooks.last().map_or(self.next, |hook| hook.at + 1);
+            uncalled.selection.conclude(self.ctx, self.draft, self.next);
             batch = self.batch(facts).await;
         }
-        if !self.ctx.bypass.opens_everything() {
+        if !self.ctx.bypass.all_fail_open() {
             let causes = self.out_of_time_causes();
             let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..rejection::out_of_time() }));
         }
@@ -335,7 +336,7 @@ impl<'a> MutatingPhase<'a, '_> {
         let is_late = |call: &&CallRecord<'_>| matches!(call.ending, Ending::OutOfTime(_));
         let late = self.draft.calls.iter().filter(is_late);
         let each = late.map(|call| cause(call.decider.name(), rejection::NOT_CALLED_IN_TIME.to_owned()));
-        let more = Some(self.draft.left_out_calls()).filter(|more| *more > 0);
+        let more = Some(self.draft.unnamed_out_of_time_calls()).filter(|more| *more > 0);
         let more = more.map(|more| cause("", format!("{more} more hooks {}", rejection::NOT_CALLED_IN_TIME)));
         each.chain(more).collect()
     }
@@ -361,7 +362,7 @@ async fn apply(
             Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(rejection::no_room(name))), None),
             Ok(Err(PatchFailure::Inapplicable(why))) => (refused(&why), None),
             Ok(Err(PatchFailure::TooLarge(which))) => {
-                record.fail(fail_open_override, CallFailure::PatchOverLimit(which));
+                record.turn_into_failure(fail_open_override, CallFailure::PatchOverLimit(which));
                 return None;
             }
             Err(out_of_time) => (Change::Refused(out_of_time), None),

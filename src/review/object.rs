@@ -46,13 +46,13 @@ pub(super) struct PatchedObject {
 }
 
 /// Returns the maximum number of bytes that a patch may copy besides its own.
-fn copies(patch: &Patch) -> usize {
+fn max_copied_bytes(patch: &Patch) -> usize {
     if patch.copies() { 3 * MIB } else { 0 }
 }
 
 /// Returns the number of bytes to scan for a patch of `text` bytes: its own, and those that it may copy.
-pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
-    text + copies(patch)
+pub(super) fn bytes_to_scan(patch: &Patch, text: usize) -> usize {
+    text + max_copied_bytes(patch)
 }
 
 /// Reserves memory to apply a patch of `text` bytes to a review's object; `before` is that object if something has
@@ -67,7 +67,7 @@ pub(super) fn room_for(
     // Memory for the new parts of the object, and as much for those of the difference. Old parts are shared.
     let object = review.object.as_ref().map_or(0, Range::len);
     let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
-    let most = 2 * (text + copies(patch)) + patch.compared(object) + held;
+    let most = 2 * (text + max_copied_bytes(patch)) + patch.compared(object) + held;
     memory.reserve(Purpose::Answer, most)
 }
 

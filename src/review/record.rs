@@ -16,7 +16,7 @@ use super::{
     rejection::{self, StatusError},
 };
 use crate::{
-    hooks::{AnswerHold, Reply},
+    hooks::{AnswerMemoryGuard, Reply},
     live::LiveHook,
     telemetry::{HookMetrics, HookOutcome, RejectionCause},
 };
@@ -119,7 +119,8 @@ pub struct CallRecord<'a> {
     pub hook_type: HookType,
     /// 0, or 1 if a mutating hook was called once more.
     pub round: u8,
-    /// Index among the validating hooks that are called, or among all mutating hooks of the configuration.
+    /// For a validating hook, its index among the validating hooks that are called; for a mutating one, its index among
+    /// all mutating hooks of the configuration. Not the index in the snapshot.
     pub index: usize,
     /// End of the call.
     pub ending: Ending,
@@ -129,14 +130,14 @@ pub struct CallRecord<'a> {
     pub change: Option<Box<Change>>,
     /// Answer with an unusable patch. Its warnings and annotations are still used.
     unusable: Option<Box<Answer>>,
-    /// Memory that the answer holds in the budget, until the verdict is made.
-    _hold: AnswerHold,
-    /// Review in whose metrics the call is to be counted; `None` once it is.
+    /// Keeps the memory of the answer reserved until the verdict is complete.
+    _memory: AnswerMemoryGuard,
+    /// Review of the call while the call is not yet counted in the metrics; `None` once it is counted.
     uncounted: Option<&'a ReviewContext<'a>>,
 }
 
 impl<'a> CallRecord<'a> {
-    /// Creates the record of a call with this end. Nothing counts it.
+    /// Creates the record of a call with this end. It is not counted in any metrics.
     pub fn new(decider: &'a dyn Decider, hook_type: HookType, ending: Ending, took: Duration) -> Self {
         Self {
             decider,
@@ -147,7 +148,7 @@ impl<'a> CallRecord<'a> {
             took,
             change: None,
             unusable: None,
-            _hold: AnswerHold::default(),
+            _memory: AnswerMemoryGuard::default(),
             uncounted: None,
         }
     }
@@ -164,16 +165,16 @@ impl<'a> CallRecord<'a> {
         &mut self,
         result: Result<Decoded, CallFailure>,
         fail_open_override: bool,
-        hold: AnswerHold,
+        memory: AnswerMemoryGuard,
         took: Duration,
     ) {
         let result = match result {
             Ok(Decoded { answer, patch, failure: None }) => {
-                (self.change, self._hold) = (patch, hold);
+                (self.change, self._memory) = (patch, memory);
                 Ok(answer)
             }
             Ok(Decoded { answer, failure: Some(failure), .. }) => {
-                (self.unusable, self._hold) = (Some(Box::new(answer)), hold);
+                (self.unusable, self._memory) = (Some(Box::new(answer)), memory);
                 Err(failure)
             }
             Err(failure) => Err(failure),
@@ -181,19 +182,20 @@ impl<'a> CallRecord<'a> {
         self.took = took;
         self.ending = match result {
             Ok(answer) => Ending::Answered(answer),
-            Err(failure) => self.failed(fail_open_override, failure),
+            Err(failure) => self.ending_of_failure(fail_open_override, failure),
         };
     }
 
-    /// Turns an answer into a failed call, as its patch cannot be applied.
-    pub(super) fn fail(&mut self, fail_open_override: bool, failure: CallFailure) {
-        let ending = self.failed(fail_open_override, failure);
+    /// Turns an answer into a failed call, as its patch exceeds a limit.
+    pub(super) fn turn_into_failure(&mut self, fail_open_override: bool, failure: CallFailure) {
+        let ending = self.ending_of_failure(fail_open_override, failure);
         if let Ending::Answered(answer) = std::mem::replace(&mut self.ending, ending) {
             self.unusable = Some(Box::new(answer));
         }
     }
 
-    fn failed(&self, fail_open_override: bool, failure: CallFailure) -> Ending {
+    /// Returns the ending of a call that failed: open or closed, by the failure policy or the override.
+    fn ending_of_failure(&self, fail_open_override: bool, failure: CallFailure) -> Ending {
         match fails_open(self.decider.failure_policy(), fail_open_override) {
             true => Ending::FailedOpen(failure),
             false => Ending::FailedClosed(failure),
@@ -264,10 +266,10 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Discards a call ahead of its turn: an earlier hook has changed the object or rejected the request. `was_made`:
-    /// false if the hook could not be called, and then nothing is counted.
-    pub(super) fn discard(mut self, was_made: bool) {
-        let uncounted = self.uncounted.take().filter(|_| was_made);
+    /// Discards a call ahead of its turn: an earlier hook has changed the object or rejected the request. `was_called`:
+    /// false if the hook was not called; then nothing is counted.
+    pub(super) fn discard(mut self, was_called: bool) {
+        let uncounted = self.uncounted.take().filter(|_| was_called);
         if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
             metrics.discarded();
             metrics.record(ctx.caller.worker, HookOutcome::Cancelled, self.took);

@@ -89,7 +89,7 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
 
 /// Review without the object whose labels a hook's selector needs.
 pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
-    failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
+    failure(400, "BadRequest", format!("the review has no {field}, whose labels a hook's {selector} needs"))
 }
 
 /// Conditions of a hook that fails closed cannot be evaluated. Upstream: `apierrors.NewForbidden` around the error.
@@ -124,13 +124,13 @@ pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
 /// An initializer that must act did not act in time. The outcome is definite: nothing was stored. `slower` is an
 /// earlier initializer that used up the request's time, and its duration; it is then named as the cause.
 ///
-/// There is no `retryAfterSeconds`: client-go would retry at once, eleven times, and each retry is a new task.
+/// There is no `retryAfterSeconds`: client-go would retry immediately, eleven times, and each retry is a new task.
 pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str, Duration)>) -> StatusInfo {
     let (after, stored) = (after.as_millis(), "the object was not created");
     let late = format!("Timeout: initializer \"{name}\" did not act within {after} ms");
     let left = slower.map_or_else(String::new, |(slower, took)| {
         let took = took.as_millis();
-        format!(", which initializer \"{slower}\" has left it of the request's time: that took {took} ms")
+        format!(", because initializer \"{slower}\" before it took {took} ms of the request's time")
     });
     let cause = StatusCause {
         reason: "InitializationTimedOut".into(),
@@ -211,8 +211,8 @@ pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&
 
 /// Hooks moved between segments, and another segment of the request may be decided by the former ones.
 pub(super) fn segments_moved() -> StatusInfo {
-    let message = "hooks have just been put into other segments of the chain, and another part of the request may be decided as \
-         before; try again";
+    let message = "hooks have just moved to other segments of the chain, and another part of the request might still be \
+         decided by the old segments; try again";
     try_again(503, "ServiceUnavailable", format!("gatepost's {message}"))
 }
 

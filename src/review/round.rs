@@ -20,7 +20,7 @@ use super::{
     select::SelectedHook,
 };
 use crate::{
-    hooks::{AnswerHold, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
+    hooks::{AnswerMemoryGuard, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
     telemetry::Repeat,
 };
 use gatepost_api::{CallFailure, Protocol, Review, SideEffects};
@@ -33,7 +33,7 @@ use gatepost_wire::encodings::{Encodings, HookEncoding};
 /// Maximum time before our deadline at which a deadline error of the hook itself counts as our timeout.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Condition that ends a round before every hook has answered. The open calls are then cancelled.
+/// Condition that ends a round before every hook has answered. Calls still in flight are then cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// A hook has rejected, and the wait for further reasons is over.
@@ -42,7 +42,7 @@ pub(super) enum Until {
     Changed,
 }
 
-/// Calls every hook at once and waits for the answers: until all have answered or timed out, or until the condition
+/// Calls all hooks concurrently and waits for the answers: until all have answered or timed out, or until the condition
 /// `until`. Returns one record for each hook, in the order of `hooks`. The records are counted, except with
 /// [`Until::Changed`]: those calls may be ahead of their turns.
 ///
@@ -67,7 +67,7 @@ pub(super) async fn call_hooks<'a>(
                 }
             }
             Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
-                Ok((tag, answer, hold)) => round.on_answer(tag, answer, hold, now()),
+                Ok((tag, answer, memory)) => round.on_answer(tag, answer, memory, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
             // It may fire for a hook that has answered meanwhile. Then it is only reset.
@@ -81,7 +81,7 @@ pub(super) async fn call_hooks<'a>(
         }
         // A pause, or the wait for further reasons, may end before the alarm would fire. An alarm that fires too early
         // stays as it is, which saves a reset for every answer.
-        if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
+        if let Some(next) = round.earlier_alarm.take().filter(|next| *next < set_for) {
             set_for = next;
             alarm.as_mut().reset(next.into());
         }
@@ -97,21 +97,21 @@ struct Round<'a, 'r> {
     responses: Arc<Responses>,
     began: Instant,
     attempts: Vec<Attempt<'a>>,
-    /// Records of the attempts, cancelled until they are settled. They are a list of their own, so that neither list
-    /// needs 4 KiB for twenty hooks.
+    /// Records of the attempts; each says `Cancelled` until its attempt is settled. They are a list of their own, so
+    /// that neither list needs 4 KiB for twenty hooks.
     records: Vec<CallRecord<'a>>,
     /// Number of attempts that are not settled.
     running: usize,
     /// Large answers that are being decoded off the worker's thread.
-    decoding: JoinSet<(usize, Result<Decoded, CallFailure>, AnswerHold)>,
-    /// Earliest time at which the alarm must fire, of those that became known since this was taken.
-    sooner: Option<Instant>,
+    decoding: JoinSet<(usize, Result<Decoded, CallFailure>, AnswerMemoryGuard)>,
+    /// Earliest time passed to [`Round::wake_by`] since [`call_hooks`] last took it.
+    earlier_alarm: Option<Instant>,
     until: Until,
     /// End of the wait for further reasons, once a hook has rejected.
     wait_end: Option<Instant>,
-    /// Number of attempts, from the first on, that are settled.
-    in_order: usize,
-    /// True if one of these rejects or sends a patch.
+    /// Number of consecutive settled attempts, counted from the first hook.
+    settled_prefix: usize,
+    /// True if one of these consecutive attempts rejects the request or sends a patch.
     changed: bool,
 }
 
@@ -138,10 +138,10 @@ impl<'a, 'r> Round<'a, 'r> {
             records: hooks.iter().map(|hook| CallRecord::of(ctx, hook.live, Ending::Cancelled)).collect(),
             running: hooks.len(),
             decoding: JoinSet::new(),
-            sooner: None,
+            earlier_alarm: None,
             until,
             wait_end: None,
-            in_order: 0,
+            settled_prefix: 0,
             changed: false,
         };
         for (tag, hook) in hooks.iter().enumerate() {
@@ -184,7 +184,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(body) => body,
             Err(failure) => return self.settle_as_failed(tag, failure, now() - self.began),
         };
-        attempt.open = true;
+        attempt.in_flight = true;
         let retry_state = attempt.retry_state();
         let call = Call {
             request: attempt.request(self.ctx.caller, self.began),
@@ -196,10 +196,10 @@ impl<'a, 'r> Round<'a, 'r> {
             resends: retry_state.resends,
             forwarded: self.ctx.caller.forwarded.passed_on(),
         };
-        if retry_state.elsewhere {
-            target.channel().ask_elsewhere(call);
+        if retry_state.over_spare_client {
+            target.channel().submit_to_spare(call);
         } else {
-            target.channel().ask(self.ctx.caller.worker, call);
+            target.channel().submit(self.ctx.caller.worker, call);
         }
     }
 
@@ -212,36 +212,36 @@ impl<'a, 'r> Round<'a, 'r> {
     fn on_arrival(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
         let tag = tag as usize;
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| !attempt.settled) else { return };
-        attempt.open = false;
+        attempt.in_flight = false;
         let reply = match result {
             Ok(reply) => reply,
             Err(lost) => return self.on_failure(tag, lost, now),
         };
-        if let NextStep::Rest(pause) = attempt.next(&CallResult::Reply(&reply), now) {
+        if let NextStep::Pause(pause) = attempt.decide_next(&CallResult::Reply(&reply), now) {
             let hook = &attempt.live.hook.name;
             let Reply::Http(HttpReply { status, .. }) = &reply else { return };
-            tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
+            tracing::debug!(%hook, status, delay = ?pause, "a hook requested a pause (Retry-After)");
             return self.wake_by(now + pause);
         }
-        let hold = reply.hold();
+        let memory = reply.memory_guard();
         let hook_type = attempt.live.hook.hook_type;
         let form = match attempt.live.target.protocol() {
             Protocol::Http { form, .. } => Some(*form),
             Protocol::Grpc => None,
         };
         if reply.cost() >= OFFLOAD_THRESHOLD {
-            attempt.allow_reading_until(self.ctx.caller.deadline.instant());
+            attempt.allow_decoding_until(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
             let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
-            self.decoding.spawn(async move { (tag, decoding.await, hold) });
+            self.decoding.spawn(async move { (tag, decoding.await, memory) });
             return;
         }
         let answer = decode(hook_type, form, &self.review.uid, self.review.object.is_some(), reply);
-        self.on_answer(tag, answer, hold, now);
+        self.on_answer(tag, answer, memory, now);
     }
 
     /// Handles the decoded reply of the call with this tag: an answer, or a failure.
-    fn on_answer(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, hold: AnswerHold, now: Instant) {
+    fn on_answer(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, memory: AnswerMemoryGuard, now: Instant) {
         if self.attempts.get(tag).is_none_or(|attempt| attempt.settled) {
             return;
         }
@@ -252,7 +252,7 @@ impl<'a, 'r> Round<'a, 'r> {
         if failure.is_some_and(|failure| self.try_send_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
             return;
         }
-        self.settle(tag, answer, hold, now.duration_since(self.began));
+        self.settle(tag, answer, memory, now.duration_since(self.began));
     }
 
     /// Handles a call that ended without a reply.
@@ -266,14 +266,14 @@ impl<'a, 'r> Round<'a, 'r> {
             CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
                 if now + CLOCK_TOLERANCE >= attempt.deadline =>
             {
-                CallFailure::Timeout(attempt.allowed(self.began))
+                CallFailure::Timeout(attempt.time_allowed(self.began))
             }
             failure => failure,
         };
         self.settle_as_failed(tag, failure, now.duration_since(self.began));
     }
 
-    /// Sends the call again if its attempt allows that at once. Returns true if so.
+    /// Sends the call again if its attempt decides for an immediate resend or retry. Returns true if so.
     fn try_send_again(
         &mut self,
         tag: usize,
@@ -282,10 +282,10 @@ impl<'a, 'r> Round<'a, 'r> {
         now: Instant,
     ) -> bool {
         let Some(attempt) = self.attempts.get_mut(tag) else { return false };
-        match attempt.next(&CallResult::Failure(failure, evidence), now) {
+        match attempt.decide_next(&CallResult::Failure(failure, evidence), now) {
             NextStep::Resend(_) => {}
             NextStep::Retry => attempt.live.metrics.repeated(Repeat::Policy),
-            NextStep::Rest(_) | NextStep::Settle => return false,
+            NextStep::Pause(_) | NextStep::Settle => return false,
         }
         self.send(tag);
         true
@@ -296,9 +296,9 @@ impl<'a, 'r> Round<'a, 'r> {
         for tag in 0..self.attempts.len() {
             let attempt = &mut self.attempts[tag];
             if attempt.is_late(now) {
-                let allowed = attempt.allowed(self.began);
+                let allowed = attempt.time_allowed(self.began);
                 self.settle_as_failed(tag, CallFailure::Timeout(allowed), now.duration_since(self.began));
-            } else if attempt.try_wake(now) {
+            } else if attempt.try_end_pause(now) {
                 attempt.live.metrics.repeated(Repeat::RetryAfter);
                 self.send(tag);
             }
@@ -307,12 +307,12 @@ impl<'a, 'r> Round<'a, 'r> {
 
     /// Settles the call with this tag as failed: it has no answer, or the hook must not be called.
     fn settle_as_failed(&mut self, tag: usize, failure: CallFailure, took: Duration) {
-        self.settle(tag, Err(failure), AnswerHold::default(), took);
+        self.settle(tag, Err(failure), AnswerMemoryGuard::default(), took);
     }
 
-    fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, hold: AnswerHold, took: Duration) {
+    fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, memory: AnswerMemoryGuard, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
-        self.records[tag].settle(result, attempt.fail_open_override, hold, took);
+        self.records[tag].settle(result, attempt.fail_open_override, memory, took);
         self.finish(tag);
     }
 
@@ -331,10 +331,10 @@ impl<'a, 'r> Round<'a, 'r> {
         if record.rejects() && self.wait_end.is_none() {
             self.on_rejection();
         }
-        while self.attempts.get(self.in_order).is_some_and(|attempt| attempt.settled) {
-            let record = &self.records[self.in_order];
+        while self.attempts.get(self.settled_prefix).is_some_and(|attempt| attempt.settled) {
+            let record = &self.records[self.settled_prefix];
             self.changed |= record.rejects() || record.patch().is_some();
-            self.in_order += 1;
+            self.settled_prefix += 1;
         }
     }
 
@@ -353,12 +353,12 @@ impl<'a, 'r> Round<'a, 'r> {
 
     /// Makes the alarm fire at `moment` at the latest.
     fn wake_by(&mut self, moment: Instant) {
-        self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
+        self.earlier_alarm = Some(self.earlier_alarm.map_or(moment, |first| first.min(moment)));
     }
 
-    /// Returns the records, and cancels calls that are still open.
+    /// Returns the records, and cancels calls that are still in flight.
     fn end(mut self) -> Vec<CallRecord<'a>> {
-        self.cancel_open_calls();
+        self.cancel_calls_in_flight();
         let mut records = std::mem::take(&mut self.records);
         if self.until != Until::Changed {
             records.iter_mut().for_each(CallRecord::count);
@@ -366,17 +366,17 @@ impl<'a, 'r> Round<'a, 'r> {
         records
     }
 
-    /// Cancels the calls that are still open.
-    fn cancel_open_calls(&mut self) {
-        if self.attempts.iter().any(|attempt| attempt.open) {
+    /// Cancels the calls that are still in flight.
+    fn cancel_calls_in_flight(&mut self) {
+        if self.attempts.iter().any(|attempt| attempt.in_flight) {
             self.responses.close();
         }
         let took = now() - self.began;
         for (attempt, record) in self.attempts.iter_mut().zip(&mut self.records) {
-            if std::mem::take(&mut attempt.open) {
+            if std::mem::take(&mut attempt.in_flight) {
                 attempt.live.target.channel().cancel_abandoned(self.ctx.caller.worker);
             }
-            // An attempt in a pause is not open, but ends cancelled too.
+            // An attempt in a pause is not in flight, but ends cancelled too.
             if !attempt.settled {
                 record.took = took;
             }
@@ -385,9 +385,9 @@ impl<'a, 'r> Round<'a, 'r> {
 }
 
 impl Drop for Round<'_, '_> {
-    /// Cancels the open calls even if the request's future is dropped because its caller has hung up.
+    /// Cancels the calls in flight even if the request's future is dropped because its caller has hung up.
     fn drop(&mut self) {
-        self.cancel_open_calls();
+        self.cancel_calls_in_flight();
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment};
 use gatepost_cel::Condition;
-use gatepost_config::{HookSet, How, Matched, WantedVersion};
+use gatepost_config::{HookSet, MatchKind, MatchedHook, WantedVersion};
 
 /// A hook to be called.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct SelectedHook<'a> {
     pub(super) fail_open_override: bool,
     /// True if it may want the request in another version, and discovery does not know the resource yet.
     pub(super) is_undiscovered: bool,
-    /// Its index among the hooks that match.
+    /// Its index in the result of [`matching`], which is not its index in the snapshot. [`Selection::add`] sets it.
     pub(super) at: usize,
 }
 
@@ -62,14 +62,16 @@ pub(super) enum Role<'a> {
     Selected(SelectedHook<'a>),
 }
 
-/// Hooks of a phase, or of a batch of it, by role. Each has its index among the hooks that match.
+/// Hooks of a phase, or of a batch of it, by role. Every index here is one in the result of [`matching`].
 #[derive(Debug, Default)]
 pub(super) struct Selection<'a> {
     /// Hooks to call.
     pub(super) hooks: SmallVec<[SelectedHook<'a>; 16]>,
+    /// Hooks that have not passed their probe, with their indexes.
     unproven: SmallVec<[(usize, &'a LiveHook); 2]>,
+    /// Hooks that are not called because of their conditions, with their indexes.
     unmet: SmallVec<[(usize, UnmetHook<'a>); 4]>,
-    /// First index at which break-glass skips a hook.
+    /// Index of the first hook that break-glass skips.
     break_glass_at: Option<usize>,
 }
 
@@ -141,7 +143,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet 
 
 /// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that can never be
 /// decided without waiting are evaluated together with theirs.
-pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Matched], behind: &[Matched]) {
+pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook], behind: &[MatchedHook]) {
     for matched in hooks {
         while let Some(missing) = missing_labels(facts, *matched) {
             facts.fetch(missing).await;
@@ -154,21 +156,21 @@ pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Matched], behind
 }
 
 /// Returns true if the role of this hook can be decided without waiting.
-pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: Matched) -> bool {
+pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: MatchedHook) -> bool {
     missing_labels(facts, matched).is_none() && try_decide_conditions(facts, &[matched])
 }
 
 /// Returns labels that the hook's selectors need and that must be fetched.
-fn missing_labels(facts: &Facts<'_, '_>, matched: Matched) -> Option<Missing> {
+fn missing_labels(facts: &Facts<'_, '_>, matched: MatchedHook) -> Option<Missing> {
     let live = candidate(facts, matched)?;
     let missing = facts.missing(&live.hook.namespace_selector, &live.hook.object_selector)?;
     // The apiserver gets no request for a hook that is not called.
-    (missing == Missing::Objects || live.rotation.asks()).then_some(missing)
+    (missing == Missing::Objects || live.rotation.is_called()).then_some(missing)
 }
 
 /// Decides the conditions of these hooks without waiting, up to the first hook that rejects the request. Returns false
 /// if some take too many steps or need an access check.
-fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
+fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook]) -> bool {
     let inputs = Inputs::default();
     for matched in hooks {
         let Some((live, conditions)) = conditions(facts, *matched) else { continue };
@@ -181,11 +183,11 @@ fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
 }
 
 /// Queues conditions of later hooks that can never be decided without waiting.
-fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Matched]) {
+fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[MatchedHook]) {
     let inputs = Inputs::default();
     for matched in behind {
         if let Some((live, conditions)) = conditions(facts, *matched)
-            && live.rotation.asks()
+            && live.rotation.is_called()
             && facts.conditions.must_wait(conditions)
         {
             facts.conditions.try_decide(&inputs, matched.hook, live, conditions);
@@ -194,7 +196,7 @@ fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Matched]) {
 }
 
 /// Role of a hook before its selectors and conditions are evaluated.
-enum Standing<'a> {
+enum PreliminaryRole<'a> {
     /// It is not called.
     None,
     /// It is not called, as break-glass is open for it.
@@ -203,29 +205,30 @@ enum Standing<'a> {
     Candidate(&'a LiveHook),
 }
 
-fn standing<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Standing<'a> {
+fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> PreliminaryRole<'a> {
     let (ctx, review) = (facts.ctx, facts.review);
-    let Some(live) = ctx.generation.hooks.get(matched.hook as usize) else { return Standing::None };
-    let apart = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
-    if apart && is_called_by_other_review(live, matched.how, review) || ctx.bypass.skips(&live.hook.name) {
-        return Standing::None;
+    let Some(live) = ctx.generation.hooks.get(matched.hook as usize) else { return PreliminaryRole::None };
+    let reviewed_separately = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
+    if reviewed_separately && is_called_by_other_review(live, matched.how, review) || ctx.bypass.skips(&live.hook.name)
+    {
+        return PreliminaryRole::None;
     }
     match live.rotation {
-        _ if ctx.bypass.break_glass_covers(&live.hook.name) => Standing::BreakGlass,
-        Rotation::Active { .. } | Rotation::Probing { .. } => Standing::Candidate(live),
-        Rotation::Draining { .. } | Rotation::Gone { .. } => Standing::None,
+        _ if ctx.bypass.break_glass_covers(&live.hook.name) => PreliminaryRole::BreakGlass,
+        Rotation::Active { .. } | Rotation::Probing { .. } => PreliminaryRole::Candidate(live),
+        Rotation::Draining { .. } | Rotation::Gone { .. } => PreliminaryRole::None,
     }
 }
 
-fn candidate<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<&'a LiveHook> {
-    match standing(facts, matched) {
-        Standing::Candidate(live) => Some(live),
-        Standing::None | Standing::BreakGlass => None,
+fn candidate<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<&'a LiveHook> {
+    match preliminary_role(facts, matched) {
+        PreliminaryRole::Candidate(live) => Some(live),
+        PreliminaryRole::None | PreliminaryRole::BreakGlass => None,
     }
 }
 
 /// Returns the conditions that decide about this hook; `None` if something else decides.
-fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
+fn conditions<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
     let conditions = &facts.ctx.generation.snapshot.origin(matched.hook)?.conditions;
     if conditions.is_empty() {
         return None;
@@ -233,7 +236,7 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHo
     let live = candidate(facts, matched)?;
     let is_decided = match live.rotation {
         // A hook that cannot be called in the version it wants has no object for its conditions either.
-        Rotation::Active { .. } => matches!(matched.how, How::OtherVersion(_)),
+        Rotation::Active { .. } => matches!(matched.how, MatchKind::OtherVersion(_)),
         // No access check is made for a hook that is not called.
         _ => conditions.iter().any(Condition::uses_authorizer),
     };
@@ -246,7 +249,7 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHo
         Err(error) => {
             let fail_open_override = facts.ctx.bypass.fails_open(&live.hook.name);
             let fails = matches!(failure::unknown_selection(error, fail_open_override), UnknownSelection::Fail(_));
-            (fails && live.rotation.asks()).then_some((live, conditions))
+            (fails && live.rotation.is_called()).then_some((live, conditions))
         }
     }
 }
@@ -259,17 +262,17 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHo
 /// passed. There is no error for a hook that a bypass skips or makes fail open.
 pub(super) fn role<'a>(
     facts: &Facts<'a, '_>,
-    matched: Matched,
+    matched: MatchedHook,
     served: Option<&Served>,
 ) -> Result<Role<'a>, SelectionError<'a>> {
-    let live = match standing(facts, matched) {
-        Standing::None => return Ok(Role::None),
-        Standing::BreakGlass => return Ok(Role::BreakGlass),
-        Standing::Candidate(live) => live,
+    let live = match preliminary_role(facts, matched) {
+        PreliminaryRole::None => return Ok(Role::None),
+        PreliminaryRole::BreakGlass => return Ok(Role::BreakGlass),
+        PreliminaryRole::Candidate(live) => live,
     };
     let selected = facts.selects(&live.hook.namespace_selector, &live.hook.object_selector);
     let conditions = facts.conditions.result(matched.hook);
-    if !live.rotation.asks() {
+    if !live.rotation.is_called() {
         // A hook that is not called rejects nothing, even if its role cannot be decided.
         let would_be_called =
             matches!(selected, Ok(true)) && matches!(conditions, None | Some(ConditionsResult::Matches));
@@ -302,7 +305,7 @@ pub(super) fn role<'a>(
         Some(ConditionsResult::OutOfTime(refusal)) => return Err(refusal.clone().into()),
     }
     let made = RuleTarget::as_made(facts.review).resource;
-    let is_undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_)))
+    let is_undiscovered = matches!(matched.how, MatchKind::OtherVersion(WantedVersion::OfRule(_)))
         && served.is_some_and(|served| served.is_known_to_lack(&made.group, &made.resource));
     let unable = unable(live, matched.how, facts.review, served).or(unavailable);
     Ok(Role::Selected(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
@@ -310,18 +313,18 @@ pub(super) fn role<'a>(
 
 /// Returns true if the caller calls this hook by another review of the request: the one in the version that the hook
 /// wants; or, if the hook's rules match the client's own request and this review is converted, the one that is not.
-fn is_called_by_other_review(live: &LiveHook, how: How, review: &Review) -> bool {
+fn is_called_by_other_review(live: &LiveHook, how: MatchKind, review: &Review) -> bool {
     match how {
-        How::AsMade => false,
-        How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
-        How::OtherVersion(_) => true,
+        MatchKind::AsMade => false,
+        MatchKind::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
+        MatchKind::OtherVersion(_) => true,
     }
 }
 
 /// Returns the failure of a hook that wants another version. Upstream converts the object; a review has it in one
 /// version only, so the hook cannot be called, and must not be skipped silently.
-fn unable(live: &LiveHook, how: How, review: &Review, served: Option<&Served>) -> Option<Box<CallFailure>> {
-    let How::OtherVersion(wanted) = how else { return None };
+fn unable(live: &LiveHook, how: MatchKind, review: &Review, served: Option<&Served>) -> Option<Box<CallFailure>> {
+    let MatchKind::OtherVersion(wanted) = how else { return None };
     let wanted = wanted.resource(&live.hook, review, served).to_string();
     Some(Box::new(CallFailure::OtherVersion { wanted, got: review.resource.to_string() }))
 }

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
-use gatepost_config::Matched;
+use gatepost_config::MatchedHook;
 
-/// Calls the validating hooks that match this request, all at once.
+/// Calls the validating hooks that match this request, all concurrently.
 pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     if draft.skips_hooks || !ctx.validates() {
         return Flow::Continue(());
@@ -27,7 +27,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     if selected.hooks.is_empty() {
         return Flow::Continue(());
     }
-    if ctx.is_out_of_time() && !ctx.bypass.opens_everything() {
+    if ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
         return draft.refuse(Box::new(rejection::out_of_time()));
     }
     let mut calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
@@ -53,7 +53,7 @@ async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Sel
 }
 
 /// Decides every hook before any is called.
-fn select<'a>(facts: &Facts<'a, '_>, matching: &[Matched]) -> Result<Selection<'a>, SelectionError<'a>> {
+fn select<'a>(facts: &Facts<'a, '_>, matching: &[MatchedHook]) -> Result<Selection<'a>, SelectionError<'a>> {
     let served = facts.ctx.served();
     let mut selected = Selection::default();
     for (at, matched) in matching.iter().enumerate() {

@@ -52,16 +52,16 @@ fn probing_prefix(hook_type: HookType) -> &'static str {
 
 /// A verdict, and the annotations that were dropped from it.
 #[derive(Debug, Default)]
-pub struct Combined {
+pub struct CombinedVerdict {
     /// Answer to the caller.
     pub verdict: Verdict,
     /// Audit annotations that were dropped.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedAnnotations>,
 }
 
 /// Dropped audit annotations of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedAnnotations {
     /// Index of the call whose answer had them.
     pub call: usize,
     /// Reason why they were dropped.
@@ -75,7 +75,7 @@ pub struct Dropped {
 ///
 /// Any rejection rejects. If there are several, the verdict gives every reason, ordered by hook name, with the code of
 /// the first. Upstream gives only the reason that arrived first.
-pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> Combined {
+pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> CombinedVerdict {
     let mut parts = Parts::default();
     for (index, call) in calls.iter().enumerate() {
         parts.add(index, call, patches);
@@ -98,7 +98,7 @@ pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> Combined {
 struct Parts<'a> {
     warnings: Warnings<'a>,
     annotations: Annotations,
-    dropped: Vec<Dropped>,
+    dropped: Vec<DroppedAnnotations>,
     rejections: Vec<(&'a str, StatusInfo)>,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Parts<'a> {
         let name = call.decider.name();
         if let Some(answer) = call.answer() {
             answer.warnings.iter().for_each(|text| warnings.add(&**text));
-            let mut drop = |cause, count| dropped.push(Dropped { call: index, cause, count });
+            let mut drop = |cause, count| dropped.push(DroppedAnnotations { call: index, cause, count });
             // Only a hook that may itself be a sidecar can name its own hooks in keys. Upstream does not allow it.
             annotations.add_all(name, call.decider.is_chained(), &answer.audit_annotations, &mut drop);
             if answer.annotations_left_out > 0 {
@@ -133,7 +133,7 @@ impl<'a> Parts<'a> {
     fn add_mutation(&mut self, call: &'a CallRecord<'a>, patches: bool) {
         let (webhook, configuration, change) = (call.decider.name(), configuration(call), call.change.as_deref());
         let mutated = matches!(change, Some(Change::Patched(_)));
-        self.annotations.add(MUTATION, &key(call), &json(&Mutated { configuration, webhook, mutated }));
+        self.annotations.add(MUTATION, &key(call), &json(&MutationAnnotation { configuration, webhook, mutated }));
         match change {
             Some(Change::Refused(refusal)) => self.rejections.push((webhook, (**refusal).clone())),
             Some(Change::Patched(text) | Change::Unchanged(text)) if patches && text.len() <= MAX_ANNOTATED_PATCH => {
@@ -147,7 +147,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn combined(self) -> Combined {
+    fn combined(self) -> CombinedVerdict {
         let Self { warnings, annotations, dropped, mut rejections } = self;
         rejections.sort_by_key(|(name, _)| *name);
         let verdict = Verdict {
@@ -156,7 +156,7 @@ impl<'a> Parts<'a> {
             warnings: warnings.into_vec(),
             audit_annotations: annotations.into_vec(),
         };
-        Combined { verdict, dropped }
+        CombinedVerdict { verdict, dropped }
     }
 }
 
@@ -173,7 +173,7 @@ fn configuration<'a>(call: &CallRecord<'a>) -> &'a str {
 
 /// Value of the annotation about a call, with its fields in upstream's order.
 #[derive(Serialize)]
-struct Mutated<'a> {
+struct MutationAnnotation<'a> {
     configuration: &'a str,
     webhook: &'a str,
     mutated: bool,
@@ -283,13 +283,14 @@ impl Annotations {
         if pairs.is_empty() {
             return;
         }
-        let (mut left, named) = (MAX_ANNOTATION_BYTES, is_subdomain(hook));
-        for (looked_at, (key, value)) in pairs.iter().enumerate() {
+        let (mut left, is_valid_name) = (MAX_ANNOTATION_BYTES, is_subdomain(hook));
+        for (position, (key, value)) in pairs.iter().enumerate() {
             let size = hook.len() + 1 + key.len() + value.len();
-            if looked_at == MAX_ANNOTATIONS || size > left {
-                return dropped(DroppedAnnotation::Limit, pairs.len() - looked_at);
+            if position == MAX_ANNOTATIONS || size > left {
+                return dropped(DroppedAnnotation::Limit, pairs.len() - position);
             }
-            let added = if named { self.add_one(hook, chained, key, value) } else { Err(DroppedAnnotation::Key) };
+            let added =
+                if is_valid_name { self.add_one(hook, chained, key, value) } else { Err(DroppedAnnotation::Key) };
             match added {
                 Ok(()) => left -= size,
                 Err(cause) => dropped(cause, 1),
@@ -384,7 +385,7 @@ mod tests {
             probed(&Named("a"), HookType::Validating),
             probed(&Named("b"), HookType::Validating),
         ];
-        let Combined { verdict, .. } = combine(&calls, false);
+        let CombinedVerdict { verdict, .. } = combine(&calls, false);
         let named: Vec<_> = verdict.audit_annotations.iter().map(|(key, name)| (&**key, &**name)).collect();
         let wanted = [
             ("probing.mutation.gatepost.dev/round_0_index_0", "m"),

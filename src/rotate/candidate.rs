@@ -18,7 +18,7 @@ use gatepost_api::{
 };
 use gatepost_base::clock::Pauses;
 use gatepost_config::{
-    CheckedFile, HeldBackDocument, LastGoodDocuments, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot,
+    CheckedFile, HeldBackDocument, LastGoodDocuments, LoadResult, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot,
 };
 
 /// Treatment of invalid documents at the start.
@@ -69,11 +69,11 @@ pub struct CandidateCache {
     tls: TlsConfigs,
     /// Addresses that no hook may have.
     own: OwnAddresses,
-    /// True if there is a cluster whose authorizer conditions may use.
+    /// True if there is a cluster, whose authorizer conditions can use.
     authorizer: bool,
 }
 
-/// Time for which one check yields to reviews between its steps.
+/// Longest time, in total, for which one check yields to reviews between its steps.
 const MAX_PAUSED: Duration = Duration::from_secs(1);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
@@ -93,7 +93,7 @@ impl CandidateCache {
         Self { own, ..Self::default() }
     }
 
-    /// Sets if there is a cluster whose authorizer conditions may use.
+    /// Sets whether there is a cluster, whose authorizer conditions can use.
     #[must_use]
     pub fn with_authorizer(self, authorizer: bool) -> Self {
         Self { authorizer, ..self }
@@ -109,7 +109,7 @@ impl CandidateCache {
         self.documents.break_glass()
     }
 
-    /// Checks contents like [`candidate`], but only their changed parts. With the states in force in `around`, an
+    /// Checks contents like [`candidate`], but only their changed parts. With `last_good`, the states in force, an
     /// invalid document does not stop the others: it is held back, and its state in force stays.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl CandidateCache {
         &mut self,
         contents: &Contents,
         on_hazard: OnHazard,
-        around: Option<&LastGoodDocuments>,
+        last_good: Option<&LastGoodDocuments>,
     ) -> Result<Candidate, Vec<Problem>> {
         /// Maximum number of rounds: holding back one document may reveal or cause problems in others.
         const MAX_ROUNDS: usize = 8;
@@ -127,9 +127,9 @@ impl CandidateCache {
         let mut refused = RefusedFiles::new();
         let mut problems = Vec::new();
         for _ in 0..MAX_ROUNDS {
-            let loaded = self.loaded(contents, around.map(|documents| (documents, &refused)), &pause)?;
+            let loaded = self.loaded(contents, last_good.map(|documents| (documents, &refused)), &pause)?;
             let (documents, held) = (loaded.kept, loaded.held);
-            if documents.is_empty() && !held.is_empty() && around.is_some_and(LastGoodDocuments::is_empty) {
+            if documents.is_empty() && !held.is_empty() && last_good.is_some_and(LastGoodDocuments::is_empty) {
                 // Nothing is left. That is not the empty configuration, which must be written explicitly.
                 return Err(held.into_iter().flat_map(|held| held.problems).collect());
             }
@@ -138,7 +138,7 @@ impl CandidateCache {
                 Err(problems) => problems,
             };
             // Only changed documents are held back. If none of them has a new problem, the states in force have one.
-            let Some(in_force) = around else { break };
+            let Some(in_force) = last_good else { break };
             let new = documents.new_since(in_force);
             let (blamed, before) = (problems.iter().filter(|problem| new.contains(&*problem.file)), refused.len());
             for problem in blamed {
@@ -151,8 +151,8 @@ impl CandidateCache {
         Err(problems)
     }
 
-    /// Checks and compiles documents that were in force under that digest and revision. Omits break-glass, which only
-    /// the newest state may open.
+    /// Checks and compiles documents that were in force under that digest and revision. Omits break-glass documents,
+    /// which apply only in the newest state of the source.
     ///
     /// # Errors
     /// Returns every problem.
@@ -182,13 +182,13 @@ impl CandidateCache {
     fn loaded(
         &mut self,
         contents: &Contents,
-        around: Option<(&LastGoodDocuments, &RefusedFiles)>,
+        last_good: Option<(&LastGoodDocuments, &RefusedFiles)>,
         pause: Pause<'_>,
-    ) -> Result<Loaded, Vec<Problem>> {
+    ) -> Result<LoadResult, Vec<Problem>> {
         let read = |written: &str| contents.reference(written);
-        let loaded = match around {
+        let loaded = match last_good {
             None => self.documents.load_whole(&contents.files, &read, pause),
-            Some(around) => self.documents.load_around(&contents.files, &read, around, pause),
+            Some(last_good) => self.documents.load_around(&contents.files, &read, last_good, pause),
         }?;
         match contents.files.is_empty() && !contents.is_transactional() {
             true => Err(vec![Problem::nothing_written("the folder", "holds no .yaml, .yml or .json file")]),
@@ -241,8 +241,8 @@ impl CandidateCache {
         documents: LastGoodDocuments,
         quarantined: Vec<HeldBackDocument>,
     ) -> Candidate {
-        let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
-        self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
+        let cacheable = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
+        self.tls = cacheable.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
         let (digest, revision) = if quarantined.is_empty() {
             (contents.digest.clone(), contents.revision.clone())
         } else {

@@ -24,11 +24,11 @@ const MAX_GONE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Drain {
     former: Vec<FormerGeneration>,
-    leaving: Vec<DrainingEntry>,
-    /// Oldest first, each with the time at which it is dropped.
+    draining: Vec<DrainingEntry>,
+    /// MinTlsVersion first, each with the time at which it is dropped.
     gone: VecDeque<(RetiredEntry, Instant)>,
-    /// Endpoints that proven hooks have left, with their channels while requests hold these.
-    left: HashMap<Endpoint, LeftEndpoint>,
+    /// Endpoints that proven hooks have left recently, with their channels while requests hold these.
+    recently_left: HashMap<Endpoint, RecentlyLeftEndpoint>,
     /// True if an entry has changed since the last [`Drain::retired_if_changed`].
     changed: bool,
     /// Maximum duration of a drain. Requests end at their deadline, so a longer wait is pointless.
@@ -46,7 +46,7 @@ struct FormerGeneration {
 
 /// Endpoint that no hook uses any more. It counts as proven until `until`.
 #[derive(Debug)]
-struct LeftEndpoint {
+struct RecentlyLeftEndpoint {
     channel: Weak<Channel>,
     until: Instant,
 }
@@ -63,9 +63,9 @@ impl Drain {
     pub(super) fn new(bound: Duration) -> Self {
         Self {
             former: Vec::new(),
-            leaving: Vec::new(),
+            draining: Vec::new(),
             gone: VecDeque::new(),
-            left: HashMap::default(),
+            recently_left: HashMap::default(),
             changed: false,
             bound,
         }
@@ -76,21 +76,21 @@ impl Drain {
         let (generation, number) = (Arc::downgrade(old), old.number);
         self.former.push(FormerGeneration { generation, number, _snapshot: Arc::clone(&old.snapshot) });
         let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
-        let claimed: HashSet<&Arc<str>> = new.snapshot.claimed().collect();
+        let claimed: HashSet<&Arc<str>> = new.snapshot.claimable().collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
         let is_back = |retired: &RetiredEntry| match &retired.endpoint {
             Some(endpoint) => is_there(&retired.id, endpoint),
             None => claimed.contains(&retired.name),
         };
-        let before = self.leaving.len() + self.gone.len();
-        self.leaving.retain(|leaving| !is_back(&leaving.retired));
+        let before = self.draining.len() + self.gone.len();
+        self.draining.retain(|draining| !is_back(&draining.retired));
         self.gone.retain(|(gone, _)| !is_back(gone));
-        self.changed |= before != self.leaving.len() + self.gone.len();
+        self.changed |= before != self.draining.len() + self.gone.len();
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
-        let asked: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
-        for live in old.hooks.iter().filter(|live| live.is_proven() && !asked.contains(live.target.endpoint())) {
-            let left = LeftEndpoint { channel: Arc::downgrade(live.target.channel()), until };
-            self.left.insert(live.target.endpoint().clone(), left);
+        let called: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
+        for live in old.hooks.iter().filter(|live| live.is_proven() && !called.contains(live.target.endpoint())) {
+            let recently_left = RecentlyLeftEndpoint { channel: Arc::downgrade(live.target.channel()), until };
+            self.recently_left.insert(live.target.endpoint().clone(), recently_left);
         }
         for (index, live) in (0..).zip(&old.hooks) {
             if is_there(&live.hook.id, live.target.endpoint()) {
@@ -100,8 +100,8 @@ impl Drain {
                 self.retire(retired(old, index, live, rotation), old.number, new.number);
             }
         }
-        let leaving: HashSet<&Arc<str>> = old.snapshot.claimed().filter(|name| !claimed.contains(name)).collect();
-        for name in leaving {
+        let draining: HashSet<&Arc<str>> = old.snapshot.claimable().filter(|name| !claimed.contains(name)).collect();
+        for name in draining {
             let rotation = match hub.is_unproven(name) {
                 true => Rotation::Gone { since: now, how: RetireReason::NeverCalled },
                 false => Rotation::Draining { since: now },
@@ -115,18 +115,21 @@ impl Drain {
 
     /// Returns the endpoints that proven hooks left so recently that they still count as proven, each with its channel
     /// if a request still uses that.
-    pub(super) fn left(&mut self) -> Vec<(Endpoint, Option<Arc<Channel>>)> {
+    pub(super) fn recently_left(&mut self) -> Vec<(Endpoint, Option<Arc<Channel>>)> {
         let now = Instant::now();
-        self.left.retain(|_, left| left.until > now);
-        self.left.iter().map(|(endpoint, left)| (endpoint.clone(), left.channel.upgrade())).collect()
+        self.recently_left.retain(|_, recently_left| recently_left.until > now);
+        self.recently_left
+            .iter()
+            .map(|(endpoint, recently_left)| (endpoint.clone(), recently_left.channel.upgrade()))
+            .collect()
     }
 
     fn retire(&mut self, retired: RetiredEntry, last: u64, generation: u64) {
         self.changed = true;
-        if retired.drains() {
+        if retired.is_draining() {
             let endpoint = retired.endpoint.as_ref().map(tracing::field::display);
             tracing::info!(name = %retired.name, endpoint, generation, "{} leaves rotation; draining", noun(&retired));
-            self.leaving.push(DrainingEntry { retired, last, until: Instant::now() + self.bound });
+            self.draining.push(DrainingEntry { retired, last, until: Instant::now() + self.bound });
         } else {
             self.remember(retired);
         }
@@ -151,17 +154,19 @@ impl Drain {
         let oldest = self.former.iter().map(|former| former.number).min().unwrap_or(u64::MAX);
         let now = Instant::now();
         // Objects that are initialized after they were stored hold no generation, so the hub is consulted, too.
-        let is_done = |leaving: &DrainingEntry| {
-            oldest > leaving.last && (leaving.retired.is_hook() || !hub.has_tasks(&leaving.retired.name))
+        let is_done = |draining: &DrainingEntry| {
+            oldest > draining.last && (draining.retired.is_hook() || !hub.has_tasks(&draining.retired.name))
         };
-        let ended = self.leaving.extract_if(.., |leaving| is_done(leaving) || leaving.until <= now);
-        for leaving in ended.collect::<Vec<_>>() {
-            let event = if is_done(&leaving) { RotationEvent::Drained } else { RotationEvent::GivenUp };
-            let retired = leaving.retired;
+        let ended = self.draining.extract_if(.., |draining| is_done(draining) || draining.until <= now);
+        for draining in ended.collect::<Vec<_>>() {
+            let event = if is_done(&draining) { RotationEvent::Drained } else { RotationEvent::GivenUp };
+            let retired = draining.retired;
             let (name, noun) = (&retired.name, noun(&retired));
             match event {
                 RotationEvent::Drained => tracing::info!(%name, "{noun} drained"),
-                _ => tracing::warn!(%name, after = ?self.bound, "{noun} has not drained in time; given up"),
+                _ => {
+                    tracing::warn!(%name, after = ?self.bound, "{noun} has not drained in time; no longer waiting for its requests")
+                }
             }
             if !retired.is_hook() {
                 hub.drained(name);
@@ -170,14 +175,14 @@ impl Drain {
             self.remember(RetiredEntry { rotation, ..retired });
             self.changed = true;
         }
-        self.left.retain(|_, left| left.until > now);
+        self.recently_left.retain(|_, recently_left| recently_left.until > now);
         while self.gone.front().is_some_and(|(_, forgotten)| *forgotten <= now) {
             self.gone.pop_front();
             self.changed = true;
         }
         std::mem::take(&mut self.changed).then(|| {
-            let leaving = self.leaving.iter().map(|leaving| &leaving.retired);
-            leaving.chain(self.gone.iter().map(|(gone, _)| gone)).cloned().collect()
+            let draining = self.draining.iter().map(|draining| &draining.retired);
+            draining.chain(self.gone.iter().map(|(gone, _)| gone)).cloned().collect()
         })
     }
 }

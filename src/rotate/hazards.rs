@@ -2,7 +2,7 @@
 //! this process can see: hooks at an address on which it listens itself.
 //!
 //! Such a hook turns each review into another one. `gatepost-hops` ends that after a few rounds; this check rejects the
-//! hook before the first. A Service's name or a proxy may also lead here, which no configuration shows.
+//! hook before the first. A Service's name or a proxy can also lead here, which the configuration does not show.
 
 use std::{
     collections::HashSet,
@@ -115,13 +115,13 @@ impl OwnAddresses {
                 severity: Severity::Danger,
                 what: format!("hook {name:?} is at {}, where Gatepost itself listens", hook.endpoint),
                 why: format!(
-                    "so each review that it is asked about comes back as another one, {} times over, and is then refused, \
-                     which the hook's failure policy decides",
+                    "so each review sent to it comes back to Gatepost as another one, {} times, and is then rejected; the \
+                     hook's failure policy applies",
                     Hops::LIMIT.get(),
                 ),
                 remedy: Remedy::Words(
-                    "write the hook's own address into its clientConfig, or remove it, where it is Gatepost's own \
-                     registration"
+                    "write the hook's own address into its clientConfig; if the entry is Gatepost's own registration, \
+                     remove it"
                         .to_owned(),
                 ),
                 hooks: vec![AffectedHook {

@@ -4,7 +4,7 @@
 //! Each of them renews freshness, if a configuration is in force.
 //!
 //! ```text
-//! same digest ─┬─ no candidate is pending ──> unchanged    may open break-glass, or publish again under a new revision
+//! same digest ─┬─ no candidate is pending ──> unchanged    confirms break-glass, publishes a new revision
 //!              └─ a candidate is pending ───> in force     or held back: this is the second read
 //! new digest ──┬─ invalid ──────────────────> rejected     what was in force stays
 //!              ├─ enforces less, maybe cut ─> unconfirmed  waits for a second read

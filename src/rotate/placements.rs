@@ -1,5 +1,5 @@
 //! Placements: where each hook is called. A pure function, [`place_hooks`], decides which hooks of a new snapshot are
-//! called at once and which must be probed first. [`Placements`] applies its decision, probes new endpoints, and
+//! called immediately and which must be probed first. [`Placements`] applies its decision, probes new endpoints, and
 //! detects hooks that have waited too long for a probe to pass.
 
 use std::{
@@ -44,7 +44,7 @@ pub enum Placement {
     /// Called over the connection of that hook, which is already called at the same endpoint.
     Reuse(usize),
     /// Called over the connection of a proven hook that left the endpoint recently, or over a new one. The number is an
-    /// index into `left` of [`place_hooks`].
+    /// index into `recently_left` of [`place_hooks`].
     Rejoin(usize),
     /// Not called before a probe of its endpoint has passed.
     ProbeFirst,
@@ -68,11 +68,11 @@ impl Placement {
     }
 }
 
-/// Places each hook (id and endpoint) of a new snapshot. `in_force` is `None` if there was no snapshot before; `left`
-/// are the endpoints that proven hooks left recently.
+/// Places each hook (id and endpoint) of a new snapshot. `in_force` is `None` if there was no snapshot before;
+/// `recently_left` are the endpoints that proven hooks left recently.
 pub fn place_hooks<'a>(
     in_force: Option<&[HookInForce<'_>]>,
-    left: &[&Endpoint],
+    recently_left: &[&Endpoint],
     new: impl Iterator<Item = (&'a str, &'a Endpoint)>,
 ) -> Vec<Placement> {
     let Some(in_force) = in_force else { return new.map(|_| Placement::Bootstrap).collect() };
@@ -81,7 +81,7 @@ pub fn place_hooks<'a>(
         by_id.entry(old.id).or_insert(place);
         by_endpoint.entry(old.endpoint).or_insert(place);
     }
-    let left: HashMap<&Endpoint, usize> = left.iter().copied().zip(0..).collect();
+    let recently_left: HashMap<&Endpoint, usize> = recently_left.iter().copied().zip(0..).collect();
     new.map(|(id, endpoint)| {
         // The hook's own endpoint has priority, so that the hook keeps its connections.
         let same_hook = by_id.get(id).copied();
@@ -93,7 +93,7 @@ pub fn place_hooks<'a>(
         if let Some(place) = by_endpoint.get(endpoint) {
             return Placement::Reuse(*place);
         }
-        if let Some(place) = left.get(endpoint) {
+        if let Some(place) = recently_left.get(endpoint) {
             return Placement::Rejoin(*place);
         }
         same_hook.map_or(Placement::ProbeFirst, Placement::Migrate)
@@ -124,9 +124,9 @@ pub(super) struct Placements {
 struct Wait {
     since: (Instant, SystemTime),
     /// True if the overdue hook was logged.
-    logged: bool,
+    overdue_logged: bool,
     /// Time since which the hook is not in the configuration.
-    gone: Option<Instant>,
+    removed_at: Option<Instant>,
 }
 
 impl Placements {
@@ -164,24 +164,24 @@ impl Placements {
         results.recv().await
     }
 
-    /// Places the candidate's hooks, and probes endpoints that must pass first. `left` are the endpoints that proven
-    /// hooks left recently, with their channels. While `starting`, no hook waits for a probe.
+    /// Places the candidate's hooks, and probes endpoints that must pass first. `recently_left` are the endpoints that
+    /// proven hooks left recently, with their channels. While `starting`, no hook waits for a probe.
     pub(super) fn place(
         &mut self,
         in_force: &Generation,
         candidate: &Candidate,
-        left: &[(Endpoint, Option<Arc<Channel>>)],
+        recently_left: &[(Endpoint, Option<Arc<Channel>>)],
         starting: bool,
     ) -> Vec<LiveHook> {
         let former: Vec<_> = in_force.hooks.iter().map(hook_in_force).collect();
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
-        let proven: Vec<_> = left.iter().map(|(endpoint, _)| endpoint).collect();
+        let proven: Vec<_> = recently_left.iter().map(|(endpoint, _)| endpoint).collect();
         let mut placements = place_hooks((in_force.number > 0).then_some(&former), &proven, new);
         if starting {
             placements.iter_mut().for_each(|placement| *placement = placement.while_starting());
         }
         let posts = probe_posts(&candidate.snapshot.hooks, &placements);
-        let mut opened = HashMap::new();
+        let mut channels = HashMap::new();
         let mut hooks = Vec::with_capacity(placements.len());
         for (hook, placement) in candidate.snapshot.hooks.iter().zip(placements) {
             // Getting the metrics takes a lock and compares names.
@@ -194,13 +194,13 @@ impl Placements {
                 Placement::Bootstrap | Placement::Rejoin(_) => {
                     let held = match placement {
                         Placement::Rejoin(place) => {
-                            let (_, channel) = &left[place];
+                            let (_, channel) = &recently_left[place];
                             channel.clone()
                         }
                         _ => None,
                     };
                     let open = || held.unwrap_or_else(|| self.open(&hook.endpoint, candidate));
-                    let channel = opened.entry(&hook.endpoint).or_insert_with(open);
+                    let channel = channels.entry(&hook.endpoint).or_insert_with(open);
                     let target = CallTarget::new(Arc::clone(hook), Arc::clone(channel));
                     let rotation = Rotation::Active { since: SystemTime::now() };
                     (target, rotation, None, self.metrics.hook(hook.hook_type, &hook.name))
@@ -260,9 +260,9 @@ impl Placements {
             Err(failure) => {
                 // The hook's text may be logged: a probe sends no user's object that the text could repeat. Enforced
                 // overdue hooks are called although their probe fails.
-                let asked =
-                    in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.asks());
-                let hook = if asked { "is asked there all the same" } else { "is not asked there" };
+                let called =
+                    in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.is_called());
+                let hook = if called { "is called there nevertheless" } else { "is not called there" };
                 tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook {hook}");
                 probing.failed(failure);
             }
@@ -276,7 +276,7 @@ impl Placements {
     pub(super) fn mark_overdue_hooks(&mut self, snapshot: &Snapshot, hooks: &mut [LiveHook]) {
         let (now, clock) = (Instant::now(), SystemTime::now());
         self.overdue_at = None;
-        self.waiting.retain(|_, wait| wait.gone.is_none_or(|gone| now < gone + self.remembered_for));
+        self.waiting.retain(|_, wait| wait.removed_at.is_none_or(|removed_at| now < removed_at + self.remembered_for));
         let mut waiting = HashSet::new();
         for (index, live) in (0..).zip(hooks) {
             if live.is_in_place() {
@@ -285,9 +285,9 @@ impl Placements {
             }
             waiting.insert(Arc::clone(&live.hook.id));
             let rollout = snapshot.origin(index).map_or_else(Rollout::default, |origin| origin.rollout);
-            let wait = Wait { since: (now, clock), logged: false, gone: None };
+            let wait = Wait { since: (now, clock), overdue_logged: false, removed_at: None };
             let wait = self.waiting.entry(Arc::clone(&live.hook.id)).or_insert(wait);
-            wait.gone = None;
+            wait.removed_at = None;
             let (since, since_clock) = wait.since;
             let due = since + rollout.probe_within;
             if now < due {
@@ -304,15 +304,15 @@ impl Placements {
                 live.rotation = Rotation::Active { since: since_clock + rollout.probe_within };
             }
             live.overdue = Some(Overdue { since: since_clock, within: rollout.probe_within, last_failure });
-            if !std::mem::replace(&mut wait.logged, true) {
+            if !std::mem::replace(&mut wait.overdue_logged, true) {
                 log_overdue(live);
             }
         }
         for (_, wait) in self.waiting.iter_mut().filter(|(id, _)| !waiting.contains(*id)) {
-            wait.gone.get_or_insert(now);
+            wait.removed_at.get_or_insert(now);
         }
         if self.waiting.len() - waiting.len() > MAX_REMEMBERED_HOOKS {
-            self.waiting.retain(|_, wait| wait.gone.is_none());
+            self.waiting.retain(|_, wait| wait.removed_at.is_none());
         }
     }
 }
@@ -375,7 +375,11 @@ mod tests {
         placements_after(in_force, &[], new)
     }
 
-    fn placements_after(in_force: Option<&[(&str, u16, bool)]>, left: &[u16], new: &[(&str, u16)]) -> Vec<Placement> {
+    fn placements_after(
+        in_force: Option<&[(&str, u16, bool)]>,
+        recently_left: &[u16],
+        new: &[(&str, u16)],
+    ) -> Vec<Placement> {
         let endpoints: Vec<_> = in_force.unwrap_or_default().iter().map(|(_, port, _)| at(*port)).collect();
         let former: Vec<_> = in_force
             .unwrap_or_default()
@@ -384,10 +388,10 @@ mod tests {
             .map(|((id, _, proven), endpoint)| HookInForce { id, endpoint, proven: *proven })
             .collect();
         let new: Vec<_> = new.iter().map(|(id, port)| (*id, at(*port))).collect();
-        let left: Vec<_> = left.iter().map(|port| at(*port)).collect();
+        let recently_left: Vec<_> = recently_left.iter().map(|port| at(*port)).collect();
         place_hooks(
             in_force.map(|_| &*former),
-            &left.iter().collect::<Vec<_>>(),
+            &recently_left.iter().collect::<Vec<_>>(),
             new.iter().map(|(id, endpoint)| (*id, endpoint)),
         )
     }

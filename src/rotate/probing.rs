@@ -105,7 +105,7 @@ impl Drop for Probing {
 }
 
 /// Probes until the owner, having received a passed result, drops the [`Probing`]. If the review is replaced, the new
-/// one is probed at once: the endpoint may have passed only with the old one, or may never pass with it.
+/// one is probed immediately: the endpoint might have passed only with the old one, or might never pass with it.
 async fn probe_until_passed(
     channel: Arc<Channel>,
     mut post: watch::Receiver<Option<ProbePost>>,
@@ -142,45 +142,46 @@ pub enum TrialResult {
     /// The hook would not enter rotation.
     Failed(ProbeFailure),
     /// The trial did not end in time.
-    Late,
+    TimedOut,
 }
 
-/// Endpoint and review of a trial, which is made once for all hooks that have them.
-type Key = (Endpoint, Option<(Arc<str>, HttpForm)>);
+/// Endpoint and review of a trial. Hooks that share them share the trial.
+type TrialKey = (Endpoint, Option<(Arc<str>, HttpForm)>);
 
 /// Tries every hook, all of them in the time `within`. Returns the results in the order of the hooks.
 pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> {
     let until = Instant::now() + within;
     let (resources, room) = (Resources::unlimited(), Arc::new(Semaphore::new(MAX_CONCURRENT_TRIALS)));
-    let keys: Vec<Key> = candidate.snapshot.hooks.iter().map(|hook| key(&hook.endpoint, ProbePost::to(hook))).collect();
+    let keys: Vec<TrialKey> =
+        candidate.snapshot.hooks.iter().map(|hook| key(&hook.endpoint, ProbePost::to(hook))).collect();
     let mut trials = JoinSet::new();
-    let mut begun: HashMap<Key, TrialResult> = HashMap::new();
+    let mut results_by_key: HashMap<TrialKey, TrialResult> = HashMap::new();
     for key in &keys {
-        if begun.insert(key.clone(), TrialResult::Late).is_some() {
+        if results_by_key.insert(key.clone(), TrialResult::TimedOut).is_some() {
             continue;
         }
         let (room, resources, key) = (Arc::clone(&room), resources.clone(), key.clone());
         let tls = candidate.tls(&key.0);
         trials.spawn(async move {
-            let Ok(_permit) = room.acquire().await else { return (key, TrialResult::Late) };
+            let Ok(_permit) = room.acquire().await else { return (key, TrialResult::TimedOut) };
             let began = Instant::now();
             let channel = Channel::open_within(&resources, key.0.clone(), tls, &[Handle::current()]);
-            let tried = once(&channel, key.1.clone(), began).await;
+            let tried = run_trial(&channel, key.1.clone(), began).await;
             (key, tried)
         });
     }
     // Dropping the set cancels unfinished trials and closes their connections.
     while let Ok(Some(Ok((key, tried)))) = timeout_at(until, trials.join_next()).await {
-        begun.insert(key, tried);
+        results_by_key.insert(key, tried);
     }
-    keys.iter().map(|key| begun.get(key).cloned().unwrap_or(TrialResult::Late)).collect()
+    keys.iter().map(|key| results_by_key.get(key).cloned().unwrap_or(TrialResult::TimedOut)).collect()
 }
 
-fn key(endpoint: &Endpoint, post: Option<ProbePost>) -> Key {
+fn key(endpoint: &Endpoint, post: Option<ProbePost>) -> TrialKey {
     (endpoint.clone(), post.map(|post| (post.path, post.form)))
 }
 
-async fn once(channel: &Channel, post: Option<(Arc<str>, HttpForm)>, began: Instant) -> TrialResult {
+async fn run_trial(channel: &Channel, post: Option<(Arc<str>, HttpForm)>, began: Instant) -> TrialResult {
     let post = post.map(|(path, form)| ProbePost { path, form });
     match channel.probe(post.as_ref(), PROBE_TIMEOUT).await {
         Ok(()) => TrialResult::Passed(began.elapsed(), post.map(|post| post.path)),

@@ -25,7 +25,7 @@ use crate::{
     live::{
         BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
         QuarantinedDocument, Rejection,
-        break_glass::{BreakGlassOrigin, Reread},
+        break_glass::{BreakGlassOrigin, ConfirmedDocuments},
     },
     source::{Contents, ReadError, TimedRead},
     telemetry::{Metrics, ReadOutcome},
@@ -123,9 +123,9 @@ pub struct Rotator {
     in_force: Option<watch::Sender<Option<InForce>>>,
     /// Candidate that waits for a second read with the same relaxations.
     pending_confirmation: Option<Candidate>,
-    break_glass_documents: Reread,
-    /// True if the source has no transactions, so that the last read may be half written.
-    may_be_cut: bool,
+    break_glass_documents: ConfirmedDocuments,
+    /// True if the source has no transactions, so that the last read might be half written.
+    may_be_truncated: bool,
     /// True once the configuration in force was read whole: in a transaction, or twice and equal. Until then the
     /// process is still starting.
     settled: bool,
@@ -164,8 +164,8 @@ impl Rotator {
             last_good_digest: String::new(),
             in_force,
             pending_confirmation: None,
-            break_glass_documents: Reread::default(),
-            may_be_cut: true,
+            break_glass_documents: ConfirmedDocuments::default(),
+            may_be_truncated: true,
             settled: false,
             read_failures: ReadFailures::default(),
             logged_missing: 0,
@@ -178,7 +178,7 @@ impl Rotator {
             let overdue = self.placements.overdue_at();
             tokio::select! {
                 reading = readings.recv() => match reading {
-                    Some(reading) => self.take(reading).await,
+                    Some(reading) => self.apply_read(reading).await,
                     None => return,
                 },
                 Some(result) = self.placements.probe_result() => self.on_probe_result(result),
@@ -188,7 +188,7 @@ impl Rotator {
     }
 
     /// Applies one read: checks changed contents, and renews freshness.
-    pub async fn take(&mut self, reading: TimedRead) {
+    pub async fn apply_read(&mut self, reading: TimedRead) {
         let outcome = match reading.outcome {
             Ok(contents) => {
                 let as_of = contents.as_of;
@@ -218,9 +218,9 @@ impl Rotator {
         // Before the first configuration, only the age `None` makes requests be rejected; see `runtime::last_good`.
         if in_force.number > 0 {
             self.current.freshness().stamp(started);
-            if let Some(keeper) = &self.in_force {
+            if let Some(sender) = &self.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
-                keeper.send_replace(Some(InForce {
+                sender.send_replace(Some(InForce {
                     documents: self.last_good.clone(),
                     digest,
                     revision,
@@ -230,12 +230,13 @@ impl Rotator {
         }
     }
 
+    /// Checks changed contents, and puts them in force if they are valid.
     async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.checked_digest {
             if let Some(candidate) = self.pending_confirmation.take() {
                 return self.put_in_force(candidate);
             }
-            if let Some(documents) = self.break_glass_documents.again() {
+            if let Some(documents) = self.break_glass_documents.confirm() {
                 self.apply_break_glass(documents);
             }
             self.settled |= self.last_good_digest == contents.digest;
@@ -246,10 +247,10 @@ impl Rotator {
         self.pending_confirmation = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
-        let waits = self.status.pending_confirmation.get();
-        self.may_be_cut = !contents.is_transactional();
-        self.settled |= in_force.number > 0 && !self.may_be_cut;
-        let may_be_cut = in_force.number > 0 && self.may_be_cut;
+        let pending = self.status.pending_confirmation.get();
+        self.may_be_truncated = !contents.is_transactional();
+        self.settled |= in_force.number > 0 && !self.may_be_truncated;
+        let may_be_truncated = in_force.number > 0 && self.may_be_truncated;
         // Compiling a large configuration is slow, and this thread also accepts connections.
         let empty = self.cache.empty_copy();
         let mut cache = std::mem::replace(&mut self.cache, empty);
@@ -259,7 +260,7 @@ impl Rotator {
             let candidate = cache.candidate(&contents, on_hazard, around.as_ref());
             let candidate = candidate.map(|candidate| {
                 let relaxes = || candidate.snapshot.relaxes(&in_force.snapshot);
-                let relaxations = may_be_cut.then(relaxes).unwrap_or_default();
+                let relaxations = may_be_truncated.then(relaxes).unwrap_or_default();
                 (candidate, relaxations)
             });
             (candidate.map_err(|problems| (problems, cache.break_glass())), cache)
@@ -270,7 +271,9 @@ impl Rotator {
                 match candidate {
                     Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
                     // The previous read relaxed the same checks. Other bytes may change with every read.
-                    Ok((candidate, relaxations)) if waits.is_some_and(|waits| waits.relaxations == relaxations) => {
+                    Ok((candidate, relaxations))
+                        if pending.is_some_and(|pending| pending.relaxations == relaxations) =>
+                    {
                         return self.put_in_force(candidate);
                     }
                     Ok((candidate, relaxations)) => {
@@ -291,14 +294,14 @@ impl Rotator {
                                          stays in force");
                 let (file, path) = ("configuration".to_owned(), String::new());
                 let what = "gatepost panicked while checking it".to_owned();
-                let why = "so whether it is good is not known".to_owned();
+                let why = "so Gatepost cannot tell whether it is valid".to_owned();
                 self.reject(vec![Problem { file, path, what, why, fix: "report this bug".to_owned() }], revision);
             }
         }
         ReadOutcome::Rejected
     }
 
-    /// Delays a candidate that enforces less than the configuration in force and may be half written: a second read
+    /// Delays a candidate that enforces less than the configuration in force and might be half written: a second read
     /// with the same relaxations puts it in force. All of it waits, since a configuration is in force as a whole,
     /// except its break-glass.
     fn await_confirmation(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
@@ -306,7 +309,7 @@ impl Rotator {
         tracing::info!(
             first,
             count,
-            "the configuration enforces less than before; it is in force once a second read confirms that"
+            "the configuration enforces less than before; it will be put in force if a second read confirms it"
         );
         self.report_quarantined(&candidate);
         self.apply_read_break_glass(candidate.break_glass.clone());
@@ -317,7 +320,7 @@ impl Rotator {
         self.pending_confirmation = Some(candidate);
     }
 
-    /// Publishes the configuration in force under the newer revision of equal contents, for which a client may be
+    /// Publishes the configuration in force under the newer revision of equal contents, for which a client might be
     /// waiting. If other contents are in force, updates the revision of the rejection.
     fn update_revision(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
@@ -329,14 +332,14 @@ impl Rotator {
     }
 
     /// Puts a candidate in force. Hooks of the first configuration, and hooks added before it was read whole, are
-    /// called at once; hooks added later are probed first.
+    /// called immediately; hooks added later are probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) -> ReadOutcome {
         let (read_digest, _) = &candidate.read;
         self.checked_digest.clone_from(read_digest);
         if !candidate.restored {
             self.apply_read_break_glass(candidate.break_glass.clone());
             self.report_quarantined(&candidate);
-            self.report_source(&candidate);
+            self.report_last_good_unused(&candidate);
         }
         self.pending_confirmation = None;
         self.status.pending_confirmation.set(None);
@@ -354,8 +357,8 @@ impl Rotator {
             return outcome;
         }
         log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
-        let left = self.drain.left();
-        let hooks = self.placements.place(&in_force, &candidate, &left, !self.settled);
+        let recently_left = self.drain.recently_left();
+        let hooks = self.placements.place(&in_force, &candidate, &recently_left, !self.settled);
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
         outcome
     }
@@ -370,14 +373,20 @@ impl Rotator {
         }
     }
 
-    /// Applies the break-glass documents of the last read. If it may be half written, some of them need a second read.
+    /// Applies the break-glass documents of the last read. If it might be half written, some of them need a second
+    /// read.
     fn apply_read_break_glass(&mut self, documents: Vec<BreakGlass>) {
-        let documents = if self.may_be_cut { self.break_glass_documents.heeded(documents) } else { documents };
+        let documents = if self.may_be_truncated { self.break_glass_documents.apply(documents) } else { documents };
         self.apply_break_glass(documents);
     }
 
     fn apply_break_glass(&self, documents: Vec<BreakGlass>) {
-        self.break_glass.take(BreakGlassOrigin::Source, documents, Instant::now().into_std(), SystemTime::now());
+        self.break_glass.set_documents(
+            BreakGlassOrigin::Source,
+            documents,
+            Instant::now().into_std(),
+            SystemTime::now(),
+        );
     }
 
     fn on_probe_result(&mut self, result: ProbeResult) {
@@ -419,7 +428,7 @@ impl Rotator {
         let hub = self.current.hub();
         self.drain.retire_missing(old, &new, hub);
         if !self.settled {
-            hub.enforce(new.snapshot.claimed());
+            hub.enforce(new.snapshot.claimable());
         }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
@@ -454,7 +463,7 @@ impl Rotator {
     }
 
     /// Reports that the last good configuration on disk is no longer in use, once no document in force comes from it.
-    fn report_source(&self, candidate: &Candidate) {
+    fn report_last_good_unused(&self, candidate: &Candidate) {
         let in_use = self.status.last_good.get().is_some_and(|state| state.in_use.is_some());
         if in_use && candidate.quarantined.iter().all(|held| !held.keeps) {
             tracing::info!("the last good configuration on disk is no longer in use");
@@ -483,7 +492,7 @@ impl Rotator {
         });
         for held in news.take(MAX_LOGGED_PROBLEMS) {
             let (document, problems, problem) = (&held.document, held.problems, &held.problem);
-            tracing::error!(document, problems, %problem, "document held back: {}", held.means());
+            tracing::error!(document, problems, %problem, "document held back: {}", held.effect());
         }
         let documents: HashSet<_> = held.iter().map(|held| &*held.document).collect();
         for gone in reported.keys().filter(|document| !documents.contains(**document)).take(MAX_LOGGED_PROBLEMS) {
@@ -548,7 +557,7 @@ impl Rotator {
     fn report_failed_read(&mut self, error: ReadError) {
         // A wrong peer alternates between several errors, so each is logged once.
         if !self.read_failures.logged.contains(&error) && self.read_failures.logged.len() < MAX_LOGGED_CAUSES {
-            tracing::warn!(%error, "cannot read the configuration; the one in force is getting old");
+            tracing::warn!(%error, "cannot read the configuration; the one in force is not refreshed");
             self.read_failures.logged.push(error.clone());
         }
         let before = self.status.failed_read.get();
@@ -559,7 +568,7 @@ impl Rotator {
         }));
         let stale = !self.current.freshness().is_fresh(Instant::now().into_std());
         if stale && !self.read_failures.logged_stale {
-            tracing::error!(after = ?self.current.freshness().trusted_for(), "the configuration is stale: every request is refused until it \
+            tracing::error!(after = ?self.current.freshness().stale_after(), "the configuration is stale: every request is rejected until it \
                                                    can be read");
             self.read_failures.logged_stale = true;
         }
@@ -567,7 +576,7 @@ impl Rotator {
 
     fn report_recovery(&mut self) {
         if !std::mem::take(&mut self.read_failures.logged).is_empty() {
-            tracing::info!(was_stale = self.read_failures.logged_stale, "reading the configuration again");
+            tracing::info!(was_stale = self.read_failures.logged_stale, "the configuration can be read again");
             self.status.failed_read.set(None);
         }
         self.read_failures.logged_stale = false;

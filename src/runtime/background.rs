@@ -49,7 +49,7 @@ impl fmt::Debug for Loops {
 impl Loops {
     /// Adds a loop that is dropped at the shutdown, at whatever point it is.
     pub(super) fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
-        self.add_with_farewell(name, |shutdown| shutdown.or(run));
+        self.add_with_shutdown(name, |shutdown| shutdown.or(run));
     }
 
     /// Adds the loop if there is one.
@@ -60,7 +60,7 @@ impl Loops {
     }
 
     /// Adds a loop that handles the shutdown itself; the shutdown waits for its end.
-    pub(super) fn add_with_farewell<F>(&mut self, name: &'static str, run: impl FnOnce(Shutdown) -> F)
+    pub(super) fn add_with_shutdown<F>(&mut self, name: &'static str, run: impl FnOnce(Shutdown) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -115,7 +115,7 @@ mod tests {
         let mut loops = Loops::default();
         loops.add("ends by itself", async {});
         loops.add("runs for ever", pending());
-        loops.add_with_farewell("leaves", |shutdown| async move {
+        loops.add_with_shutdown("leaves", |shutdown| async move {
             shutdown.or(pending()).await;
             farewells.send("good-bye").unwrap();
         });

@@ -18,7 +18,7 @@ use gatepost_base::files::{BlockingReads, ReadFailure};
 use gatepost_tls::{Expiry, FileCheck, Reminder, ServerTls, expiry};
 
 /// Timeout of reading the TLS files.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+const FILES_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Certificates in use, with their expiry.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(super) struct Certificates {
     reminder: Reminder,
     /// Reads of the files, including those that hang.
     reads: BlockingReads,
-    /// Failure of the last read, logged once.
-    unread: Option<ReadFailure>,
+    /// Failure of the last read, which was logged; `None` if it succeeded.
+    read_failure: Option<ReadFailure>,
     /// Generation from which `hooks` was built.
     generation: Option<u64>,
     /// Hooks called over TLS, with the expiry of the certificate that expires first.
@@ -45,7 +45,7 @@ impl Certificates {
             metrics,
             reminder: Reminder::default(),
             reads: BlockingReads::default(),
-            unread: None,
+            read_failure: None,
             generation: None,
             hooks: Vec::new(),
         }
@@ -59,21 +59,21 @@ impl Certificates {
             ticks.tick().await;
             if let Some(tls) = self.tls.clone() {
                 // A read may hang on a broken mount; it must block neither the control plane nor the next read.
-                self.take(self.reads.run(LOOK_WITHIN, move || tls.look(SystemTime::now())).await);
+                self.on_read(self.reads.run(FILES_READ_TIMEOUT, move || tls.reload(SystemTime::now())).await);
             }
             self.remind(SystemTime::now());
         }
     }
 
-    fn take(&mut self, looked: Result<FileCheck, ReadFailure>) {
+    fn on_read(&mut self, looked: Result<FileCheck, ReadFailure>) {
         match looked {
             Ok(looked) => {
-                self.unread = None;
+                self.read_failure = None;
                 self.report(looked);
             }
-            Err(why) if self.unread != Some(why) => {
+            Err(why) if self.read_failure != Some(why) => {
                 tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use");
-                self.unread = Some(why);
+                self.read_failure = Some(why);
             }
             Err(_) => {}
         }

@@ -16,7 +16,7 @@ use crate::{
     },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
     source::{Contents, LastGood, LastGoodFile, ReadError, Source},
-    watch::break_glass::look,
+    watch::break_glass::read_at_start,
 };
 use gatepost_base::{
     clock::{BootMoment, Moment, slept},
@@ -50,24 +50,26 @@ impl FirstGeneration {
         let read_at = Moment::now(slept);
         let read = source.read().await;
         let contents = read.as_ref().map_or_else(ReadError::contents, Some);
-        let emergency = is_open(health, contents, settings.break_glass_file.as_deref());
+        let emergency = is_break_glass_open(health, contents, settings.break_glass_file.as_deref());
         let found = match last_good {
-            Some(file) => found(file, health).await,
+            Some(file) => read_copy(file, health).await,
             None => None,
         };
         let Choice { candidate, kept, as_of } = Choice::make(settings, health, (&read, read_at), found);
         let candidate = match candidate {
             // Reviews are refused until the source can be read, except those that break-glass allows. After an
             // emergency was declared, a restarted sidecar must start.
-            Err(error) if settings.source.may_come_later() || emergency => {
-                tracing::error!(%error, "no configuration yet; trying again every second");
+            Err(error) if settings.source.can_start_without_configuration() || emergency => {
+                tracing::error!(%error, "no configuration yet; requests are rejected, and the source is read again every second");
                 None
             }
             candidate => Some(candidate?),
         };
         match (as_of.filter(|_| candidate.is_some()), &read) {
             (Some(as_of), _) => health.current.freshness().stamp(as_of),
-            (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
+            (None, Err(error)) if candidate.is_some() => {
+                tracing::error!(%error, "requests are rejected until the source can be read")
+            }
             (None, _) => {}
         }
         Ok(Self { candidate, last_good: kept })
@@ -102,10 +104,10 @@ impl Choice {
     ) -> Self {
         let own = OwnAddresses::new([settings.listen, settings.admin], settings.uds.as_deref());
         let mut known = CandidateCache::listening_at(own).with_authorizer(settings.cluster().is_some());
-        let restored = found.and_then(|found| match restored(&mut known, found, settings) {
+        let restored = found.and_then(|found| match check_copy(&mut known, found, settings) {
             Ok(restored) => Some(restored),
             Err(problems) => {
-                refused(health, &problems);
+                report_refused(health, &problems);
                 None
             }
         });
@@ -121,7 +123,7 @@ impl Choice {
                 let since = age.and_then(|age| read_at.instant.checked_sub(age));
                 return match (restored, since) {
                     (Some(restored), Some(instant)) => {
-                        in_use(health, &restored, format!("the configuration cannot be read: {error}"));
+                        report_in_use(health, &restored, format!("the configuration cannot be read: {error}"));
                         let as_of = Moment { instant, ..read_at };
                         Self { candidate: Ok(restored.candidate), kept, as_of: Some(as_of) }
                     }
@@ -133,7 +135,11 @@ impl Choice {
             (Ok(candidate), restored) => {
                 if let Some(restored) = restored.filter(|_| candidate.quarantined.iter().any(|document| document.keeps))
                 {
-                    in_use(health, &restored, "documents of the newest configuration cannot be served".to_owned());
+                    report_in_use(
+                        health,
+                        &restored,
+                        "documents of the newest configuration cannot be served".to_owned(),
+                    );
                 }
                 Self { candidate: Ok(candidate), kept, as_of: dated }
             }
@@ -148,7 +154,7 @@ impl Choice {
                     return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: None };
                 };
                 problems.iter().take(100).for_each(|problem| tracing::error!("{problem}"));
-                in_use(health, &restored, "the newest configuration is rejected".to_owned());
+                report_in_use(health, &restored, "the newest configuration is rejected".to_owned());
                 Self { candidate: Ok(restored.candidate), kept, as_of: dated }
             }
         }
@@ -156,7 +162,7 @@ impl Choice {
 }
 
 /// Checks and compiles the copy again, since another version of the program may have written it.
-fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
+fn check_copy(known: &mut CandidateCache, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
     let (written, age) = (found.written, found.age);
     let parts: Result<Vec<_>, _> = found
         .documents
@@ -172,20 +178,20 @@ fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) ->
     Ok(Restored { candidate, written, age })
 }
 
-fn refused(health: &ReplicaHealth, problems: &[Problem]) {
+fn report_refused(health: &ReplicaHealth, problems: &[Problem]) {
     let why = problems.first().map_or_else(|| "its documents contradict each other".to_owned(), ToString::to_string);
     tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not valid, and not used");
     health.status.update_last_good(|state| state.refused = Some(why));
 }
 
-fn in_use(health: &ReplicaHealth, restored: &Restored, why: String) {
+fn report_in_use(health: &ReplicaHealth, restored: &Restored, why: String) {
     let written = humantime::format_rfc3339_seconds(restored.written);
     tracing::error!(%written, why, "the last good configuration on disk is in use");
     health.status.update_last_good(|state| state.in_use = Some(LastGoodUse { written: restored.written, why }));
 }
 
 /// Reads the configuration that was in force when the previous process ended; `None` if it cannot be read.
-async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> {
+async fn read_copy(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> {
     health.status.last_good.set(Some(LastGoodState { path: file.shown(), ..LastGoodState::default() }));
     let theirs = file.clone();
     let why = match BlockingReads::default().run(READ_TIMEOUT, move || theirs.read()).await {
@@ -199,28 +205,28 @@ async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> 
 }
 
 /// Returns true if a break-glass document is open, in the source (even if that is invalid) or in the local file.
-fn is_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
+fn is_break_glass_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
     let glasses = &health.break_glass;
     if let Some(contents) = contents {
-        glasses.take(
+        glasses.set_documents(
             BreakGlassOrigin::Source,
             gatepost_config::break_glass(&contents.files),
             Instant::now(),
             SystemTime::now(),
         );
     }
-    file.into_iter().for_each(|file| look(glasses, file));
+    file.into_iter().for_each(|file| read_at_start(glasses, file));
     !glasses.open(Instant::now()).is_empty()
 }
 
 /// Writer of the last good configuration. A disk that hangs blocks only this loop, which then writes the newest state.
-pub(super) struct Saving {
+pub(super) struct LastGoodWriter {
     pub(super) file: LastGoodFile,
     pub(super) status: Arc<ConfigurationStatus>,
     pub(super) news: watch::Receiver<Option<InForce>>,
 }
 
-impl Saving {
+impl LastGoodWriter {
     /// Writes each change until there is no sender any more.
     pub(super) async fn run(mut self) {
         let mut saved = None::<String>;

@@ -19,7 +19,7 @@ use crate::front::{
 };
 use gatepost_tls::ServerTls;
 
-/// Mode of the unix socket: owner and group may connect. The containers of a pod share the group by `fsGroup`.
+/// Mode of the unix socket: owner and group can connect. The containers of a pod share the group by `fsGroup`.
 const UDS_MODE: u32 = 0o660;
 
 /// Reasons why an address cannot be listened on.
@@ -35,7 +35,7 @@ pub enum BindError {
     },
     /// Other machines could read and forge reviews.
     #[error(
-        "will not listen on {address} ({flag}) in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
+        "cannot listen on {address} ({flag}) in plaintext: other machines can reach it, and reviews contain whole objects. Listen on \
          a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
     Insecure {
@@ -60,7 +60,8 @@ pub enum BindError {
 /// Bound TCP port, nonblocking.
 #[derive(Debug)]
 pub enum Port {
-    /// Port of this process alone. It listens at once: connections made during the start are accepted after it.
+    /// Port of this process alone. It listens immediately: connections that arrive during the start are accepted after
+    /// it.
     Own(TcpListener),
     /// Port that is bound but does not listen yet: until it does, another instance gets all connections.
     Shared(Socket),
@@ -98,24 +99,24 @@ impl Port {
         }
     }
 
-    /// Returns the socket for callers. A shared port listens `at_once`, or once reviews can be decided. Must be called
-    /// on a runtime.
+    /// Returns the socket for callers. A shared port listens `immediately`, or once reviews can be decided. Must be
+    /// called on a runtime.
     ///
     /// # Errors
     /// Returns the error of the operating system.
-    pub fn for_callers(self, tls: Option<Arc<ServerTls>>, at_once: bool) -> io::Result<Bound> {
+    pub fn for_callers(self, tls: Option<Arc<ServerTls>>, immediately: bool) -> io::Result<Bound> {
         let bound = move |listener| match tls {
             Some(tls) => Bound::Tls(listener, tls),
             None => Bound::Tcp(listener),
         };
         match self {
             Self::Own(listener) => tokio::net::TcpListener::from_std(listener).map(bound),
-            Self::Shared(socket) if at_once => listener::listen(socket).map(bound),
+            Self::Shared(socket) if immediately => listener::listen(socket).map(bound),
             Self::Shared(socket) => Ok(Bound::Shared(SharedPort::new(move || listener::listen(socket).map(bound)))),
         }
     }
 
-    /// Returns the listener for operators, which listens at once. Must be called on a runtime.
+    /// Returns the listener for operators, which listens immediately. Must be called on a runtime.
     ///
     /// # Errors
     /// Returns the error of the operating system.
@@ -175,15 +176,15 @@ impl UnixPort {
     }
 
     /// Returns the socket for callers, and the file to remove at the end. A shared socket replaces the other one
-    /// `at_once`, or once reviews can be decided. Must be called on a runtime.
+    /// `immediately`, or once reviews can be decided. Must be called on a runtime.
     ///
     /// # Errors
     /// Returns the error of the operating system.
-    pub fn for_callers(self, at_once: bool) -> io::Result<(Bound, SocketFile)> {
+    pub fn for_callers(self, immediately: bool) -> io::Result<(Bound, SocketFile)> {
         let (path, beside) = match self {
             Self::Own(listener, path) => {
                 let file = SocketFile::new(path);
-                file.is_ours_now();
+                file.record_identity();
                 return Ok((Bound::Unix(tokio::net::UnixListener::from_std(listener)?), file));
             }
             Self::Shared(beside) => (beside.path.clone(), beside),
@@ -191,11 +192,11 @@ impl UnixPort {
         let file = SocketFile::new(path);
         let ours = file.clone();
         let open = move || {
-            let listener = beside.take_place()?;
-            ours.is_ours_now();
+            let listener = beside.replace_path()?;
+            ours.record_identity();
             Ok(Bound::Unix(tokio::net::UnixListener::from_std(listener)?))
         };
-        let bound = if at_once { open()? } else { Bound::Shared(SharedPort::new(open)) };
+        let bound = if immediately { open()? } else { Bound::Shared(SharedPort::new(open)) };
         Ok((bound, file))
     }
 }
@@ -219,7 +220,7 @@ impl PendingSocket {
     }
 
     /// Replaces the socket at the path atomically, so that there is always one.
-    fn take_place(mut self) -> io::Result<UnixListener> {
+    fn replace_path(mut self) -> io::Result<UnixListener> {
         fs::rename(&self.now, &self.path)?;
         self.listener.take().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -246,7 +247,7 @@ impl SocketFile {
         Self { path, ours: Arc::default() }
     }
 
-    fn is_ours_now(&self) {
+    fn record_identity(&self) {
         if let Some(identity) = identity(&self.path) {
             let _ = self.ours.set(identity);
         }
@@ -311,10 +312,10 @@ mod tests {
         let path = folder.path().join("gate.sock");
         let first = open(&path).unwrap();
         let file = SocketFile::new(path.clone());
-        file.is_ours_now();
+        file.record_identity();
         let UnixPort::Shared(beside) = UnixPort::bind(&path, true).unwrap() else { panic!("it is shared") };
         let _early = UnixStream::connect(&path).unwrap();
-        let second = beside.take_place().unwrap();
+        let second = beside.replace_path().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, UDS_MODE);
         let _late = UnixStream::connect(&path).unwrap();
         assert!(first.accept().is_ok() && second.accept().is_ok());

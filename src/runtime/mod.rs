@@ -27,12 +27,12 @@ use tokio::sync::{mpsc::channel, oneshot, watch};
 use self::{
     background::Loops,
     certificates::Certificates,
-    last_good::{FirstGeneration, Saving},
+    last_good::{FirstGeneration, LastGoodWriter},
     listeners::{Port, UnixPort},
     resources::{Descriptors, fitting_budget},
     running::Service,
     settings::AuditLog,
-    threads::{Workers, give_way},
+    threads::{Workers, lower_priority},
 };
 pub use self::{
     proxy_admin::ProxyAdmin,
@@ -72,7 +72,7 @@ pub struct Sidecar;
 impl Sidecar {
     /// Binds, opens the audit log, reads and checks the configuration, and serves. On return the first generation is in
     /// force; or every review is refused, if the configuration could not be read and may be read later
-    /// ([`SourceLocation::may_come_later`](crate::source::SourceLocation::may_come_later)).
+    /// ([`SourceLocation::can_start_without_configuration`](crate::source::SourceLocation::can_start_without_configuration)).
     ///
     /// Blocks. It creates its own threads and runtimes, so a thread of a runtime may call it.
     ///
@@ -129,7 +129,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         let (current, metrics, audit) = (Arc::clone(&current), Arc::clone(&metrics), Arc::clone(&audit));
         let sidecar = Arc::new(AdoptionSidecar { current, metrics, audit });
         let mut adoption = Adoption::new(reads, authorizer, sidecar).await?;
-        loops.add_with_farewell("adoption", |shutdown| async move {
+        loops.add_with_shutdown("adoption", |shutdown| async move {
             shutdown.or(adoption.run()).await;
             adoption.leave().await;
         });
@@ -157,7 +157,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         let agreed = (&*settings.initializers_namespace, &*settings.replica);
         let shared = (cluster.namespaces.clone(), Arc::clone(&budget));
         let mut objects = LabelledObjects::new(connection, agreed, Arc::clone(&current), shared);
-        loops.add_with_farewell("stored objects", |shutdown| async move {
+        loops.add_with_shutdown("stored objects", |shutdown| async move {
             shutdown.or(objects.run()).await;
             objects.leave().await;
         });
@@ -199,7 +199,10 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let (readings, read) = channel(1);
     loops.add("source", source::poll(source, settings.read_every, readings));
     loops.add("rotation", rotator.run(read));
-    loops.add_some("last good", last_good.map(|file| Saving { file, status: Arc::clone(&health.status), news }.run()));
+    loops.add_some(
+        "last good",
+        last_good.map(|file| LastGoodWriter { file, status: Arc::clone(&health.status), news }.run()),
+    );
 
     // An operator who sees that this instance is ready may end the instance that has served the callers so far.
     let decides = current.decides(Instant::now());
@@ -213,10 +216,13 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let certificates = Certificates::new(tls.clone(), Arc::clone(&current), Arc::clone(&metrics));
     loops.add("certificates", certificates.watch(settings.read_every));
     let break_glass_file = settings.break_glass_file.clone();
-    loops.add("break-glass", break_glass::keep(Arc::clone(&health.break_glass), break_glass_file, settings.read_every));
+    loops.add(
+        "break-glass",
+        break_glass::run_break_glass(Arc::clone(&health.break_glass), break_glass_file, settings.read_every),
+    );
     loops.add("samples", process::sample(Arc::clone(&metrics)));
     let mut publishing = Publishing::new(Arc::clone(&health), Arc::clone(&replica), publisher);
-    loops.add_with_farewell("status", |shutdown| async move {
+    loops.add_with_shutdown("status", |shutdown| async move {
         shutdown.or(publishing.run()).await;
         publishing.leave().await;
     });
@@ -299,5 +305,5 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::Stdout => "-".as_ref(),
         AuditLog::File(path) => path.as_path(),
     };
-    Audit::to_path(path, give_way).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+    Audit::to_path(path, lower_priority).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
 }

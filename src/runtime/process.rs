@@ -80,7 +80,7 @@ fn open_files() -> Option<f64> {
 }
 
 /// Hooks sampled between two yields: adding up the counters of a hook takes some microseconds.
-const SAMPLED_AT_ONCE: usize = 32;
+const SAMPLES_PER_YIELD: usize = 32;
 
 /// Samples the calls and failures of each hook and initializer at an interval, to report what fails at present.
 pub(super) async fn sample(metrics: Arc<Metrics>) {
@@ -88,12 +88,12 @@ pub(super) async fn sample(metrics: Arc<Metrics>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        for hooks in metrics.hook_counters().chunks(SAMPLED_AT_ONCE) {
+        for hooks in metrics.hook_counters().chunks(SAMPLES_PER_YIELD) {
             let now = Instant::now();
             hooks.iter().for_each(|hook| hook.sample(now));
             yield_now().await;
         }
-        for initializers in metrics.initializer_counters().chunks(SAMPLED_AT_ONCE) {
+        for initializers in metrics.initializer_counters().chunks(SAMPLES_PER_YIELD) {
             let now = Instant::now();
             initializers.iter().for_each(|initializer| initializer.sample(now));
             yield_now().await;

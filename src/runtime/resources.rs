@@ -40,7 +40,7 @@ impl Descriptors {
     /// Divides `limit`. Callers get `callers` connections, at most half of what is not reserved; hooks get the rest.
     fn divide(limit: usize, callers: usize, workers: usize) -> Self {
         let limit = limit.min(MAX_FILES);
-        let reserved = ours(workers).min(limit / 2);
+        let reserved = own_files(workers).min(limit / 2);
         let left = limit - reserved;
         let callers = callers.min(left / 2).max(1);
         Self { limit, reserved, callers, hooks: left.saturating_sub(callers).max(1) }
@@ -51,7 +51,7 @@ impl Descriptors {
         let descriptors = Self::divide(raise_file_limit(), callers, workers);
         let Self { limit, reserved, hooks, .. } = descriptors;
         if descriptors.callers < callers {
-            let needed = ours(workers) + 2 * callers;
+            let needed = own_files(workers) + 2 * callers;
             tracing::warn!(
                 limit,
                 reserved,
@@ -74,7 +74,7 @@ impl Descriptors {
 }
 
 /// Returns the number of files that Gatepost itself needs.
-fn ours(workers: usize) -> usize {
+fn own_files(workers: usize) -> usize {
     RESERVED_FILES + MAX_FURTHER_ATTEMPTS + FILES_PER_WORKER.saturating_mul(workers)
 }
 
@@ -194,14 +194,14 @@ fn bounds(listed: &Path, mounted: &Path) -> Option<MemoryLimit> {
             _ if controllers.split(',').any(|one| one == "memory") => (mounted.join("memory"), "memory.limit_in_bytes"),
             _ => return Vec::new(),
         };
-        around(&root, Path::new(path)).filter_map(|folder| limit(&folder.join(file))).collect()
+        ancestors(&root, Path::new(path)).filter_map(|folder| limit(&folder.join(file))).collect()
     });
     limits.min().map(MemoryLimit::Cgroup)
 }
 
 /// Returns the folder of a cgroup and its ancestors up to the root. Only the root has limits if the path is not visible
 /// to us.
-fn around(root: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
+fn ancestors(root: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
     let inside: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
     let root = root.to_owned();
     let folders: Vec<_> = inside.ancestors().map(|folder| root.join(folder)).collect();
@@ -286,8 +286,8 @@ mod tests {
 
     #[test]
     fn file_limit_advised_by_the_log_is_enough() {
-        assert_eq!(Descriptors::divide(ours(2) + 2 * 1024, 1024, 2).callers, 1024);
-        assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
+        assert_eq!(Descriptors::divide(own_files(2) + 2 * 1024, 1024, 2).callers, 1024);
+        assert!(Descriptors::divide(own_files(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }
 
     /// As logged where hooks have too few (`rotate::rotator`).

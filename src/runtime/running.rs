@@ -117,7 +117,7 @@ impl Service {
     /// the drain.
     pub(super) fn run(self, runtime: UnwaitedRuntime) {
         let Self { front, sockets, socket_file, workers, loops, mut stopped, outcome, end } = self;
-        let audit = Arc::clone(&front.gate.audit);
+        let audit = Arc::clone(&front.deps.audit);
         let drained = runtime.block_on(async {
             let stopped = async move { stopped.wait_for(|stopped| *stopped).await.map_or((), drop) };
             let mut loops = loops.spawn();

@@ -28,7 +28,7 @@ pub enum StopSignals {
 }
 
 /// Signals handled from the start on. SIGHUP never ends the process; SIGTERM and SIGINT end a process that does not
-/// serve yet at once.
+/// serve yet immediately.
 #[derive(Debug)]
 pub struct Signals {
     runtime: UnwaitedRuntime,
@@ -67,17 +67,17 @@ impl Signals {
                 _ = interrupt.recv() => {}
                 _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
             }
-            tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
+            tracing::info!("shutting down: draining; another signal after a second or more stops immediately");
             running.begin_to_stop();
             let stopped = tokio::select! {
                 biased;
                 drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(DrainResult { cut: None }))),
-                () = once_more(async || tokio::select! {
+                () = second_signal(async || tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }) => Ok(StopSignals::Twice),
                 () = sleep(running.ends_within) => {
-                    tracing::error!("something blocks the shutdown; ending without it");
+                    tracing::error!("the shutdown is blocked; the process ends without completing it");
                     Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(DrainResult { cut: None })))
                 }
             };
@@ -85,7 +85,7 @@ impl Signals {
             stopped
         });
         if stopped.as_ref().is_ok_and(|stopped| *stopped == StopSignals::Twice) {
-            tracing::warn!("second signal: stopping at once, reviews in flight are cut");
+            tracing::warn!("second signal: stopping immediately, reviews in flight are cut off");
         }
         // The process ends with the main thread. A thread that blocks must not delay it, and the other threads have
         // nothing to do.
@@ -95,14 +95,14 @@ impl Signals {
 }
 
 /// Waits for a signal that does not belong to the first one.
-async fn once_more(mut signal: impl AsyncFnMut()) {
+async fn second_signal(mut signal: impl AsyncFnMut()) {
     let first = Instant::now();
     loop {
         signal().await;
         if first.elapsed() >= SAME_SIGNAL_WITHIN {
             return;
         }
-        tracing::info!("another signal within a second: taken for the same one");
+        tracing::info!("another signal within a second of the first: ignored as a duplicate");
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_signal_within_a_second_is_the_first_one_and_a_later_one_is_not() {
         let (send, mut signals) = mpsc::unbounded_channel();
-        let waiting = tokio::spawn(once_more(async move || _ = signals.recv().await));
+        let waiting = tokio::spawn(second_signal(async move || _ = signals.recv().await));
         yield_now().await;
         for millis in [1, 998] {
             advance(Duration::from_millis(millis)).await;

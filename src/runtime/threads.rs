@@ -15,7 +15,7 @@ use tokio::{
 use crate::front::Worker;
 
 /// Lowers the priority of the calling thread below that of the workers.
-pub(crate) fn give_way() {
+pub(crate) fn lower_priority() {
     /// With this value a thread gets a quarter of a core beside a busy worker: enough for a read to meet its deadline.
     const NICENESS: i32 = 5;
     // On Linux this sets the priority of the calling thread. If it fails, reviews wait a little longer. A process that
@@ -68,7 +68,7 @@ impl Drop for UnwaitedRuntime {
 /// Creates a runtime for the control plane or a worker. Its blocking threads have a lower priority than reviews:
 /// reading and checking a large configuration keeps a core busy for longer than a review takes.
 pub(super) fn new_runtime() -> io::Result<UnwaitedRuntime> {
-    UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))
+    UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(lower_priority))
 }
 
 /// Starts a named thread.

@@ -17,7 +17,7 @@ use gatepost_config::{NO_PAUSE, Note, Pause, SourceFile};
 use gatepost_etcd_client::EtcdError;
 use gatepost_kube_support::KubeError;
 
-/// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
+/// Timeout of one read. With one read a second, four can fail or hang before the configuration is stale.
 // Leaves 200 ms of each second for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
@@ -60,8 +60,8 @@ pub enum ReadError {
     NotBegun(ReadFailure),
     /// A store answered, and its answer could not be processed in time.
     #[error(
-        "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
-         are on a mount that is down",
+        "the contents of {store} could not be processed within {}; they are too large for this machine, or the files below \
+         --files are on a mount that is down",
         humantime::format_duration(*.within)
     )]
     Unfinished {
@@ -78,7 +78,7 @@ pub enum ReadError {
     Etcd(#[from] EtcdError),
     /// The cluster does not know the kind of our configuration, so it cannot have any.
     #[error(
-        "{store} does not know {resource}: the kind is not installed, and that is not taken for an empty configuration; \
+        "{store} does not know {resource}: the kind is not installed, which does not count as an empty configuration; \
          install it with `gatepost crd | kubectl apply -f -`"
     )]
     NotInstalled {
@@ -89,8 +89,8 @@ pub enum ReadError {
     },
     /// The revision of a store has decreased, as after a restore from a backup.
     #[error(
-        "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers from the past; \
-         restart gatepost if that is as it should be"
+        "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers with outdated data; \
+         restart gatepost if that is intended"
     )]
     WentBack {
         /// Store, with its address.
@@ -102,7 +102,7 @@ pub enum ReadError {
     },
     /// Another store answered than at the start.
     #[error(
-        "{store} is another one than at the start ({found} instead of {known}); restart gatepost if that is as it should be"
+        "{store} is not the same store as at the start ({found} instead of {known}); restart gatepost if that is intended"
     )]
     OtherStore {
         /// Address of the store.
@@ -114,8 +114,8 @@ pub enum ReadError {
     },
     /// A starting replica cannot serve webhooks that an apiserver relies on, and gives these back first.
     #[error(
-        "{webhooks} cannot be served here and the apiserver may not call it yet: it is given back before a review is \
-         accepted"
+        "this replica cannot serve {webhooks}, which apiservers might not call: they are given back to the apiservers before \
+         this replica accepts a review"
     )]
     GivesBack {
         /// Names of the webhooks.
@@ -141,10 +141,14 @@ impl ReadError {
             Self::NotAFile { .. } => "not_a_file",
             Self::TooLarge { .. } | Self::Kube(KubeError::TooLarge { .. }) => "too_large",
             Self::Unsettled { .. } => "unsettled",
-            Self::Hung(_) | Self::NotBegun(_) | Self::Unfinished { .. } | Self::Kube(KubeError::Late { .. }) => "hung",
+            Self::Hung(_) | Self::NotBegun(_) | Self::Unfinished { .. } | Self::Kube(KubeError::TimedOut { .. }) => {
+                "hung"
+            }
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
-            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::Unwritten { .. }) => "refused",
-            Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
+            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::WriteRefused { .. }) => {
+                "refused"
+            }
+            Self::Kube(KubeError::InvalidResponse { .. }) | Self::Garbled { .. } => "garbled",
             Self::Etcd(error) => etcd_error_kind(error),
             Self::NotInstalled { .. } => "not_installed",
             Self::WentBack { .. } => "went_back",
@@ -177,15 +181,15 @@ impl From<ReadFailure> for ReadError {
 
 fn etcd_error_kind(error: &EtcdError) -> &'static str {
     match error {
-        EtcdError::Late { .. } => "hung",
+        EtcdError::TimedOut { .. } => "hung",
         EtcdError::Unreachable { .. } | EtcdError::NoLeader { .. } => "unreachable",
         EtcdError::TooLarge { .. } => "too_large",
-        EtcdError::Nonsense { .. } => "garbled",
+        EtcdError::InvalidResponse { .. } => "garbled",
         EtcdError::All(errors) => errors.first().map_or("unreachable", etcd_error_kind),
         EtcdError::Access { .. }
         | EtcdError::Tls(_)
         | EtcdError::Login { .. }
-        | EtcdError::Unknown { .. }
+        | EtcdError::UserRequired { .. }
         | EtcdError::Denied { .. }
         | EtcdError::NoLease { .. }
         | EtcdError::Refused { .. } => "refused",

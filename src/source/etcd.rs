@@ -41,7 +41,8 @@ pub struct EtcdSource {
     /// Id of the cluster that answered first, and the latest revision seen.
     known: Option<(u64, u64)>,
     last: Option<LastRead>,
-    following: BlockingReads,
+    /// Reads of the files that the configuration refers to.
+    file_reads: BlockingReads,
 }
 
 /// Last read of everything, with its glance.
@@ -59,7 +60,7 @@ impl EtcdSource {
     pub async fn new(place: EtcdLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let client = EtcdClient::open(&place.access).await?;
-        Ok(Self { place, client, known: None, last: None, following: BlockingReads::default() })
+        Ok(Self { place, client, known: None, last: None, file_reads: BlockingReads::default() })
     }
 
     /// Reads the keys consistently, within [`READ_DEADLINE`].
@@ -67,16 +68,16 @@ impl EtcdSource {
     /// # Errors
     /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
-        let by = Instant::now() + READ_DEADLINE;
+        let deadline = Instant::now() + READ_DEADLINE;
         let glance = self.client.within(READ_DEADLINE).glance(&self.place.prefix).await;
         let glance = glance.map_err(failed)?;
         self.check_identity(glance.cluster_id, glance.revision)?;
         let read = match &self.last {
-            Some(last) if last.glance.holds_the_same_as(&glance) => {
+            Some(last) if last.glance.has_same_content_as(&glance) => {
                 let contents = Contents { as_of: Some(glance.revision), ..last.contents.clone() };
-                LastRead { glance: last.glance, contents: self.reread_files(contents, by).await? }
+                LastRead { glance: last.glance, contents: self.reread_files(contents, deadline).await? }
             }
-            _ => self.read_all(by).await?,
+            _ => self.read_all(deadline).await?,
         };
         let contents = read.contents.clone();
         self.last = Some(read);
@@ -85,7 +86,7 @@ impl EtcdSource {
 
     /// Returns the contents of the last read, which the store still has. Reads the files they refer to again if any has
     /// changed on this machine.
-    async fn reread_files(&mut self, contents: Contents, by: Instant) -> Result<Contents, ReadError> {
+    async fn reread_files(&mut self, contents: Contents, deadline: Instant) -> Result<Contents, ReadError> {
         if contents.references.is_empty() {
             return Ok(contents);
         }
@@ -94,18 +95,18 @@ impl EtcdSource {
             true => contents,
             false => references::follow(contents, files.as_deref()),
         };
-        self.following.run(left(by), follow).await.map_err(|_| self.unfinished())
+        self.file_reads.run(left(deadline), follow).await.map_err(|_| self.unfinished())
     }
 
     /// Reads everything below the prefix.
-    async fn read_all(&mut self, by: Instant) -> Result<LastRead, ReadError> {
-        let ranged = self.client.within(left(by)).get_prefix(&self.place.prefix).await;
+    async fn read_all(&mut self, deadline: Instant) -> Result<LastRead, ReadError> {
+        let ranged = self.client.within(left(deadline)).get_prefix(&self.place.prefix).await;
         let ranged = ranged.map_err(failed)?;
         self.check_identity(ranged.cluster_id, ranged.revision)?;
         let (glance, files) = (ranged.glance(), self.place.files.clone());
         let contents = self.documents(ranged);
         let follow = move || references::follow(contents, files.as_deref());
-        let contents = self.following.run(left(by), follow).await.map_err(|_| self.unfinished())?;
+        let contents = self.file_reads.run(left(deadline), follow).await.map_err(|_| self.unfinished())?;
         // If nothing was put or deleted, as after a change of leader, the revision stays.
         let still = self.last.as_ref().filter(|last| {
             let same = (last.glance.newest_mod, last.glance.count) == (glance.newest_mod, glance.count);
@@ -165,12 +166,14 @@ impl EtcdSource {
 fn failed(error: EtcdError) -> ReadError {
     match error {
         // The second request has only the rest of the time. Reporting the whole timeout keeps equal failures equal.
-        EtcdError::Late { asked, .. } => EtcdError::Late { patience: READ_DEADLINE, asked }.into(),
-        EtcdError::Nonsense { endpoint, cause } => ReadError::Garbled { store: format!("etcd at {endpoint}"), cause },
+        EtcdError::TimedOut { asked, .. } => EtcdError::TimedOut { patience: READ_DEADLINE, asked }.into(),
+        EtcdError::InvalidResponse { endpoint, cause } => {
+            ReadError::Garbled { store: format!("etcd at {endpoint}"), cause }
+        }
         error => error.into(),
     }
 }
 
-fn left(by: Instant) -> Duration {
-    by.saturating_duration_since(Instant::now())
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }

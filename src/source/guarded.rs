@@ -1,4 +1,4 @@
-//! Guarded read of a file: only root, or the user that we run as, can have written it.
+//! Read of a file that only root, or the user that we run as, can have written.
 
 use std::{io, os::unix::fs::MetadataExt, path::Path};
 
@@ -23,7 +23,7 @@ pub enum GuardError {
     /// The path is no regular file, or the file is too large.
     #[error("{0} is not a regular file of at most {LIMIT} bytes; write the document there, or remove it")]
     NotAFile(String),
-    /// Another user owns the file, and may have written it.
+    /// Another user owns the file, and might have written it.
     #[error("{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as: chown it")]
     Owner {
         /// Path of the file.
@@ -31,8 +31,8 @@ pub enum GuardError {
         /// Uid of the owner.
         owner: u32,
     },
-    /// Other users may write the file.
-    #[error("{path} has mode {mode:04o}, so that others may write it: chmod go-w it")]
+    /// Other users can write the file.
+    #[error("{path} has mode {mode:04o}, so that other users can write it: chmod go-w it")]
     Writable {
         /// Path of the file.
         path: String,
@@ -71,7 +71,7 @@ pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
 }
 
 /// Returns the effective uid of this process.
-pub fn our_user() -> u32 {
+pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -85,7 +85,7 @@ mod tests {
     fn only_what_nobody_else_can_have_written_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("break-glass.yaml");
-        let us = our_user();
+        let us = effective_user();
         assert_eq!(read(&path, us), Ok(None));
         fs::write(&path, "kind: x").unwrap();
         for (mode, heeded) in [(0o600, true), (0o644, true), (0o664, false), (0o646, false), (0o602, false)] {
@@ -126,16 +126,16 @@ mod tests {
         fs::write(&file, "kind: x").unwrap();
         std::os::unix::fs::symlink(&ring, &ring).unwrap();
         for path in [file.join("below-a-file.yaml"), ring] {
-            assert!(matches!(read(&path, our_user()), Err(GuardError::Unreadable { .. })), "{}", path.display());
+            assert!(matches!(read(&path, effective_user()), Err(GuardError::Unreadable { .. })), "{}", path.display());
         }
     }
 
     #[test]
     fn guarded_read_refuses_large_and_special_files() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(read(folder.path(), our_user()), Err(GuardError::NotAFile(_))));
+        assert!(matches!(read(folder.path(), effective_user()), Err(GuardError::NotAFile(_))));
         let large = folder.path().join("large");
         fs::write(&large, vec![b' '; LIMIT as usize + 1]).unwrap();
-        assert!(matches!(read(&large, our_user()), Err(GuardError::NotAFile(_))));
+        assert!(matches!(read(&large, effective_user()), Err(GuardError::NotAFile(_))));
     }
 }

@@ -177,7 +177,7 @@ impl KubernetesSource {
         let asking = timeout(READ_DEADLINE, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
         let asked = asking.unwrap_or_else(|_| {
             let server = self.connection.server();
-            Err(KubeError::Late { server, patience: READ_DEADLINE }.into())
+            Err(KubeError::TimedOut { server, patience: READ_DEADLINE }.into())
         });
         if let Err(ReadError::Kube(error)) = &asked {
             self.connection.failed(error);
@@ -298,7 +298,7 @@ fn assemble(
         lists.into_iter().partition(|(kind, _)| adopted.is_some() && !kind.is_ours());
     for (kind, items) in lists {
         for item in items {
-            match objects::taken(kind, item)? {
+            match objects::convert(kind, item)? {
                 ConvertedObject::File(file) => {
                     size += file.bytes.len();
                     files.push(file);

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::guarded::our_user;
+use super::guarded::effective_user;
 use gatepost_base::{clock::BootMoment, files};
 use gatepost_config::{LastGoodDocuments, SourceFile};
 
@@ -48,15 +48,17 @@ pub enum LastGoodError {
         /// Error of the operating system.
         cause: String,
     },
-    /// Other users can read the keys in the file, or may have written it.
-    #[error("{path} has mode {mode:04o}, and may be read or written by others: it holds private keys; chmod 0600 it")]
+    /// Other users can read the keys in the file, or might have written it.
+    #[error(
+        "{path} has mode {mode:04o}, so that other users can read or write it, but it holds private keys; chmod 0600 it"
+    )]
     Open {
         /// Path of the file.
         path: String,
         /// Permission bits of the file.
         mode: u32,
     },
-    /// Another user owns the file, and may have written it.
+    /// Another user owns the file, and might have written it.
     #[error(
         "{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as; chown or remove it"
     )]
@@ -71,7 +73,7 @@ pub enum LastGoodError {
     Foreign(String),
     /// A later version of Gatepost wrote the file.
     #[error(
-        "{path} was written by a later gatepost (its form is {found}, this one reads {VERSION}); remove it, or upgrade"
+        "{path} was written by a later gatepost (its format is {found}, this one reads {VERSION}); remove it, or upgrade"
     )]
     Newer {
         /// Path of the file.
@@ -106,7 +108,7 @@ pub enum LastGoodError {
         cause: String,
     },
     /// The configuration is too large for the file.
-    #[error("{path} is not written: the configuration takes {size} bytes there, and {LIMIT} are the most")]
+    #[error("{path} is not written: the configuration takes {size} bytes there, but at most {LIMIT} are allowed")]
     TooLarge {
         /// Path of the file.
         path: String,
@@ -200,7 +202,7 @@ impl LastGoodFile {
         if mode & 0o077 != 0 {
             return Err(LastGoodError::Open { path, mode });
         }
-        if owner != 0 && owner != our_user() {
+        if owner != 0 && owner != effective_user() {
             return Err(LastGoodError::Owner { path, owner });
         }
         let bytes = files::read_opened(file, opened.len(), LIMIT).map_err(unreadable)?;
@@ -219,14 +221,14 @@ impl LastGoodFile {
         }
         let (check, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
         let (confirmed, body) = rest.split_at_checked(CONFIRMATION_LEN).ok_or_else(|| damaged("it ends too soon"))?;
-        let (digest, length) = check.split_once(' ').ok_or_else(|| damaged("its second line is not as written"))?;
+        let (digest, length) = check.split_once(' ').ok_or_else(|| damaged("its second line is malformed"))?;
         if length.parse() != Ok(body.len()) {
-            return Err(damaged("it is not as long as it says"));
+            return Err(damaged("its length is not the one in its second line"));
         }
         if digest != hex(&Sha256::digest(body)) {
-            return Err(damaged("its digest is another one"));
+            return Err(damaged("its digest does not match"));
         }
-        let body: Body = serde_json::from_slice(body).map_err(|_| damaged("it is not as written"))?;
+        let body: Body = serde_json::from_slice(body).map_err(|_| damaged("its body is malformed"))?;
         if body.source != self.source {
             return Err(LastGoodError::OtherSource { path, found: body.source, wanted: self.source.clone() });
         }
@@ -238,11 +240,11 @@ impl LastGoodFile {
         };
         let documents: Option<Vec<_>> = body.documents.into_iter().map(document).collect();
         Ok(LastGood {
-            written: humantime::parse_rfc3339(&body.written).map_err(|_| damaged("it is not dated"))?,
+            written: humantime::parse_rfc3339(&body.written).map_err(|_| damaged("its date is invalid"))?,
             digest: body.digest,
             revision: body.revision,
             age: parse_confirmation(confirmed).and_then(BootMoment::age),
-            documents: documents.ok_or_else(|| damaged("a document is not as written"))?,
+            documents: documents.ok_or_else(|| damaged("a document is malformed"))?,
         })
     }
 

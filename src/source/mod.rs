@@ -47,9 +47,9 @@ impl SourceLocation {
         }
     }
 
-    /// Returns true if the sidecar may start before the first good read, and reject requests until then. A remote store
-    /// may become available later; a faulty file is reported at the start.
-    pub fn may_come_later(&self) -> bool {
+    /// Returns true if the sidecar starts even if the first read fails, and rejects requests until a good read. A
+    /// remote store can become available later; a faulty file is reported at the start.
+    pub fn can_start_without_configuration(&self) -> bool {
         match self {
             Self::File(_) => false,
             Self::Kubernetes(_) | Self::Etcd(_) => true,

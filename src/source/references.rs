@@ -93,10 +93,12 @@ fn within(folder: Option<&Path>, written: &str) -> Reference {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     let path: PathBuf = written.into();
     if !path.components().all(plain) {
-        return refused("what comes from another machine may name files by relative paths without \"..\" only");
+        return refused("a configuration from a remote store can name files only by relative paths without \"..\"");
     }
     let Some(folder) = folder else {
-        return refused("what comes from another machine may name files below --files FOLDER only, and none is given");
+        return refused(
+            "a configuration from a remote store can name files only below --files FOLDER, and no folder is given",
+        );
     };
     read(&folder.join(path))
 }

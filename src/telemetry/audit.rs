@@ -35,7 +35,7 @@ pub struct Audit {
     writer: Option<LineWriter>,
     lost: Throttle,
     hook_messages: bool,
-    reopen: Option<Reopen>,
+    reopen: Option<ReopenHandle>,
 }
 
 impl Audit {
@@ -147,7 +147,7 @@ const COUNTED: &str = "gatepost_audit_lost_total";
 /// Logs the first failed write and the next success; at most one failure a second.
 #[derive(Default)]
 struct WriteFailureLog {
-    now: bool,
+    last_failed: bool,
     logged: bool,
     lines: Throttle,
 }
@@ -155,16 +155,16 @@ struct WriteFailureLog {
 impl WriteFailureLog {
     fn observe(&mut self, written: &BatchResult) {
         match &written.ended {
-            Ok(()) if self.now && std::mem::take(&mut self.logged) => {
+            Ok(()) if self.last_failed && std::mem::take(&mut self.logged) => {
                 tracing::info!("writing the audit log again");
             }
-            Err(error) if !self.now && self.lines.pass().is_some() => {
+            Err(error) if !self.last_failed && self.lines.pass().is_some() => {
                 self.logged = true;
                 tracing::warn!(%error, "cannot write the audit log; lines are lost, and counted as {COUNTED}");
             }
             _ => {}
         }
-        self.now = written.ended.is_err();
+        self.last_failed = written.ended.is_err();
     }
 }
 
@@ -174,13 +174,13 @@ pub(super) struct AuditFile {
     /// `None` for a pipe without a reader. The writing thread opens the pipe, which waits for a reader.
     file: Option<File>,
     /// True if the last write ended with a whole line or failed, so that the file may be replaced.
-    may_change: bool,
-    reopen: Reopen,
+    may_be_replaced: bool,
+    reopen: ReopenHandle,
 }
 
 /// Handle that replaces the file of an [`AuditFile`].
 #[derive(Clone, Debug)]
-pub(super) struct Reopen {
+pub(super) struct ReopenHandle {
     path: Arc<Path>,
     /// File for the lines after the current one.
     next: Arc<Mutex<Option<File>>>,
@@ -191,24 +191,24 @@ impl AuditFile {
     ///
     /// # Errors
     /// The file cannot be opened. A pipe without a reader is no error.
-    pub(super) fn open(path: &Path) -> io::Result<(Self, Reopen)> {
-        let reopen = Reopen { path: path.into(), next: Arc::default() };
-        let file = match opened_at_once(path) {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, ReopenHandle)> {
+        let reopen = ReopenHandle { path: path.into(), next: Arc::default() };
+        let file = match open_without_waiting(path) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => None,
             opened => Some(opened?),
         };
-        Ok((Self { file, may_change: true, reopen: reopen.clone() }, reopen))
+        Ok((Self { file, may_be_replaced: true, reopen: reopen.clone() }, reopen))
     }
 }
 
-impl Reopen {
+impl ReopenHandle {
     /// Opens the file by its name at once, so that it exists when a log rotation goes on. Keeps the old end of a pipe
     /// without a reader.
     ///
     /// # Errors
     /// The file cannot be opened; the old one is kept.
     pub(super) fn reopen(&self) -> io::Result<()> {
-        let file = opened_at_once(&self.path)?;
+        let file = open_without_waiting(&self.path)?;
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(())
     }
@@ -216,16 +216,16 @@ impl Reopen {
 
 impl Write for AuditFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.may_change
+        if self.may_be_replaced
             && let Some(next) = self.reopen.next.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             self.file = Some(next);
         }
         if self.file.is_none() {
-            self.file = Some(opened(&self.reopen.path, OFlags::empty())?);
+            self.file = Some(open_for_append(&self.reopen.path, OFlags::empty())?);
         }
         let written = self.file.as_mut().map_or(Ok(0), |file| file.write(bytes));
-        self.may_change = match &written {
+        self.may_be_replaced = match &written {
             Ok(written) => bytes.get(..*written).unwrap_or_default().ends_with(b"\n"),
             Err(_) => true,
         };
@@ -238,13 +238,13 @@ impl Write for AuditFile {
 }
 
 /// Opens the file without waiting for a pipe's reader. Writes may wait, so that a slow reader misses nothing.
-fn opened_at_once(path: &Path) -> io::Result<File> {
-    let file = opened(path, OFlags::NONBLOCK)?;
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let file = open_for_append(path, OFlags::NONBLOCK)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+fn open_for_append(path: &Path, flags: OFlags) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits() as i32).open(path)
 }
 

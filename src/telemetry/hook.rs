@@ -21,7 +21,7 @@ use gatepost_base::labels;
 
 use super::{
     Throttle,
-    recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
+    recent::{Counts, RecentCallFailures, RecentDiscards, RecentResults},
     table::BOUNDS_NANOS,
 };
 
@@ -224,13 +224,13 @@ impl HookMetrics {
     }
 
     /// Returns the discarded calls of the last minutes, and the number of all calls; `None` if none was discarded.
-    pub fn recently_discarded(&self, now: Instant) -> Option<RecentInVain> {
+    pub fn recently_discarded(&self, now: Instant) -> Option<RecentDiscards> {
         if self.discarded.load(Relaxed) == 0 {
             return None;
         }
         let (over, grown) = self.recent.grown(now, self.counts());
         let calls = grown.calls + grown.cancelled;
-        (grown.discarded > 0).then_some(RecentInVain { in_vain: grown.discarded, calls, over })
+        (grown.discarded > 0).then_some(RecentDiscards { discarded: grown.discarded, calls, over })
     }
 
     /// Returns the current counts of calls.
@@ -307,9 +307,9 @@ impl Rejections {
         let code = u16::try_from(code.clamp(0, MAX_CODE)).ok();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (operation.index(), cause, code);
-        let is_told_apart =
+        let has_own_count =
             cause != RejectionCause::Denied || counts.len() < MAX_REJECTION_KINDS || counts.contains_key(&key);
-        let key = if is_told_apart { key } else { (operation.index(), cause, None) };
+        let key = if has_own_count { key } else { (operation.index(), cause, None) };
         *counts.entry(key).or_default() += 1;
     }
 
@@ -402,11 +402,11 @@ mod tests {
         let last = failures.last.unwrap();
         assert_eq!((failures.failed, failures.calls, last.kind), (2, 3, "timeout"));
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
-        let in_vain = metrics.recently_discarded(now);
-        assert_eq!(in_vain, None);
+        let discarded = metrics.recently_discarded(now);
+        assert_eq!(discarded, None);
         metrics.discarded();
-        let in_vain = metrics.recently_discarded(now).unwrap();
-        assert_eq!((in_vain.in_vain, in_vain.calls), (1, 4), "those that were cancelled are calls too");
+        let discarded = metrics.recently_discarded(now).unwrap();
+        assert_eq!((discarded.discarded, discarded.calls), (1, 4), "those that were cancelled are calls too");
         for minute in 0..7 {
             metrics.sample(now + Duration::from_secs(60 * minute));
         }

@@ -141,9 +141,9 @@ type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
 
 /// Source of the attendance, set by the process.
 #[derive(Default)]
-pub(super) struct Attended(Mutex<Option<Read>>);
+pub(super) struct AttendanceSource(Mutex<Option<Read>>);
 
-impl Attended {
+impl AttendanceSource {
     /// Sets the source; replaces an earlier one.
     pub(super) fn set(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
@@ -155,8 +155,8 @@ impl Attended {
     }
 }
 
-impl fmt::Debug for Attended {
+impl fmt::Debug for AttendanceSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attended").finish_non_exhaustive()
+        f.debug_struct("AttendanceSource").finish_non_exhaustive()
     }
 }

@@ -76,10 +76,10 @@ impl LineWriter {
             closing: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&shared);
-        let (hangs_up, ended) = mpsc::channel();
+        let (end_signal, ended) = mpsc::channel();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             begin();
-            theirs.run(sink, observe, hangs_up);
+            theirs.run(sink, observe, end_signal);
         })?;
         Ok(Self { shared, thread: thread.thread().clone(), ended: Mutex::new(ended) })
     }
@@ -125,8 +125,8 @@ impl Shared {
         false
     }
 
-    fn run(&self, sink: impl Write, mut observe: impl FnMut(&BatchResult) -> Option<Vec<u8>>, _hangs_up: Sender<()>) {
-        let mut sink = Sink { sink, torn: false };
+    fn run(&self, sink: impl Write, mut observe: impl FnMut(&BatchResult) -> Option<Vec<u8>>, _end_signal: Sender<()>) {
+        let mut sink = Sink { sink, ends_within_line: false };
         let mut batch = Vec::with_capacity(BATCH_BYTES);
         loop {
             // Loaded before emptying, so that this round writes everything that was pushed before the close.
@@ -178,24 +178,24 @@ impl Shared {
 struct Sink<W> {
     sink: W,
     /// True if the last write ended within a line.
-    torn: bool,
+    ends_within_line: bool,
 }
 
 impl<W: Write> Sink<W> {
     fn write(&mut self, lines: &[u8]) -> BatchResult {
         let (written, ended) = self.write_out(lines);
         let written = lines.get(..written).unwrap_or_default();
-        self.torn = written.last().map_or(self.torn, |last| *last != b'\n');
+        self.ends_within_line = written.last().map_or(self.ends_within_line, |last| *last != b'\n');
         BatchResult { lines: written.iter().filter(|byte| **byte == b'\n').count() as u64, ended }
     }
 
     /// Like `write_all`, but returns the number of bytes written. Ends an incomplete earlier line first.
     fn write_out(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
-        if self.torn {
+        if self.ends_within_line {
             if let Err(error) = self.sink.write_all(b"\n") {
                 return (0, Err(error));
             }
-            self.torn = false;
+            self.ends_within_line = false;
         }
         let mut written = 0;
         while written < lines.len() {
@@ -288,7 +288,7 @@ mod tests {
             }
         }
         let disk = Arc::new(Mutex::new((Vec::new(), 8)));
-        let mut sink = Sink { sink: Disk(Arc::clone(&disk)), torn: false };
+        let mut sink = Sink { sink: Disk(Arc::clone(&disk)), ends_within_line: false };
         let mut write = |lines: &[u8]| {
             let written = sink.write(lines);
             (written.lines, written.ended.is_ok())

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, hook::Cells, initializer::Attended, reading::Readings, table::Family,
+    RequestOutcome, TlsReload, hook::Cells, initializer::AttendanceSource, reading::Readings, table::Family,
 };
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};
@@ -43,7 +43,7 @@ pub struct Metrics {
     pub(super) break_glass: AtomicU64,
     adoption: AdoptionMetrics,
     readings: Readings,
-    attended: Attended,
+    attended: AttendanceSource,
 }
 
 impl fmt::Debug for Metrics {
@@ -80,7 +80,7 @@ impl Metrics {
             break_glass: AtomicU64::new(0),
             adoption: AdoptionMetrics::default(),
             readings: Readings::default(),
-            attended: Attended::default(),
+            attended: AttendanceSource::default(),
         }
     }
 

@@ -23,4 +23,4 @@ pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
 pub use reading::UnreadableObjects;
-pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_INTERVAL};
+pub use recent::{LastFailure, RecentCallFailures, RecentDiscards, Recovery, SAMPLE_INTERVAL};

@@ -39,9 +39,9 @@ pub(super) struct Counts {
 
 /// Recent calls of a mutating hook ahead of its turn that were discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecentInVain {
+pub struct RecentDiscards {
     /// Number of discarded calls.
-    pub in_vain: u64,
+    pub discarded: u64,
     /// Number of all calls in that time.
     pub calls: u64,
     /// Length of that time.

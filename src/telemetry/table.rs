@@ -124,7 +124,7 @@ families! {
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
         "Object bytes copied after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
-        "Break-glass documents that are open. While it is not 0, requests pass without being checked.";
+        "Break-glass documents that are open. While it is not 0, requests skip the hooks that these documents name, or all hooks.";
     HOOKS = Gauge "gatepost_hooks" []
         "Hooks in force, whether they are called or not.";
     HOOKS_BY_STATE = Gauge "gatepost_hooks_by_state" ["state"]
@@ -215,7 +215,7 @@ families! {
 
 /// Families of any process that a read proxy has, too. Without [`BUILD_INFO`], so that an alert on its absence, if no
 /// sidecar is scraped, does not take a proxy for one.
-pub const BESIDE_THE_PROXY: [Family; 9] = [
+pub const SHARED_WITH_THE_PROXY: [Family; 9] = [
     TLS_RELOADS,
     CERTIFICATE_EXPIRY,
     PROCESS_CPU,
@@ -239,7 +239,7 @@ pub fn markdown() -> String {
     page.push('\n');
     wrap(&format!("Histograms have these upper bounds, in seconds: {}.", bounds.join(", ")), &mut page);
     page.push_str("\n## The read proxy\n\n");
-    let beside: Vec<_> = BESIDE_THE_PROXY.iter().map(|family| format!("`{}`", family.name)).collect();
+    let beside: Vec<_> = SHARED_WITH_THE_PROXY.iter().map(|family| format!("`{}`", family.name)).collect();
     let about = "[`gatepost read-proxy`](read-proxy.md#watching-it) serves these on its own admin address, and of \
                  those above:";
     wrap(&format!("{about} {}.", beside.join(", ")), &mut page);

@@ -10,14 +10,14 @@ use crate::{
 };
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
-/// Access checks sent at once; others wait within the deadlines of their requests.
+/// Most access checks that are sent concurrently; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_REVIEWS: usize = 64;
 
 /// Interval at which the credentials of the client are checked for changes.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CLIENT_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
-const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost says why";
+const UNDECIDED: &str = "the cluster's authorizer gave no decision; see Gatepost's log";
 
 /// Loop that sends access checks to a cluster's authorizer.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct AccessReviews {
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<AccessQuestion>,
     metrics: Arc<Metrics>,
-    /// Error of the last check, as logged.
+    /// Error that was logged last; `None` once a check has succeeded.
     logged: Option<KubeError>,
 }
 
@@ -81,7 +81,7 @@ impl AccessReviews {
 
     async fn client(&mut self) -> Result<KubeClient, KubeError> {
         if let Some((client, since)) = &self.client
-            && since.elapsed() < LOOK_EVERY
+            && since.elapsed() < CLIENT_REFRESH_INTERVAL
         {
             return Ok(client.clone());
         }
@@ -102,7 +102,7 @@ impl AccessReviews {
                     tracing::warn!(
                         %failure,
                         fix = failure.fix(),
-                        "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
+                        "cannot ask the authorizer of the cluster; hooks whose conditions need it follow their failure \
                          policy, and new objects with the annotation gatepost.dev/initializers are refused"
                     );
                     self.logged = Some(failure);

@@ -35,7 +35,7 @@ impl Sidecar for AdoptionSidecar {
     }
 
     fn limit_read_age(&self, age: Option<Duration>) {
-        self.current.freshness().trust_for(age.unwrap_or(STALE_AFTER));
+        self.current.freshness().set_stale_after(age.unwrap_or(STALE_AFTER));
     }
 
     fn metrics(&self) -> &AdoptionMetrics {
@@ -50,7 +50,7 @@ impl Sidecar for AdoptionSidecar {
 }
 
 fn webhooks_in_force(generation: &Generation) -> Vec<WebhookInForce> {
-    let hooks = (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.asks());
+    let hooks = (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.is_called());
     hooks.filter_map(|(index, live)| webhook_in_force(generation, index, live)).collect()
 }
 

@@ -9,7 +9,7 @@ use std::{
 use tokio::time::{self, MissedTickBehavior};
 
 use crate::{
-    live::break_glass::{BreakGlassDocuments, BreakGlassOrigin, Reread},
+    live::break_glass::{BreakGlassDocuments, BreakGlassOrigin, ConfirmedDocuments},
     source::{READ_DEADLINE, guarded},
 };
 use gatepost_api::BreakGlass;
@@ -19,37 +19,37 @@ use gatepost_config::SourceFile;
 /// Valid documents of the file, and the first problem.
 type FileRead = (Vec<BreakGlass>, Option<String>);
 
-/// Keeps the open documents current until dropped. `file` is the one of `--break-glass-file`.
-pub async fn keep(glasses: Arc<BreakGlassDocuments>, file: Option<PathBuf>, every: Duration) {
-    let (reads, mut reread) = (BlockingReads::default(), Reread::default());
+/// Keeps the open documents current until dropped. `file` is the path of `--break-glass-file`.
+pub async fn run_break_glass(glasses: Arc<BreakGlassDocuments>, file: Option<PathBuf>, every: Duration) {
+    let (reads, mut confirmed) = (BlockingReads::default(), ConfirmedDocuments::default());
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
         if let Some(path) = file.clone() {
             match reads.run(READ_DEADLINE, move || read(&path)).await {
-                Ok((documents, problem)) => take(&glasses, (reread.heeded(documents), problem)),
+                Ok((documents, problem)) => apply_file(&glasses, (confirmed.apply(documents), problem)),
                 // Documents that were read before stay open until their own end.
-                Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
+                Err(failure) => glasses.set_file_problem(Some(failure.to_string())),
             }
         }
         glasses.tick(time::Instant::now().into_std(), SystemTime::now());
     }
 }
 
-/// Reads the file once, at the start. Blocks.
-pub fn look(glasses: &BreakGlassDocuments, file: &Path) {
-    take(glasses, read(file));
+/// Reads the file once, at the start, and applies its documents. Blocks.
+pub fn read_at_start(glasses: &BreakGlassDocuments, file: &Path) {
+    apply_file(glasses, read(file));
 }
 
-fn take(glasses: &BreakGlassDocuments, (documents, problem): FileRead) {
+fn apply_file(glasses: &BreakGlassDocuments, (documents, problem): FileRead) {
     glasses.set_file_problem(problem);
-    glasses.take(BreakGlassOrigin::File, documents, time::Instant::now().into_std(), SystemTime::now());
+    glasses.set_documents(BreakGlassOrigin::File, documents, time::Instant::now().into_std(), SystemTime::now());
 }
 
-/// Reads the file. A file that another user can have written opens nothing.
+/// Reads the file. A file that another user may have written has no effect.
 fn read(path: &Path) -> FileRead {
-    let bytes = match guarded::read(path, guarded::our_user()) {
+    let bytes = match guarded::read(path, guarded::effective_user()) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return (Vec::new(), None),
         Err(error) => return (Vec::new(), Some(error.to_string())),

@@ -43,6 +43,6 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
         }
         discovery.reading_ended();
         sleep(MIN_READ_INTERVAL).await;
-        let _ = timeout(READ_INTERVAL, discovery.wanted()).await;
+        let _ = timeout(READ_INTERVAL, discovery.refresh_requested()).await;
     }
 }

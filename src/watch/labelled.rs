@@ -151,7 +151,7 @@ impl LabelledObjects {
                 self.connection.failed(&failure);
                 if self.logged.as_ref() != Some(&failure) {
                     let fix = failure.fix();
-                    tracing::warn!(%failure, fix, "cannot agree with other replicas who initializes stored objects; they wait");
+                    tracing::warn!(%failure, fix, "cannot renew the lease of the replica that initializes stored objects; the objects wait");
                     self.logged = Some(failure);
                 }
                 false
@@ -159,7 +159,7 @@ impl LabelledObjects {
         }
     }
 
-    /// Initializes objects until another replica has the lease, or may have it.
+    /// Initializes objects until another replica has the lease, or might have it.
     async fn work(&mut self, client: KubeClient) {
         let (clients, latest) = watch::channel(client);
         let (to, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
@@ -205,7 +205,7 @@ impl LabelledObjects {
                             following.spawn(MarkedObjects::new(latest.clone(), name, to.clone()).run())
                         });
                     }
-                    agenda.look(&self.engine.current, turn::now()).await;
+                    agenda.queue_due(&self.engine.current, turn::now()).await;
                     self.engine.current.labelled().set_unfinished(agenda.len());
                 }
             }
@@ -229,7 +229,7 @@ async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::
 struct WriteFailureLog {
     logged: Option<Instant>,
     /// True if a write has succeeded since the last warning.
-    over: bool,
+    recovered: bool,
 }
 
 impl WriteFailureLog {
@@ -240,14 +240,14 @@ impl WriteFailureLog {
                 if self.logged.is_none_or(|logged| logged.elapsed() >= WARNING_INTERVAL) {
                     let fix = failure.fix();
                     tracing::warn!(%failure, fix, "cannot initialize stored objects; they wait, and are tried again");
-                    (self.logged, self.over) = (Some(Instant::now()), false);
+                    (self.logged, self.recovered) = (Some(Instant::now()), false);
                 }
             }
             TurnEnd::Retry(None) => {}
             TurnEnd::Settled | TurnEnd::Waiting => {
-                if self.logged.is_some() && !self.over {
+                if self.logged.is_some() && !self.recovered {
                     tracing::info!("stored objects are initialized again");
-                    self.over = true;
+                    self.recovered = true;
                 }
             }
         }

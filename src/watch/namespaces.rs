@@ -24,7 +24,7 @@ const PATH: &str = "/api/v1/namespaces";
 
 /// Error of a lookup for the requester. The full error names the apiserver's address and our account, so it is only
 /// logged.
-const NOT_FOUND_OUT: &str = "the apiserver did not tell, and Gatepost's log says why";
+const LOOKUP_FAILED: &str = "the namespace lookup failed; see Gatepost's log";
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// Most bytes of one namespace's labels that are stored.
@@ -87,9 +87,9 @@ struct LabelFollower {
 impl FollowHandler for LabelFollower {
     type Object = NamespaceObject;
     const METADATA_ONLY: bool = true;
-    const RELIST: Duration = Duration::from_secs(600);
-    const LOST: &'static str = "cannot watch namespaces; their labels are getting old";
-    const FOUND: &'static str = "watching namespaces again";
+    const RELIST_INTERVAL: Duration = Duration::from_secs(600);
+    const FAILURE_MESSAGE: &'static str = "cannot watch namespaces; their labels are getting old";
+    const RECOVERY_MESSAGE: &'static str = "watching namespaces again";
 
     fn count_unreadable(&self) {
         UnreadableObjects::Namespaces.count();
@@ -100,7 +100,7 @@ impl FollowHandler for LabelFollower {
         Ok(Some(FollowTarget { client, path, selector }))
     }
 
-    async fn take(&mut self, event: FollowEvent<NamespaceObject>) -> Result<(), KubeError> {
+    async fn handle(&mut self, event: FollowEvent<NamespaceObject>) -> Result<(), KubeError> {
         match event {
             FollowEvent::Listing => self.listed.clear(),
             FollowEvent::Listed { objects, .. } => {
@@ -161,7 +161,7 @@ async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQues
             if let Err(failure) = &found {
                 log(failure, &mut logged.lock().unwrap_or_else(PoisonError::into_inner));
             }
-            let _ = answer.send(found.map_err(|_| NOT_FOUND_OUT.to_owned()));
+            let _ = answer.send(found.map_err(|_| LOOKUP_FAILED.to_owned()));
         });
     }
 }

@@ -44,7 +44,7 @@ struct SliceFollower {
     client: Option<KubeClient>,
     /// Number of the generation whose hooks name the Services.
     generation: u64,
-    /// True once too many Services were reported.
+    /// True if hooks name too many Services, which was logged.
     too_many: bool,
 }
 
@@ -85,7 +85,10 @@ impl SliceFollower {
         let too_many = wanted.len() > MAX_SERVICES;
         if too_many && !self.too_many {
             let services = wanted.len();
-            tracing::warn!(services, "hooks name more than {MAX_SERVICES} Services; names of the others are looked up");
+            tracing::warn!(
+                services,
+                "hooks name more than {MAX_SERVICES} Services; the names of the others are resolved by DNS"
+            );
         }
         self.too_many = too_many;
         while wanted.len() > MAX_SERVICES {
@@ -112,9 +115,9 @@ impl FollowHandler for SliceFollower {
     type Object = EndpointSlice;
     const METADATA_ONLY: bool = false;
     /// Interval of lists, which also reread the Services' ports.
-    const RELIST: Duration = Duration::from_secs(300);
-    const LOST: &'static str = "cannot watch EndpointSlices; what is known of them is getting old";
-    const FOUND: &'static str = "watching EndpointSlices again";
+    const RELIST_INTERVAL: Duration = Duration::from_secs(300);
+    const FAILURE_MESSAGE: &'static str = "cannot watch EndpointSlices; what is known of them is getting old";
+    const RECOVERY_MESSAGE: &'static str = "watching EndpointSlices again";
 
     fn count_unreadable(&self) {
         UnreadableObjects::EndpointSlices.count();
@@ -136,7 +139,7 @@ impl FollowHandler for SliceFollower {
         Ok(Some(FollowTarget { client, path: SLICES.to_owned(), selector }))
     }
 
-    async fn take(&mut self, event: FollowEvent<EndpointSlice>) -> Result<(), KubeError> {
+    async fn handle(&mut self, event: FollowEvent<EndpointSlice>) -> Result<(), KubeError> {
         match event {
             FollowEvent::Listing => self.slices = Slices::of(self.slices.wanted().clone()),
             FollowEvent::Listed { objects, .. } => objects.iter().for_each(|slice| self.slices.set(slice)),
@@ -162,7 +165,7 @@ impl FollowHandler for SliceFollower {
         Ok(())
     }
 
-    async fn look(&mut self) -> Result<bool, KubeError> {
+    async fn tick(&mut self) -> Result<bool, KubeError> {
         if self.current.load().number != self.generation && self.wanted() != *self.slices.wanted() {
             return Ok(false);
         }
@@ -172,7 +175,7 @@ impl FollowHandler for SliceFollower {
         Ok(true)
     }
 
-    fn failed(&mut self, failure: &KubeError) {
+    fn on_failure(&mut self, failure: &KubeError) {
         self.connection.failed(failure);
     }
 }

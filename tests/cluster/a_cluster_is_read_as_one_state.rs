@@ -149,7 +149,7 @@ async fn what_cannot_be_used_is_named_and_nothing_of_it_is_remembered() {
     let next = format!("{CONFIGURATIONS}?limit=500&continue");
     let trials: &[(&str, Say, &str)] = &[
         (CONFIGURATIONS, Say::Text("<html>log in</html>"), "no JSON"),
-        (CONFIGURATIONS, Say::Text("{}"), "it is no list"),
+        (CONFIGURATIONS, Say::Text("{}"), "it is not a list"),
         (
             CONFIGURATIONS,
             Say::Text(r#"{"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": {}}"#),
@@ -245,7 +245,7 @@ async fn silence_ends_with_the_deadline() {
         let error = source.read().await.unwrap_err();
         let patience = READ_DEADLINE;
         assert!(
-            matches!(&error, ReadError::Kube(KubeError::Late { patience: reported, .. }) if *reported == patience),
+            matches!(&error, ReadError::Kube(KubeError::TimedOut { patience: reported, .. }) if *reported == patience),
             "{error}"
         );
         assert!(began.elapsed() >= READ_DEADLINE, "{path}");
@@ -285,7 +285,7 @@ async fn a_kubeconfig_that_cannot_be_read_is_reported_at_the_start() {
         adopt: None,
         upkeep: None,
     });
-    assert!(place.may_come_later());
+    assert!(place.can_start_without_configuration());
     let error = place.open().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/kubeconfig"), "{error}");
 }

@@ -160,5 +160,5 @@ async fn a_plugin_that_takes_longer_than_a_read() {
     let mut source = opened(&path).await;
     let failures = until(&mut source, Result::is_ok).await;
     assert!(!failures.is_empty() && failures.len() < 4, "{failures:?}");
-    assert!(failures.iter().all(|error| matches!(error, ReadError::Kube(KubeError::Late { .. }))), "{failures:?}");
+    assert!(failures.iter().all(|error| matches!(error, ReadError::Kube(KubeError::TimedOut { .. }))), "{failures:?}");
 }

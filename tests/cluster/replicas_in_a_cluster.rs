@@ -132,7 +132,7 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
     assert_eq!(names, ["one", "two"]);
     assert_eq!(trial.entries()[0]["observedGeneration"], 1);
     let seen = trial.seen().await.unwrap();
-    assert_eq!(seen, ReplicasSeen { reports: vec![one.report.clone(), two.report.clone()], silent: Vec::new() });
+    assert_eq!(seen, ReplicasSeen { reports: vec![one.report.clone(), two.report.clone()], unreadable: Vec::new() });
 
     one.objects.leave().await.unwrap();
     assert_eq!(trial.entries().len(), 1, "a replica that leaves has no entry any more");

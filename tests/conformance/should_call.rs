@@ -5,7 +5,7 @@
 //! by [`Caller`]; Gatepost is given what that one sends.
 
 use gatepost_api::{Gvr, Hook, MatchPolicy, Operation, RuleTarget, Served};
-use gatepost_config::{HookSet, How, Snapshot};
+use gatepost_config::{HookSet, MatchKind, Snapshot};
 use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -137,8 +137,8 @@ fn judge(equivalence: &Equivalence, case: &Case) -> Outcome {
     let how = seen(&snapshot, equivalence, &case.attributes, sent.as_ref().unwrap_or(&as_made))?;
     match (sent, how) {
         (None, None) => Ok(()),
-        (Some(sent), Some(How::AsMade)) => equal("as made", &sent, &as_made),
-        (Some(_), Some(How::AsSent)) => Ok(()),
+        (Some(sent), Some(MatchKind::AsMade)) => equal("as made", &sent, &as_made),
+        (Some(_), Some(MatchKind::AsSent)) => Ok(()),
         (sent, how) => Err(format!("ours {how:?}, upstream {sent:?}")),
     }
 }
@@ -149,7 +149,7 @@ fn seen(
     equivalence: &Equivalence,
     attributes: &Attributes,
     sent: &Asked,
-) -> Result<Option<How>, String> {
+) -> Result<Option<MatchKind>, String> {
     let mut served = Served::default();
     equivalence.groups.iter().flatten().for_each(|[group, version, resource]| served.add(group, version, resource));
     let review = reviews::review(AdmissionRequest {

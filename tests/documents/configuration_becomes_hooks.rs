@@ -9,7 +9,7 @@ use gatepost_api::{
     SideEffects,
     hook::{Address, Endpoint},
 };
-use gatepost_config::{HookSet, How, Matched, Snapshot, SourceFile, load};
+use gatepost_config::{HookSet, MatchKind, MatchedHook, Snapshot, SourceFile, load};
 
 fn snapshot(files: &[(&str, &str)]) -> Snapshot {
     let files: Vec<SourceFile> = files
@@ -267,7 +267,7 @@ fn every_example_is_good() {
 
 #[test]
 fn the_empty_snapshot_matches_nothing() {
-    let mut matched = HookSet::from_slice(&[Matched { hook: 7, how: How::AsMade }]);
+    let mut matched = HookSet::from_slice(&[MatchedHook { hook: 7, how: MatchKind::AsMade }]);
     Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
     assert!(matched.is_empty());
 }

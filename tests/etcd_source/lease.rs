@@ -25,7 +25,7 @@ fn what_is_put_under_a_lease_ends_with_it(program: &Path) {
         assert_eq!(both.pairs.iter().map(|pair| pair.mod_revision).collect::<Vec<_>>(), [kept, put]);
         assert_eq!(&*both.pairs[1].value, b"here");
         let glance = client.glance("/live/").await.unwrap();
-        assert!(glance.holds_the_same_as(&both.glance()), "{glance:?}");
+        assert!(glance.has_same_content_as(&both.glance()), "{glance:?}");
 
         client.revoke(lease).await.unwrap();
         client.revoke(lease).await.expect("what is over may be ended");

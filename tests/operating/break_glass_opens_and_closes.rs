@@ -56,7 +56,7 @@ fn glass(hooks: &[&str]) -> BreakGlass {
 }
 
 fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
-    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.

@@ -114,20 +114,20 @@ fn invalid_certificate_never_replaces_a_valid_one() {
     put(2100);
     let tls = ServerTls::load(files(folder.path())).expect("sound files");
     put(2000);
-    let looked = tls.look(year(2050));
+    let looked = tls.reload(year(2050));
     let FileCheck::Rejected { error: error @ TlsError::OutOfDate(CertificateFault::Expired(_)), news: true } = &looked
     else {
         panic!("{looked:?}");
     };
     assert!(error.to_string().ends_with("has expired at 2000-01-01T00:00:00Z"), "{error}");
-    assert!(matches!(tls.look(year(2050)), FileCheck::Rejected { news: false, .. }), "it is logged once");
+    assert!(matches!(tls.reload(year(2050)), FileCheck::Rejected { news: false, .. }), "it is logged once");
     assert_eq!(tls.certificate_fault(year(2050)), None, "the old one is in force");
     // At that time no certificate is valid yet that `rcgen` makes by default.
     put(2200);
-    let looked = tls.look(year(1971));
+    let looked = tls.reload(year(1971));
     assert_eq!(looked, FileCheck::Replaced, "where the old one is not valid either");
     put(2000);
-    assert_eq!(tls.look(year(2300)), FileCheck::Replaced, "neither is valid");
+    assert_eq!(tls.reload(year(2300)), FileCheck::Replaced, "neither is valid");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,7 +46,7 @@ async fn rotation_of_an_initializer_fails_no_create() {
     let current = Arc::clone(&configured.running.current);
     let address = configured.running.addresses.tcp;
     let caller = front::caller(address).await;
-    let is_there = || current.load().snapshot.claimed().next().is_some();
+    let is_there = || current.load().snapshot.claimable().next().is_some();
 
     configured.write(&with_initializer());
     until("it is in force", is_there).await;

@@ -219,13 +219,13 @@ impl World {
     /// Another authority vouches for users' certificates from now on.
     pub fn replace_clients(&self) {
         put(&self.folder, "clients.crt", &Authority::new("other clients").pem());
-        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
+        assert_eq!(self.tls.reload(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The first one does so again.
     pub fn restore_clients(&self) {
         put(&self.folder, "clients.crt", &self.clients.pem());
-        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
+        assert_eq!(self.tls.reload(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The proxy is to end.

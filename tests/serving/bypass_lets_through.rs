@@ -293,7 +293,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
         hooks: vec!["x.example.com".into()],
         by: "ann".into(),
     };
-    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

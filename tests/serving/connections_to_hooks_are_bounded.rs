@@ -69,11 +69,11 @@ async fn a_hung_hook_has_few_connections_and_its_calls_wait_in_order() {
     let hook = HttpHook::plain(HttpScript::Held).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST {
-        channel.ask(tag, call(&responses, tag, HUNG));
+        channel.submit(tag, call(&responses, tag, HUNG));
     }
     until("all connections are in use", || hook.seen().len() == MOST).await;
     for tag in MOST..MOST + 10 {
-        channel.ask(0, call(&responses, tag, HUNG));
+        channel.submit(0, call(&responses, tag, HUNG));
     }
     for next in MOST..MOST + 10 {
         assert_eq!(hook.connections(), MOST);
@@ -91,10 +91,10 @@ async fn workers_share_the_connections_of_a_hook() {
     let hook = HttpHook::plain(HttpScript::Held).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST * 3 {
-        channel.ask(0, call(&responses, tag, HUNG));
+        channel.submit(0, call(&responses, tag, HUNG));
     }
     until("all connections are the first worker's", || hook.seen().len() == MOST).await;
-    channel.ask(1, call(&responses, 1000, HUNG));
+    channel.submit(1, call(&responses, 1000, HUNG));
     // All of the first worker's connections become free at most twice.
     for released in 1..=2 * MOST {
         hook.release();
@@ -113,7 +113,7 @@ async fn an_idle_connection_of_one_worker_gives_way_to_another() {
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for round in [0, 1] {
         for tag in 0..MOST {
-            channel.ask(round, call(&responses, tag, HUNG));
+            channel.submit(round, call(&responses, tag, HUNG));
         }
         until("all are asked", || hook.seen().len() == MOST * (round + 1)).await;
         (0..MOST).for_each(|_| hook.release());
@@ -126,7 +126,7 @@ async fn more_calls_than_may_wait_fail_at_once() {
     let hook = HttpHook::plain(HttpScript::Hang).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST + MOST_WAITING + 5 {
-        channel.ask(0, call(&responses, tag, HUNG));
+        channel.submit(0, call(&responses, tag, HUNG));
     }
     for (tag, result) in arrivals(&responses, 5).await {
         assert!(tag as usize >= MOST + MOST_WAITING, "{tag}");
@@ -142,14 +142,14 @@ async fn an_http1_call_is_cancelled_at_its_deadline() {
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let time = Duration::from_secs(2);
     for tag in 0..MOST + 20 {
-        channel.ask(0, call(&responses, tag, time));
+        channel.submit(0, call(&responses, tag, time));
     }
     until("all connections are in use", || hook.seen().len() == MOST).await;
     // The request whose calls these are goes on: its responses is open.
     until("they are hung up on", || hook.cancelled() == MOST && hook.open_connections() == 0).await;
     // One that comes now is asked, and by then those that waited would have been.
     hook.set(HttpScript::Allow);
-    channel.ask(0, call(&responses, 1000, LONG));
+    channel.submit(0, call(&responses, 1000, LONG));
     let arrived = arrivals(&responses, 1).await;
     assert!(matches!(&arrived[..], [(1000, Ok(_))]), "whoever waits has a clock of its own: {arrived:?}");
     let asked = tags(&hook);
@@ -160,10 +160,10 @@ async fn an_http1_call_is_cancelled_at_its_deadline() {
 async fn a_late_http1_call_is_not_sent() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
-    channel.ask(0, call(&responses, 0, LONG));
+    channel.submit(0, call(&responses, 0, LONG));
     arrivals(&responses, 1).await;
-    channel.ask(0, call(&responses, 1, Duration::ZERO));
-    channel.ask(0, call(&responses, 2, LONG));
+    channel.submit(0, call(&responses, 1, Duration::ZERO));
+    channel.submit(0, call(&responses, 2, LONG));
     arrivals(&responses, 1).await;
     assert_eq!(tags(&hook), [0, 2]);
 }
@@ -176,13 +176,13 @@ async fn greedy_hooks_leave_guaranteed_connections_to_others() {
     let (to_hung, to_other) = (channel_within(&resources, &hung), channel_within(&resources, &other));
     let responses = Arc::new(Responses::default());
     for tag in 0..100 {
-        to_hung.ask(tag, call(&responses, tag, HUNG));
+        to_hung.submit(tag, call(&responses, tag, HUNG));
     }
     // A client for each worker, one for retries, and one more.
     let guaranteed = WORKERS + 2;
     until("it has taken all it can", || hung.seen().len() == 40 - guaranteed).await;
     for tag in 1000..1020 {
-        to_other.ask(tag, call(&responses, tag, LONG));
+        to_other.submit(tag, call(&responses, tag, LONG));
     }
     let all = arrivals(&responses, 20).await;
     assert!(all.iter().all(|(tag, result)| *tag >= 1000 && result.is_ok()), "{all:?}");
@@ -199,7 +199,7 @@ async fn dropped_channel_returns_its_connections_to_the_budget() {
         let hook = HttpHook::tls(HttpScript::Allow, protocol).await;
         let (channel, responses) = (channel_within(&resources, &hook), Arc::new(Responses::default()));
         for tag in 0..10 {
-            channel.ask(tag, call(&responses, tag, LONG));
+            channel.submit(tag, call(&responses, tag, LONG));
         }
         arrivals(&responses, 10).await;
         assert!(connections.open() > 0, "they are kept");
@@ -214,7 +214,7 @@ async fn a_hook_that_closes_every_connection_is_not_dialled_for_each_call() {
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let (began, calls) = (Instant::now(), 1000);
     for tag in 0..calls {
-        channel.ask(0, call(&responses, tag, LONG));
+        channel.submit(0, call(&responses, tag, LONG));
         let arrived = arrivals(&responses, 1).await;
         let [(_, Err(FailedCall { failure: CallFailure::Connection(_), .. }))] = &arrived[..] else {
             panic!("{arrived:?}");
@@ -227,7 +227,7 @@ async fn a_hook_that_closes_every_connection_is_not_dialled_for_each_call() {
     hook.set(HttpScript::Allow);
     let found = async {
         loop {
-            channel.ask(0, call(&responses, 0, LONG));
+            channel.submit(0, call(&responses, 0, LONG));
             if matches!(&arrivals(&responses, 1).await[..], [(_, Ok(_))]) {
                 return;
             }
@@ -244,7 +244,7 @@ async fn where_tls_is_wanted_and_missing_nothing_is_dialled() {
     let address = listener.local_addr().expect("an address");
     endpoint.address = gatepost_api::hook::Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
     let (channel, responses) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Responses::default()));
-    channel.ask(0, call(&responses, 0, LONG));
+    channel.submit(0, call(&responses, 0, LONG));
     let arrived = arrivals(&responses, 1).await;
     let [(0, Err(FailedCall { failure: CallFailure::Connect(why), .. }))] = &arrived[..] else {
         panic!("{arrived:?}");

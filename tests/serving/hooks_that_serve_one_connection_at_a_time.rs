@@ -108,7 +108,7 @@ fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {
     });
     let body = Rope::new([Bytes::from_static(b"{}")]);
     let deadline = Instant::now() + LONG;
-    channel.ask(
+    channel.submit(
         worker,
         Call {
             request,

@@ -65,7 +65,7 @@ impl Hook {
         let request =
             HookRequest::Http(HttpRequest { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time });
         let (body, deadline) = (Rope::new([Bytes::from_static(QUESTION)]), Instant::now() + time);
-        channel.ask(
+        channel.submit(
             0,
             Call {
                 request,

@@ -43,7 +43,7 @@ async fn post(channel: &Channel) -> Result<HttpReply, CallFailure> {
 /// Asks so many at once.
 fn ask(channel: &Channel, responses: &Arc<Responses>, calls: u32, body: &Rope) {
     for tag in 0..calls {
-        channel.ask(0, call(responses, tag, body));
+        channel.submit(0, call(responses, tag, body));
     }
 }
 
@@ -134,9 +134,9 @@ async fn trace_headers_reach_the_hook() {
         let mut traced = call(&responses, 0, &question());
         traced.forwarded.trace =
             TraceContext::new(|name| trace.iter().filter(move |(of, _)| *of == name).map(|(_, text)| text.as_bytes()));
-        channel(&hook).ask(0, traced);
+        channel(&hook).submit(0, traced);
         answers(&responses, 1).await;
-        channel(&hook).ask(0, call(&responses, 1, &question()));
+        channel(&hook).submit(0, call(&responses, 1, &question()));
         answers(&responses, 1).await;
         let [traced, plain] = &hook.seen()[..] else { panic!("{face}: {:?}", hook.seen()) };
         for (name, value) in trace {
@@ -454,10 +454,10 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
     hook.set(HttpScript::GiveUp);
     let responses = Arc::new(Responses::default());
     for (reuse, evidence) in [
-        (Reuse::Allowed, ProcessingEvidence::ReusedConnectionEnded { sent: true }),
+        (Reuse::Allowed, ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true }),
         (Reuse::Forbidden, ProcessingEvidence::Perhaps),
     ] {
-        channel.ask(0, Call { reuse, ..call(&responses, 0, &question()) });
+        channel.submit(0, Call { reuse, ..call(&responses, 0, &question()) });
         let mut arrived = timeout(LONG, responses.take()).await.expect("an end");
         let lost: FailedCall = arrived.remove(0).1.expect_err("no answer");
         assert!(matches!(lost.failure, CallFailure::Connection(_)), "{lost:?}");

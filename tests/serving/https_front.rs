@@ -8,7 +8,7 @@ use crate::tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair, s
 use crate::webhook::{Connection, assert_allowed, post, review};
 use crate::{front, webhook};
 use gatepost::front::{Bound, FrontLimits};
-use gatepost_tls::{FileCheck, Oldest, ServerFiles, ServerTls, TlsError};
+use gatepost_tls::{FileCheck, MinTlsVersion, ServerFiles, ServerTls, TlsError};
 use rustls::ClientConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -100,7 +100,7 @@ async fn tls_1_2_is_spoken_only_when_asked_for() {
 
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());
-    let (sidecar, _) = serving(ServerFiles { oldest: Oldest::Tls12, ..files(folder.path()) }).await;
+    let (sidecar, _) = serving(ServerFiles { oldest: MinTlsVersion::Tls12, ..files(folder.path()) }).await;
     answered(&sidecar, &old).await.expect("served");
     answered(&sidecar, &client(&authority, None, &["http/1.1"], &[&rustls::version::TLS13])).await.expect("served");
 }
@@ -228,18 +228,18 @@ async fn a_new_pair_is_shown_to_new_connections_and_old_ones_live_on() {
     put_pair(folder.path(), &first);
     let (sidecar, tls) = serving(files(folder.path())).await;
     let caller = over(connect(sidecar.address, &client(&authority, None, HTTP, BOTH)).await.expect("connects")).await;
-    assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Same);
+    assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Same);
     assert_eq!(shown_to(&sidecar, &authority).await, first.der());
 
     // Between the two renames the certificate is new and the key is old.
     put(folder.path(), "tls.crt", &second.chain);
-    let torn = tls.look(std::time::SystemTime::now());
+    let torn = tls.reload(std::time::SystemTime::now());
     assert!(matches!(&torn, FileCheck::Rejected { error: TlsError::BadPair { .. }, news: true }), "{torn:?}");
-    assert!(matches!(tls.look(std::time::SystemTime::now()), FileCheck::Rejected { news: false, .. }), "logged once");
+    assert!(matches!(tls.reload(std::time::SystemTime::now()), FileCheck::Rejected { news: false, .. }), "logged once");
     assert_eq!(shown_to(&sidecar, &authority).await, first.der());
     put(folder.path(), "tls.key", &second.key);
-    assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
-    assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Same);
+    assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Replaced);
+    assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Same);
     assert_eq!(shown_to(&sidecar, &authority).await, second.der());
     caller.review("old", 10).await.assert_allowed("old");
 }
@@ -264,7 +264,7 @@ async fn a_mounted_secret_is_followed_through_its_symlinks() {
     let (sidecar, tls) = serving(files(folder.path())).await;
     assert_eq!(shown_to(&sidecar, &authority).await, first.der());
     mount(folder.path(), "v2", &second);
-    assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
+    assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Replaced);
     assert_eq!(shown_to(&sidecar, &authority).await, second.der());
 }
 
@@ -287,16 +287,16 @@ async fn broken_files_leave_the_good_ones_in_force() {
         ),
     ] {
         put(folder.path(), name, text);
-        let FileCheck::Rejected { error, news: true } = tls.look(std::time::SystemTime::now()) else {
+        let FileCheck::Rejected { error, news: true } = tls.reload(std::time::SystemTime::now()) else {
             panic!("{name} {text:?} is rejected")
         };
         assert!(error.to_string().starts_with(wanted), "{error}");
         assert_eq!(shown_to(&sidecar, &authority).await, good.der());
         put_pair(folder.path(), &good);
-        assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Same);
+        assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Same);
     }
     fs::remove_file(folder.path().join("tls.key")).expect("removed");
-    let gone = tls.look(std::time::SystemTime::now());
+    let gone = tls.reload(std::time::SystemTime::now());
     assert!(matches!(&gone, FileCheck::Rejected { error: TlsError::Unreadable { .. }, news: true }), "{gone:?}");
     assert_eq!(shown_to(&sidecar, &authority).await, good.der());
     let unusable = ServerTls::load(files(folder.path())).expect_err("nothing to begin with");
@@ -313,10 +313,10 @@ async fn a_new_client_authority_decides_over_new_connections() {
     let config = |ca: &Authority| client(&authority, Some(&ca.pair("client", &[])), &["http/1.1"], BOTH);
     assert!(answered(&sidecar, &config(&new)).await.is_err());
     put(folder.path(), "ca.crt", "broken");
-    assert!(matches!(tls.look(std::time::SystemTime::now()), FileCheck::Rejected { .. }));
+    assert!(matches!(tls.reload(std::time::SystemTime::now()), FileCheck::Rejected { .. }));
     answered(&sidecar, &config(&old)).await.expect("served");
     put(folder.path(), "ca.crt", &new.pem());
-    assert_eq!(tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
+    assert_eq!(tls.reload(std::time::SystemTime::now()), FileCheck::Replaced);
     answered(&sidecar, &config(&new)).await.expect("served");
     assert!(answered(&sidecar, &config(&old)).await.is_err());
 }

@@ -285,7 +285,7 @@ async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
         hooks: vec!["a.example.com".into()],
         by: "ann".into(),
     };
-    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));
     for request in [create_pod("u", 0), by("admin", &[], listed)] {
         let arrived = request.object.clone().unwrap().raw.unwrap();

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{
     live::{
         Authorizer,
-        authorizer::{AccessQuestion, Decided},
+        authorizer::{AccessQuestion, AccessResult},
     },
     review::{AdmissionDeps, Reasons},
 };
@@ -248,7 +248,7 @@ async fn a_condition_that_takes_longer_than_its_request_ends_with_it() {
 }
 
 /// A gate whose authorizer allows `get`, or cannot be asked about it; and how often it was asked.
-fn authorized(yaml: &str, decided: fn() -> Decided) -> (Arc<AdmissionDeps>, Arc<AtomicUsize>) {
+fn authorized(yaml: &str, decided: fn() -> AccessResult) -> (Arc<AdmissionDeps>, Arc<AtomicUsize>) {
     let (authorizer, mut questions) = Authorizer::new();
     let mut gate = gate(yaml, Reasons::First);
     Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(authorizer);

@@ -111,7 +111,7 @@ async fn break_glass_opens_one_and_is_loud() {
         hooks: vec!["no.example.com".into()],
         by: "ann".into(),
     };
-    gate.break_glass.take(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);

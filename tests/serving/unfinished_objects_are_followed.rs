@@ -199,7 +199,7 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
         resource: "pods".into(),
         namespace: "shop".into(),
         name: "".into(),
-        includes: true,
+        includes_unfinished: true,
     };
     let policy = async || read_policy(&gate, &read, Instant::now() + LONG).await;
     let fresh = policy().await;

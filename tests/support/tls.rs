@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use gatepost_tls::{Oldest, ServerFiles};
+use gatepost_tls::{MinTlsVersion, ServerFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,
@@ -100,7 +100,7 @@ pub fn files(folder: &Path) -> ServerFiles {
         client_ca: None,
         client_names: Vec::new(),
         certificate_optional: false,
-        oldest: Oldest::Tls13,
+        oldest: MinTlsVersion::Tls13,
     }
 }
 

@@ -23,10 +23,11 @@ use tokio::{
 };
 
 use crate::{
-    AdoptionMetrics, AdoptionSettings, CallPlan, Cause, Claims, Decision, LEADER_LEASE_DURATION, Leadership, Lease,
-    MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason, ReceiverReader, RegistrationUpdate, SeenWebhook,
-    Turn, UnservedWebhook, WebhookKey, Webhooks, Write, WriteOutcome, change_finalizer, leader_lease, record::Recorder,
-    rights::Authorizer, version_without_conditions, write, writes::update_registration,
+    AdoptionMetrics, AdoptionSettings, AssessedWebhook, CallPlan, Cause, Claims, Decision, LEADER_LEASE_DURATION,
+    Leadership, Lease, MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason, ReceiverReader,
+    RegistrationUpdate, Turn, UnservedWebhook, WebhookKey, Webhooks, Write, WriteOutcome, change_finalizer,
+    leader_lease, record::Recorder, rights::AuthorizerAccess, version_without_conditions, write,
+    writes::update_registration,
 };
 
 /// Delay between a read and its claims. The sidecar puts the configuration in force meanwhile.
@@ -102,7 +103,7 @@ pub struct AdoptionView {
     /// The leases.
     pub leases: Vec<Lease>,
     /// Webhooks of others.
-    pub seen: Vec<SeenWebhook>,
+    pub seen: Vec<AssessedWebhook>,
     /// Webhooks that this replica calls, and the announcement that it follows.
     pub calls: CallPlan,
     /// Our registrations.
@@ -120,7 +121,7 @@ pub struct Adoption {
     connection: ReloadingClient,
     sidecar: Arc<dyn Sidecar>,
     recorder: Recorder,
-    authorizer: Authorizer,
+    authorizer: AuthorizerAccess,
     receivers: ReceiverReader,
     leadership: Leadership,
     /// Claims that were published last, and the time of publishing.
@@ -135,13 +136,14 @@ pub struct Adoption {
     last_read: Option<Instant>,
     /// Webhooks that the apiserver and this replica may both call.
     overlapping: StateStarts,
-    /// Webhooks that are called by a former state or at a former endpoint.
+    /// Webhooks that are called by a former entry or at a former endpoint.
     displaced: StateStarts,
     /// Taken webhooks that our registration does not cover.
     uncovered: StateStarts,
+    /// This replica held the leader's lease at its last turn.
     leads: bool,
-    /// This replica's lease was deleted because its two kubeconfigs name different clusters.
-    withdrawn: bool,
+    /// This replica has deleted its lease, because its two kubeconfigs name different clusters.
+    has_deleted_lease: bool,
 }
 
 /// Error of a turn.
@@ -201,8 +203,8 @@ impl StateStarts {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct InForceIds {
     called: BTreeSet<String>,
-    /// Webhooks that are called by their newest state and at its endpoint. Other replicas must not rely on the others:
-    /// these are called by a former state, or at the endpoint that their owner has left.
+    /// Webhooks that are called by their newest entry and at its endpoint. Other replicas must not rely on calls of any
+    /// other webhook: these use a former entry, or an endpoint that the owner has replaced.
     in_place: BTreeSet<String>,
 }
 
@@ -241,7 +243,7 @@ impl Adoption {
         Ok(Self {
             connection: ReloadingClient::new(reads.access.clone()).await?,
             recorder: Recorder::new(Arc::clone(&sidecar), reads.settings.replica.clone()),
-            authorizer: Authorizer::new(authorizer).await?,
+            authorizer: AuthorizerAccess::new(authorizer).await?,
             receivers: ReceiverReader::default(),
             reads,
             sidecar,
@@ -255,7 +257,7 @@ impl Adoption {
             displaced: StateStarts::default(),
             uncovered: StateStarts::default(),
             leads: false,
-            withdrawn: false,
+            has_deleted_lease: false,
         })
     }
 
@@ -303,12 +305,12 @@ impl Adoption {
         let reliable = in_force.reliable(&mut self.displaced, Instant::now());
         if let Some(other) = self.authorizer.other_cluster(&view.cluster).await.map(str::to_owned) {
             // A replica of another cluster must publish no claims in this one.
-            if !std::mem::replace(&mut self.withdrawn, true) {
+            if !std::mem::replace(&mut self.has_deleted_lease, true) {
                 self.delete_lease(&client).await?;
             }
             return Err(TurnError::OtherCluster { ours: view.cluster.clone(), other });
         }
-        let (seen, denied) = self.with_objections(view).await;
+        let (seen, denied) = self.with_local_reasons(view).await;
         let claims = view.calls.claims(&reliable.difference(&denied).cloned().collect());
         let due = self.published.as_ref().is_none_or(|(last, at)| *last != claims || at.elapsed() >= RENEWAL_INTERVAL);
         if due {
@@ -327,18 +329,22 @@ impl Adoption {
         self.lead(&client, (view, &seen), leader).await
     }
 
-    /// Returns the webhooks with this replica's objections, and the ids of those whose conditions need an authorizer
-    /// that this replica cannot query.
-    async fn with_objections<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [SeenWebhook]>, BTreeSet<String>) {
+    /// Returns the webhooks after this replica has added or dropped reasons not to adopt them, and the ids of those
+    /// whose conditions need an authorizer that this replica cannot query.
+    async fn with_local_reasons<'a>(
+        &mut self,
+        view: &'a AdoptionView,
+    ) -> (Cow<'a, [AssessedWebhook]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         self.tolerate_uncovered(view, &mut seen);
-        let asks = |seen: &SeenWebhook| seen.uses_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
-        if !seen.iter().any(asks) {
+        let needs_authorizer =
+            |seen: &AssessedWebhook| seen.uses_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
+        if !seen.iter().any(needs_authorizer) {
             return (seen, denied);
         }
         let Some(why) = self.authorizer.no_access_review_reason().await else { return (seen, denied) };
         for seen in seen.to_mut().iter_mut().filter(|seen| seen.uses_authorizer) {
-            seen.objection.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
+            seen.reason_not_to_adopt.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
             denied.insert(seen.standing.id.clone());
         }
         (seen, denied)
@@ -347,10 +353,10 @@ impl Adoption {
     /// Ignores for [`COVERAGE_GRACE_PERIOD`] that our registration does not cover a taken webhook, if the registration
     /// is being updated. Nothing is ignored if an entry has a match condition of others, which may be added again after
     /// each update.
-    fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [SeenWebhook]>) {
+    fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [AssessedWebhook]>) {
         let is_updated = !view.updates.is_empty() && view.updates.iter().all(|update| !update.conditional);
-        let is_uncovered = |seen: &SeenWebhook| {
-            is_updated && seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)))
+        let is_uncovered = |seen: &AssessedWebhook| {
+            is_updated && seen.standing.carries && matches!(seen.reason_not_to_adopt, Some(Reason::Uncovered(_)))
         };
         let ids = seen.iter().filter(|seen| is_uncovered(seen)).map(|seen| seen.standing.id.clone()).collect();
         let now = Instant::now();
@@ -358,7 +364,7 @@ impl Adoption {
         let tolerated: BTreeSet<_> = self.uncovered.shorter_than(COVERAGE_GRACE_PERIOD, now).collect();
         if !tolerated.is_empty() {
             let tolerated = seen.to_mut().iter_mut().filter(|seen| tolerated.contains(&seen.standing.id));
-            tolerated.for_each(|seen| seen.objection = None);
+            tolerated.for_each(|seen| seen.reason_not_to_adopt = None);
         }
     }
 
@@ -366,16 +372,24 @@ impl Adoption {
     async fn lead(
         &mut self,
         client: &KubeClient,
-        (view, seen): (&AdoptionView, &[SeenWebhook]),
+        (view, seen): (&AdoptionView, &[AssessedWebhook]),
         leader: &Lease,
     ) -> Result<(), TurnError> {
         let unsupported = self.unsupported(client).await?;
-        let held = leader.holder == self.reads.holder;
+        let held_leader_lease = leader.holder == self.reads.holder;
         let AdoptionView { now, leases, registrations, .. } = view;
         let routes = registrations.iter().flat_map(|one| one.routes.iter().cloned()).collect();
         let receivers = &*self.receivers.read(client, routes).await;
         let unsupported = unsupported.as_deref();
-        let plan = self.leadership.plan(Turn { now: *now, leases, seen, registrations, receivers, unsupported, held });
+        let plan = self.leadership.plan(Turn {
+            now: *now,
+            leases,
+            seen,
+            registrations,
+            receivers,
+            unsupported,
+            held_leader_lease,
+        });
         let renewed = Moment::now(slept);
         let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
         let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
@@ -389,7 +403,7 @@ impl Adoption {
         }
         self.report_left(&plan);
         // A new leader reads its announcement back before any other write.
-        if !held {
+        if !held_leader_lease {
             return Ok(());
         }
         let left = WRITE_END_LIMIT.saturating_sub(Moment::now(slept).since(renewed));
@@ -402,11 +416,11 @@ impl Adoption {
     async fn write_due(
         &mut self,
         client: &KubeClient,
-        (view, seen): (&AdoptionView, &[SeenWebhook]),
+        (view, seen): (&AdoptionView, &[AssessedWebhook]),
         plan: &Plan,
         renewed: Moment,
     ) -> Result<(), KubeError> {
-        // Once our lease may have expired, another replica may lead, and our read may be outdated.
+        // Once our lease might have expired, another replica might lead, and our read might be outdated.
         let in_time = || Moment::now(slept).since(renewed) <= WRITE_START_LIMIT;
         let mut result = Ok(());
         for update in view.updates.iter().take_while(|_| in_time()) {
@@ -439,7 +453,7 @@ impl Adoption {
             WriteOutcome::Outdated => {}
             WriteOutcome::Refused(why) => {
                 for webhook in &planned.outdated {
-                    tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
+                    tracing::warn!(%webhook, why, "the apiserver rejects the update of our match condition on this webhook");
                 }
                 let refused = planned.taken.iter().chain(&planned.fenced).chain(&planned.outdated);
                 refused.for_each(|key| self.leadership.leader().on_refusal(key, why.clone(), now));
@@ -485,7 +499,7 @@ impl Adoption {
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
         let metrics = self.sidecar.metrics();
         let carried = view.seen.iter().filter(|seen| seen.standing.carries);
-        let is_called = |seen: &&SeenWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
+        let is_called = |seen: &&AssessedWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
         let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
         metrics.set(Webhooks { called: called.len(), uncalled: uncalled.len() });
         let now = Instant::now();
@@ -535,7 +549,7 @@ impl Adoption {
             self.delete_lease(&client).await
         };
         if let Ok(Err(error)) = timeout(LEAVE_TIMEOUT, leaving).await {
-            tracing::debug!(%error, "cannot delete this replica's lease; it runs out by itself");
+            tracing::debug!(%error, "cannot delete this replica's lease; it expires by itself");
         }
     }
 }

@@ -6,7 +6,8 @@ use gatepost_api::HookType;
 use serde_json::{Value, json};
 
 use crate::{
-    CONDITION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, UnservedWebhook, WebhookKey, standings, webhook::our_condition,
+    CONDITION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, UnservedWebhook, WebhookKey, webhook::our_condition,
+    webhooks_of,
 };
 
 /// Field manager of our conditions, annotations and finalizers.
@@ -16,7 +17,7 @@ pub const MANAGER: &str = "gatepost-adopt";
 pub const FINALIZER: &str = "gatepost.dev/adopt";
 
 /// Name of a webhook, and the expression of our condition in it.
-pub type Carrier<'a> = (&'a str, &'a str);
+pub type WebhookExpression<'a> = (&'a str, &'a str);
 
 /// Returns the server-side apply document for one configuration, in which exactly `webhooks` carry our condition. The
 /// uid and any `version` make the write fail if the object was recreated or has changed.
@@ -25,10 +26,11 @@ pub fn conditions_document(
     name: &str,
     uid: &str,
     version: Option<&str>,
-    webhooks: &[Carrier<'_>],
+    webhooks: &[WebhookExpression<'_>],
 ) -> Value {
     let condition = |expression: &str| json!({"name": CONDITION, "expression": expression});
-    let entry = |(name, expression): &Carrier<'_>| json!({"name": name, "matchConditions": [condition(expression)]});
+    let entry =
+        |(name, expression): &WebhookExpression<'_>| json!({"name": name, "matchConditions": [condition(expression)]});
     let entries: Vec<_> = webhooks.iter().map(entry).collect();
     let mut document = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type),
@@ -49,7 +51,7 @@ pub fn fence_document(
     hook_type: HookType,
     name: &str,
     (uid, version): (&str, &str),
-    webhooks: &[Carrier<'_>],
+    webhooks: &[WebhookExpression<'_>],
 ) -> Value {
     let mut document = conditions_document(hook_type, name, uid, Some(version), webhooks);
     document["metadata"]["annotations"] = json!({ FENCE_ANNOTATION: version });
@@ -61,9 +63,9 @@ pub fn fence_document(
 /// may own the condition: it then stays until it is [removed by force](forced_removal).
 pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<(Value, bool)> {
     let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
-    let standings = standings(*hook_type, object);
-    let it = standings.iter().find(|standing| standing.carries && standing.key.webhook == *webhook)?;
-    let others = standings.iter().filter(|standing| standing.carries && standing.key.webhook != *webhook);
+    let webhooks = webhooks_of(*hook_type, object);
+    let it = webhooks.iter().find(|one| one.carries && one.key.webhook == *webhook)?;
+    let others = webhooks.iter().filter(|one| one.carries && one.key.webhook != *webhook);
     let others: Vec<_> = others.map(|it| (it.key.webhook.as_str(), it.condition.to_string())).collect();
     let carry: Vec<_> = others.iter().map(|(webhook, expression)| (*webhook, expression.as_str())).collect();
     let mut document = conditions_document(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
@@ -170,7 +172,7 @@ mod tests {
         );
         assert_eq!(give_back_document(&object, &unserved("c")), None);
         // Another expression of ours stays as it is.
-        let but = gatepost_api::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+        let but = gatepost_api::AdoptionCondition::default().in_namespaces(["kube-system"]).to_string();
         let but = json!([{"name": "gatepost.dev/served", "expression": but}]);
         let mut partly = object.clone();
         partly["webhooks"][1]["matchConditions"] = but.clone();
@@ -179,9 +181,9 @@ mod tests {
         assert!(forced_removal(&partly, &["b"]).is_some());
 
         let read = json!({"metadata": document["metadata"], "webhooks": object["webhooks"]});
-        let told = standings(HookType::Validating, &read);
+        let told = webhooks_of(HookType::Validating, &read);
         assert_eq!(
-            told.iter().map(|it| (it.marked, it.given_back)).collect::<Vec<_>>(),
+            told.iter().map(|it| (it.has_leader_annotation, it.given_back)).collect::<Vec<_>>(),
             [(true, true), (true, false), (true, false)]
         );
     }

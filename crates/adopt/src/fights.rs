@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of drops within the window after which the webhook is taken again at once. One more starts a pause.
+/// Maximum number of drops within the window after which the webhook is taken again immediately. One more starts a
+/// pause.
 const MAX_DROPS_IN_WINDOW: usize = 3;
 /// Minimum window within which drops count as one fight. The window is at least four times as long as both sides call
 /// the webhook after a drop.
@@ -69,8 +70,8 @@ impl FightRecord {
 }
 
 impl Fights {
-    /// Records that the owner has dropped our condition. `in_flight` is the maximum time for which an apiserver may
-    /// hold a request after it has decided not to call the webhook.
+    /// Records that the owner has dropped our condition. `in_flight` is the maximum time from an apiserver's decision
+    /// not to call the webhook to our review of the same request.
     pub fn record_drop(&mut self, now: Duration, in_flight: Duration) {
         let window = FIGHT_WINDOW.max(in_flight.saturating_mul(4));
         self.drops.retain(|at| now.saturating_sub(*at) < HOUR);

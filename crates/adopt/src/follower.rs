@@ -13,7 +13,7 @@ use std::{
 use gatepost_kube_support::LeaseObserver;
 use serde_json::Value;
 
-use crate::{Announcement, Claims, Lease, Reason, SeenWebhook, WebhookKey, webhook::short_digest};
+use crate::{Announcement, AssessedWebhook, Claims, Lease, Reason, WebhookKey, webhook::short_digest};
 
 /// Time for which a webhook is still called after the last read that found a reason to call it, or after the first read
 /// without the condition. Within this time, every apiserver observes that it must call the webhook again.
@@ -29,7 +29,7 @@ const MAX_ANNOUNCEMENT_AGE: Duration = Duration::from_secs(1200);
 /// Time without a renewal after which a replica's own lease is stale: the leader may soon count the replica as dead
 /// ([`REPLICA_TIMEOUT`](crate::leadership::REPLICA_TIMEOUT)) and take webhooks without waiting for it.
 const STALE_LEASE_AGE: Duration = Duration::from_secs(15);
-/// Maximum age of a read for a replica with a stale lease, for which the leader may not wait. The leader announces a
+/// Maximum age of a read for a replica with a stale lease, for which the leader might not wait. The leader announces a
 /// webhook for a little longer ([`MIN_ANNOUNCEMENT`](crate::leader::MIN_ANNOUNCEMENT)) before it takes the webhook.
 pub const MAX_READ_AGE_WITH_STALE_LEASE: Duration = Duration::from_millis(1400);
 
@@ -60,8 +60,8 @@ pub enum Cause {
     Carries,
     /// The leader announces it, and is about to apply or restore the condition.
     Announced,
-    /// It carried the condition or was announced a moment ago. An apiserver may not have observed yet that it must call
-    /// the webhook again.
+    /// It carried the condition or was announced a moment ago. An apiserver might not have observed yet that it must
+    /// call the webhook again.
     Grace,
 }
 
@@ -78,13 +78,13 @@ pub struct CalledWebhook {
     pub state: String,
     /// Reason why it is called.
     pub cause: Cause,
-    /// It is called before its endpoint has passed a probe, because the apiserver may not call it.
+    /// It is called even before its endpoint has passed a probe, because apiservers might not call it.
     pub at_once: bool,
     /// `entry` is a former entry, because the newest cannot be served. Other replicas must not rely on these calls.
     pub former: bool,
 }
 
-/// A webhook that this replica cannot call although apiservers do not call it, or may not call it yet.
+/// A webhook that this replica cannot call although apiservers do not call it, or might not call it yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnservedWebhook {
     /// Name of the webhook.
@@ -93,14 +93,14 @@ pub struct UnservedWebhook {
     pub uid: String,
     /// Reason why it cannot be served.
     pub reason: Reason,
-    /// It carries the condition. If false, an apiserver may not have observed yet that it must call the webhook.
+    /// It carries the condition. If false, an apiserver might not have observed yet that it must call it.
     pub carries: bool,
 }
 
 impl Follower {
-    /// Processes one read that began at `now`, on the replica with this holder identity. The leases must be read before
-    /// the webhooks.
-    pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[SeenWebhook]) -> CallPlan {
+    /// Processes the result of a read that began at `now`, on the replica with this holder identity. Does no I/O
+    /// itself. The leases must be read before the webhooks.
+    pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[AssessedWebhook]) -> CallPlan {
         self.leases.observe(now, leases.iter().map(Lease::state));
         let leader = leases.iter().find(|lease| lease.is_leader());
         let valid = leader.filter(|lease| self.leases.since_renewal(now, &lease.name) < MAX_ANNOUNCEMENT_AGE);
@@ -130,8 +130,8 @@ struct CalledWebhooks {
     /// Webhooks of which this replica never knew a servable state, each with the time until which an apiserver may rely
     /// on this replica to call it.
     unserved: BTreeMap<WebhookKey, (Duration, UnservedWebhook)>,
-    /// Time of the first read, or of the first read after a gap.
-    first_read: Duration,
+    /// Start of the first read, or of the first read after a gap.
+    reading_since: Duration,
     /// Start of the last read, and whether the lease was stale then.
     last_read: Option<(Duration, bool)>,
 }
@@ -143,13 +143,14 @@ struct CallState {
     call_until: Duration,
     /// Last entry that could be served.
     last_good: Value,
+    /// It is called even before its endpoint has passed a probe.
     at_once: bool,
     /// resourceVersion at the last read, if that read found the condition or the announcement.
     version: Option<String>,
-    /// [`SeenWebhook::in_flight`] at the last read.
+    /// [`AssessedWebhook::in_flight`] at the last read.
     in_flight: Duration,
-    /// The replica started, or resumed after a gap, when it began to call the webhook, and has not read the condition
-    /// on it since. Only the leader knows how long to call it.
+    /// The replica began to call the webhook at its start, or at its first read after a gap, and has not read the
+    /// condition on it since. Only the leader knows how long to call it.
     called_since_start: bool,
 }
 
@@ -162,25 +163,26 @@ impl CallState {
 
 impl CalledWebhooks {
     /// Processes one read that began at `now`, and returns the webhooks to call from now on, in the order of `seen`.
-    /// The leader may not wait for a replica with a stale lease, or with a gap between reads. Such a replica calls
+    /// The leader might not wait for a replica with a stale lease, or with a gap between reads. Such a replica calls
     /// announced webhooks without a probe.
     fn update(
         &mut self,
         now: Duration,
-        seen: &[SeenWebhook],
+        seen: &[AssessedWebhook],
         announcement: &Announcement,
         lease_is_stale: bool,
     ) -> Vec<CalledWebhook> {
         let mut calls = Vec::new();
         let (mut present, mut configurations) = (BTreeSet::new(), BTreeSet::new());
         let resumes = self.last_read.is_some();
-        let starts = self.starts(now, lease_is_stale);
-        // While this replica did not read, the leader may have stopped waiting for it, and may take announced webhooks.
+        let starts = self.record_read(now, lease_is_stale);
+        // In a gap between reads, the leader might have stopped waiting for this replica, and might take announced
+        // webhooks.
         let unawaited = lease_is_stale || starts && resumes;
         // `carries` is set again below if this read finds the condition.
         self.unserved.retain(|_, (until, _)| now < *until);
         self.unserved.values_mut().for_each(|(_, unserved)| unserved.carries = false);
-        for SeenWebhook { standing, unservable, in_flight, .. } in seen {
+        for AssessedWebhook { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
             present.insert(key);
             configurations.insert((key.hook_type, key.configuration.as_str()));
@@ -217,7 +219,7 @@ impl CalledWebhooks {
                 // No state of the webhook was ever served. The leader gives it back, or this replica does at startup.
                 (None, Some(why)) => {
                     // A webhook without the condition may have carried it just before the first read.
-                    let until = if standing.carries { now } else { self.first_read } + GRACE_PERIOD + *in_flight;
+                    let until = if standing.carries { now } else { self.reading_since } + GRACE_PERIOD + *in_flight;
                     let until = self.unserved.get(key).map_or(until, |(before, _)| until.max(*before));
                     let (uid, reason) = (standing.uid.clone(), why.clone());
                     let unserved = UnservedWebhook { key: key.clone(), uid, reason, carries: standing.carries };
@@ -239,8 +241,8 @@ impl CalledWebhooks {
             };
             entry.called_since_start &= cause != Cause::Carries;
             if reason.is_some() || ends {
-                let held_back = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
-                entry.call_until = entry.call_until.max(now + GRACE_PERIOD + held_back);
+                let in_flight_time = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
+                entry.call_until = entry.call_until.max(now + GRACE_PERIOD + in_flight_time);
             }
             entry.at_once |= ends || cause == Cause::Carries || unawaited && cause == Cause::Announced;
             if unservable.is_none() {
@@ -268,19 +270,19 @@ impl CalledWebhooks {
 
     /// Records a read. Returns true if this replica starts, or has not read for so long that a webhook may have been
     /// taken and given back meanwhile. The replica then also calls ending webhooks.
-    fn starts(&mut self, now: Duration, lease_is_stale: bool) -> bool {
+    fn record_read(&mut self, now: Duration, lease_is_stale: bool) -> bool {
         let starts = self.last_read.replace((now, lease_is_stale)).is_none_or(|(at, was_stale)| {
             let longest = if lease_is_stale || was_stale { MAX_READ_AGE_WITH_STALE_LEASE } else { MAX_READ_GAP };
             now.saturating_sub(at) > longest
         });
         if starts {
-            self.first_read = now;
+            self.reading_since = now;
             self.entries.values_mut().for_each(|entry| entry.called_since_start = true);
         }
         starts
     }
 
-    /// Returns the webhooks that this replica cannot call although apiservers do not call them, or may not at `now`.
+    /// Returns the webhooks that this replica cannot call although apiservers do not call them at `now`, or might not.
     fn unserved(&self, now: Duration) -> impl Iterator<Item = &UnservedWebhook> {
         self.unserved.values().filter(move |(until, _)| now < *until).map(|(_, unserved)| unserved)
     }

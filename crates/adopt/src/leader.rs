@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Announcement, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, ReadWebhook, Reason, SeenWebhook, WebhookKey,
+    Announcement, AssessedWebhook, ClusterWebhook, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, Reason, WebhookKey,
     fights::whole_seconds,
 };
 
@@ -36,7 +36,8 @@ const ENDING_PERIOD: Duration = Duration::from_millis(1500);
 /// Maximum number of writes of the condition in a row without a visible effect, because each came after a change by the
 /// owner or got no answer.
 const MAX_ATTEMPTS: u32 = 3;
-/// Maximum time for which a replica may not call a webhook that carries the condition, as it may just have started.
+/// Maximum time for which a live replica may fail to call a webhook that carries the condition, as it might just have
+/// started. Then the webhook is given back.
 const UNCLAIMED_GRACE_PERIOD: Duration = Duration::from_secs(6);
 
 /// Decision on one webhook.
@@ -68,7 +69,7 @@ impl Decision {
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The webhook as it was read.
-    pub seen: &'a SeenWebhook,
+    pub seen: &'a AssessedWebhook,
     /// The announcement that was read lists it.
     pub announced: bool,
     /// Live replicas that have not claimed it since it was announced.
@@ -86,7 +87,8 @@ pub struct Facts<'a> {
 /// State of one webhook between turns.
 #[derive(Debug, Default)]
 struct Track {
-    /// It carried the condition at the last turn, and was to keep it.
+    /// It carried the condition at the last turn, or the apiserver has accepted the condition since, and the decision
+    /// was not to give it back.
     kept: bool,
     /// Time at which the apiserver accepted the condition; `None` once a read has begun later.
     accepted_at: Option<Duration>,
@@ -138,12 +140,12 @@ impl Leader {
     pub fn begin(
         &mut self,
         now: Duration,
-        seen: &[SeenWebhook],
+        seen: &[AssessedWebhook],
         before: &Announcement,
         records: &BTreeMap<String, FightRecord>,
     ) {
         self.tracks.clear();
-        for SeenWebhook { standing: ReadWebhook { id, key, version, .. }, in_flight, .. } in seen {
+        for AssessedWebhook { standing: ClusterWebhook { id, key, version, .. }, in_flight, .. } in seen {
             let (announced, ends, record) = (before.ids.contains(id), before.ending.contains(id), records.get(id));
             if !announced && !ends && record.is_none() {
                 continue;
@@ -161,7 +163,7 @@ impl Leader {
             if record.failures > 0 || record.failure_pause_left_secs > 0 {
                 let pause = Duration::from_secs(record.failure_pause_left_secs).min(MAX_PAUSE);
                 let reason = match record.after_rejected_write {
-                    true => Reason::Refused("the replica that wrote before could not write it".to_owned()),
+                    true => Reason::ConditionNotApplied("the former leader could not write it".to_owned()),
                     false => Reason::NotCalled(Vec::new()),
                 };
                 (track.failures, track.pause) = (record.failures, Some((now + pause, reason)));
@@ -177,10 +179,10 @@ impl Leader {
         all.into_iter().take(MAX_FIGHTS).map(|(record, id)| (id, record)).collect()
     }
 
-    /// Records that the apiserver rejected a write of that webhook.
+    /// Records that the apiserver rejected a write of that webhook, or dropped the condition from it.
     pub fn on_refusal(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
-        track.start_pause(now, FIRST_WRITE_PAUSE, Reason::Refused(what));
+        track.start_pause(now, FIRST_WRITE_PAUSE, Reason::ConditionNotApplied(what));
         (track.announced_since, track.attempted) = (None, None);
     }
 
@@ -252,7 +254,7 @@ impl Leader {
         let reason = against
             .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
             .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
-            .or_else(|| (standing.conditions >= MAX_CONDITIONS).then_some(Reason::Full))
+            .or_else(|| (standing.other_conditions >= MAX_CONDITIONS).then_some(Reason::Full))
             .or_else(|| track.fights.drops_before_pause(now).map(Reason::Fought))
             .or_else(|| track.pause.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
             .or_else(|| {
@@ -275,15 +277,15 @@ impl Leader {
             return Decision::Announce;
         }
         let reason = match facts.unconfirmed.is_empty() {
-            true if can_be_taken => Reason::Refused(
-                "several writes in a row came after another change, or got no answer; let its owner write it only when \
-                 something has changed"
+            true if can_be_taken => Reason::ConditionNotApplied(
+                "several writes in a row conflicted with other changes, or got no answer; let the owner write the \
+                 configuration only when something has changed"
                     .to_owned(),
             ),
-            true if !facts.seen.guarded => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
+            true if !facts.seen.guarded => Reason::ConditionNotApplied("Gatepost's registration did not get its finalizer in time".to_owned()),
             true if !unchanged => Reason::Unservable(
-                "it changes all the time, and no replica has called its newest state for long enough; let its owner \
-                 write it only when something has changed"
+                "its entry changes all the time, and the replicas have not called its newest state for long enough; let \
+                 the owner write the configuration only when something has changed"
                     .to_owned(),
             ),
             _ => Reason::NotCalled(facts.unconfirmed.clone()),
@@ -336,7 +338,7 @@ impl Track {
         self.pause = Some((now + pause, reason));
     }
 
-    /// Announces the webhook as ending for as long as an apiserver may apply the condition.
+    /// Announces the webhook as ending for as long as an apiserver might still skip it because of the condition.
     fn extend_ending(&mut self, now: Duration, in_flight: Duration) {
         self.ending_until = self.ending_until.max(now + ENDING_PERIOD + in_flight);
     }
@@ -346,9 +348,11 @@ impl Track {
         let fights = self.fights.record(now);
         let is_remembered = |until: Duration| now < until || self.failures > 0 && now <= until + MAX_PAUSE;
         let (failures, failure_pause_left_secs, after_rejected_write) = match &self.pause {
-            Some((until, reason @ (Reason::NotCalled(_) | Reason::Refused(_)))) if is_remembered(*until) => {
+            Some((until, reason @ (Reason::NotCalled(_) | Reason::ConditionNotApplied(_))))
+                if is_remembered(*until) =>
+            {
                 let pause = whole_seconds(until.saturating_sub(now));
-                (self.failures, pause, matches!(reason, Reason::Refused(_)))
+                (self.failures, pause, matches!(reason, Reason::ConditionNotApplied(_)))
             }
             _ if self.attempts > 0 => (0, 0, false),
             _ => return fights,

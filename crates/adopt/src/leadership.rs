@@ -9,8 +9,8 @@ use gatepost_api::HookType;
 use gatepost_kube_support::LeaseObserver;
 
 use crate::{
-    Announcement, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION, Leader, Lease,
-    OwnRegistration, Reason, Receivers, SeenWebhook, WebhookKey, receivers::MissingReceivers,
+    Announcement, AssessedWebhook, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION,
+    Leader, Lease, OwnRegistration, Reason, Receivers, WebhookKey, receivers::MissingReceivers,
     registrations::Finalizers,
 };
 
@@ -43,7 +43,7 @@ pub struct Turn<'a> {
     /// Leases that were read.
     pub leases: &'a [Lease],
     /// Webhooks that were read.
-    pub seen: &'a [SeenWebhook],
+    pub seen: &'a [AssessedWebhook],
     /// Our registrations.
     pub registrations: &'a [OwnRegistration],
     /// Receivers of reviews by our registrations.
@@ -51,7 +51,7 @@ pub struct Turn<'a> {
     /// Version of the apiserver if it does not support match conditions.
     pub unsupported: Option<&'a str>,
     /// This replica held the leader's lease at the time of the read.
-    pub held: bool,
+    pub held_leader_lease: bool,
 }
 
 /// Output of one turn of the leader.
@@ -110,7 +110,7 @@ impl Leadership {
         let Turn { now, leases, seen, .. } = turn;
         let lease = leases.iter().find(|lease| lease.is_leader());
         let before = lease.map(Lease::announcement).unwrap_or_default();
-        if !turn.held {
+        if !turn.held_leader_lease {
             let fights = lease.map(Lease::fights).unwrap_or_default();
             self.leader.begin(now, seen, &before, &fights);
             self.announced_since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
@@ -205,11 +205,11 @@ impl Leadership {
 
 impl Plan {
     /// Returns the configurations to write once the announcement has been written.
-    pub fn writes(&self, seen: &[SeenWebhook]) -> Vec<Write> {
+    pub fn writes(&self, seen: &[AssessedWebhook]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
         // Configurations with an annotation of ours that is no longer needed.
-        let mut marked = BTreeSet::new();
+        let mut annotated = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
             let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
@@ -223,7 +223,7 @@ impl Plan {
                 fenced: Vec::new(),
                 outdated: Vec::new(),
             });
-            marked.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
+            annotated.extend(standing.has_leader_annotation.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
                 Decision::Keep | Decision::Take => {
                     write.carry.push((key.webhook.clone(), standing.condition.to_string()));
@@ -245,7 +245,7 @@ impl Plan {
         }
         let due = |(configuration, write): &(_, Write)| {
             let changes = [&write.fenced, &write.outdated, &write.taken].into_iter().any(|keys| !keys.is_empty());
-            changes || !write.given_back.is_empty() || marked.contains(configuration)
+            changes || !write.given_back.is_empty() || annotated.contains(configuration)
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }
@@ -270,22 +270,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, leader_lease, standings};
+    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, leader_lease, webhooks_of};
 
     /// One that carries our condition with an expression that does not fit its rules, and these annotations.
-    fn outdated(annotations: serde_json::Value) -> SeenWebhook {
+    fn outdated(annotations: serde_json::Value) -> AssessedWebhook {
         let condition = json!({"name": CONDITION, "expression": EXPRESSION});
         let rule = json!({"apiGroups": ["*"], "resources": ["*"]});
         let entry = json!({"name": "w", "rules": [rule], "matchConditions": [condition]});
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
+        AssessedWebhook::sound(webhooks_of(HookType::Validating, &object).remove(0))
     }
 
-    fn written(lead: &mut Leadership, second: u64, seen: &SeenWebhook) -> Vec<Write> {
+    fn written(lead: &mut Leadership, second: u64, seen: &AssessedWebhook) -> Vec<Write> {
         let seen = std::slice::from_ref(seen);
         let now = Duration::from_secs(second);
-        let turn = Turn { now, leases: &[], seen, registrations: &[], receivers: &[], unsupported: None, held: true };
+        let turn = Turn {
+            now,
+            leases: &[],
+            seen,
+            registrations: &[],
+            receivers: &[],
+            unsupported: None,
+            held_leader_lease: true,
+        };
         lead.plan(turn).writes(seen)
     }
 
@@ -309,7 +317,8 @@ mod tests {
         let (leases, seen) = ([Lease::of(&lease).unwrap()], [seen]);
         let now = Duration::ZERO;
         let (leases, seen) = (leases.as_slice(), seen.as_slice());
-        let turn = Turn { now, leases, seen, registrations: &[], receivers: &[], unsupported: None, held: true };
+        let turn =
+            Turn { now, leases, seen, registrations: &[], receivers: &[], unsupported: None, held_leader_lease: true };
         assert_eq!(lead.plan(turn).announcement.epoch, 0);
     }
 

@@ -156,8 +156,8 @@ impl Lease {
     }
 }
 
-/// Returns the name of the lease of the replica with this holder identity. It has a digest because it must be a DNS
-/// name. Two processes never share a lease, even under one replica name, because each publishes its own claims.
+/// Returns the name of the lease of the replica with this holder identity. It contains a digest because it must be a
+/// DNS name. Two processes never share a lease, even under one replica name, because each publishes its own claims.
 pub fn lease_name(holder: &str) -> String {
     format!("{LEADER_LEASE}.{}", short_digest(holder))
 }

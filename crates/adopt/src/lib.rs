@@ -40,7 +40,7 @@ mod writes;
 pub use self::{
     adoption::{Adoption, AdoptionReads, AdoptionView, Sidecar, WebhookInForce},
     documents::{
-        Carrier, FINALIZER, MANAGER, conditions_document, fence_document, finalizer_document, forced_removal,
+        FINALIZER, MANAGER, WebhookExpression, conditions_document, fence_document, finalizer_document, forced_removal,
         give_back_document,
     },
     fights::{FightRecord, Fights},
@@ -63,8 +63,8 @@ pub use self::{
     settings::AdoptionSettings,
     startup::{Startup, names},
     webhook::{
-        CONDITION, EXPRESSION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, MAX_CONDITIONS, ReadWebhook, SeenWebhook,
-        WebhookKey, configuration_path, standings, stripped,
+        AssessedWebhook, CONDITION, ClusterWebhook, EXPRESSION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION,
+        MAX_CONDITIONS, WebhookKey, configuration_path, stripped, webhooks_of,
     },
     writes::{RegistrationUpdate, WriteOutcome, change_finalizer, remove_condition, version_without_conditions, write},
 };

@@ -11,13 +11,13 @@ pub enum Reason {
     NotWanted,
     /// Released by a command.
     Released,
-    /// Its entry cannot be served completely, because of this problem.
+    /// Gatepost cannot serve its entry completely, because of this problem.
     Unservable(String),
     /// Calls by Gatepost could take the cluster down, according to this finding.
     Hazard(String),
     /// Our registration does not match all of its requests.
     Uncovered(String),
-    /// Its conditions query the authorizer, and Gatepost may not.
+    /// Its conditions query the authorizer, and Gatepost cannot do so, for this reason.
     NoAccessReviews(String),
     /// It has the name of a webhook of Gatepost's own registration.
     NamedLikeOurs,
@@ -29,11 +29,11 @@ pub enum Reason {
     NoConditions(String),
     /// These replicas do not call it.
     NotCalled(Vec<String>),
-    /// Its owner has dropped the condition this many times.
+    /// Its owner has removed the condition this many times.
     Fought(u32),
-    /// The apiserver rejects the change, for this reason.
-    Refused(String),
-    /// Reviews may be received by something other than a replica with `--adopt`.
+    /// The condition could not be applied, for this reason.
+    ConditionNotApplied(String),
+    /// This receiver of reviews might not be a replica with `--adopt`.
     ReplicaMissing(String),
     /// There are more than [`MAX_WEBHOOKS`] webhooks.
     TooMany,
@@ -55,7 +55,7 @@ impl Reason {
             Self::NoConditions(_) => "no_match_conditions",
             Self::NotCalled(_) => "not_called",
             Self::Fought(_) => "fought",
-            Self::Refused(_) => "refused",
+            Self::ConditionNotApplied(_) => "refused",
             Self::ReplicaMissing(_) => "replica_missing",
             Self::TooMany => "too_many",
         }
@@ -96,27 +96,27 @@ impl fmt::Display for Reason {
             ),
             Self::NoAccessReviews(why) => write!(
                 f,
-                "its conditions ask the authorizer, and Gatepost cannot ({why}); let Gatepost's user create \
-                 subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
+                "its match conditions query the authorizer, which Gatepost cannot do ({why}); let Gatepost's user \
+                 create subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
             ),
-            Self::NamedLikeOurs => {
-                f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
-            }
+            Self::NamedLikeOurs => f.write_str(
+                "has a name of Gatepost's own registration; rename the webhook, or remove it if it is left over",
+            ),
             Self::ForeignCondition => write!(
                 f,
-                "has a match condition {CONDITION} that is not Gatepost's, and may hold requests back from everybody; \
-                 remove it, or give it another name"
+                "has a match condition {CONDITION} that Gatepost did not write, and which might prevent every call of the \
+                 webhook; remove or rename the condition"
             ),
             Self::Full => write!(
                 f,
                 "has {MAX_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
             ),
             Self::NoConditions(version) => {
-                write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
+                write!(f, "the apiserver ({version}) does not support match conditions; Kubernetes 1.28 and later do")
             }
             Self::NotCalled(replicas) => {
                 let by = if replicas.is_empty() { "every replica in time".to_owned() } else { replicas.join(", ") };
-                write!(f, "not called by {by}; `gatepost status` says where its endpoint stands there")
+                write!(f, "not called by {by}; `gatepost status` shows the state of its endpoint in each replica")
             }
             Self::Fought(times) => write!(
                 f,
@@ -124,11 +124,11 @@ impl fmt::Display for Reason {
                  for five minutes, and twice as long each further time, at most four hours. Let the owner patch or apply \
                  instead of replacing it"
             ),
-            Self::Refused(what) => write!(f, "the apiserver refuses the condition: {what}"),
+            Self::ConditionNotApplied(what) => write!(f, "the condition could not be applied: {what}"),
             Self::ReplicaMissing(what) => write!(
                 f,
-                "Gatepost may receive reviews where it would not call it: {what}; nothing is taken over until every \
-                 Gatepost that is called serves with --adopt"
+                "reviews might reach a Gatepost that does not call the webhook: {what}; no webhook is taken over until \
+                 every Gatepost that receives reviews runs with --adopt"
             ),
             Self::TooMany => write!(f, "there are more than {MAX_WEBHOOKS} webhooks; select fewer"),
         }
@@ -155,7 +155,7 @@ mod tests {
             Reason::NoConditions(text()),
             Reason::NotCalled(Vec::new()),
             Reason::Fought(3),
-            Reason::Refused(text()),
+            Reason::ConditionNotApplied(text()),
             Reason::ReplicaMissing(text()),
             Reason::TooMany,
         ];

@@ -161,10 +161,11 @@ impl ApiserverIdentities {
 #[derive(Debug)]
 pub struct ReceiverReader {
     identities: ApiserverIdentities,
-    opened: Instant,
+    /// Time of the reader's creation. Times of `identities` are relative to it.
+    created: Instant,
     last: Option<CachedReceivers>,
-    /// Time of the last successful read.
-    answered: Instant,
+    /// Time of the last successful read; that of the reader's creation before the first.
+    last_success: Instant,
 }
 
 #[derive(Debug)]
@@ -177,7 +178,7 @@ struct CachedReceivers {
 impl Default for ReceiverReader {
     fn default() -> Self {
         let now = Instant::now();
-        Self { identities: ApiserverIdentities::default(), opened: now, last: None, answered: now }
+        Self { identities: ApiserverIdentities::default(), created: now, last: None, last_success: now }
     }
 }
 
@@ -191,11 +192,11 @@ impl ReceiverReader {
             former => {
                 let found = match self.read_now(client, &routes).await {
                     Ok(found) => {
-                        self.answered = now;
+                        self.last_success = now;
                         found
                     }
                     Err(why) => {
-                        let holds = now.saturating_duration_since(self.answered) < ANSWER_VALIDITY;
+                        let holds = now.saturating_duration_since(self.last_success) < ANSWER_VALIDITY;
                         let known = former.filter(|_| holds).map(|read| read.receivers);
                         known.unwrap_or_else(|| vec![Receivers::Unreadable(why)])
                     }
@@ -226,7 +227,7 @@ impl ReceiverReader {
             Route::Loopback => Some(match client.list_labelled(IDENTITY_LEASES_PATH, APISERVER_SELECTOR).await {
                 Ok(list) => {
                     let leases = list.items.iter().filter_map(identity).collect();
-                    Receivers::Apiservers(self.identities.alive(self.opened.elapsed(), leases))
+                    Receivers::Apiservers(self.identities.alive(self.created.elapsed(), leases))
                 }
                 Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(
                     "the identity leases of apiservers cannot be read; grant the verb list on leases in the namespace \

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{FINALIZER, Route};
 
 /// Time for which a registration keeps its finalizer after the last read that found a webhook taken over or announced.
-/// Until then, an apiserver may not have observed that it must call a webhook again.
+/// Until then, an apiserver might not have observed that it must call a webhook again.
 const FINALIZER_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A registration of ours, as it was read.
@@ -21,7 +21,7 @@ pub struct OwnRegistration {
     pub hook_type: HookType,
     /// Name of the configuration.
     pub name: String,
-    /// uid and resourceVersion.
+    /// uid and resourceVersion, as they were read.
     pub read: (String, String),
     /// It has our finalizer.
     pub guarded: bool,
@@ -74,7 +74,7 @@ impl Finalizers {
         self.0.extend(needed.map(|hook_type| (hook_type, now + FINALIZER_GRACE_PERIOD)));
         let mut changes = Vec::new();
         for registration in registrations {
-            // A finalizer that exists at the first turn may have been needed until now.
+            // A finalizer that exists at the first turn might have been needed until now.
             let initial = if registration.guarded { now + FINALIZER_GRACE_PERIOD } else { now };
             let add = now < *self.0.entry(registration.hook_type).or_insert(initial);
             if add != registration.guarded && !(add && registration.deleted) {

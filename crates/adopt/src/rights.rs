@@ -1,4 +1,5 @@
-//! The cluster whose authorizer match conditions query: its identity, and Gatepost's permission to query it.
+//! Access to the authorizer that match conditions query: Gatepost's permission to query it, and the identity of its
+//! cluster.
 
 use std::time::Duration;
 
@@ -14,31 +15,31 @@ const SELF_REVIEW_PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessr
 /// Object whose uid identifies a cluster. The source reads the same object.
 const CLUSTER_PATH: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
 
-/// Cluster of the authorizer.
+/// Gatepost's access to the authorizer that match conditions query.
 #[derive(Debug)]
-pub(crate) struct Authorizer {
+pub(crate) struct AuthorizerAccess {
     connection: ReloadingClient,
     /// Cached result and its time: `Ok` if access reviews may be created, or the reason why not.
-    may_review: Option<(Instant, Result<(), String>)>,
-    /// uid of the cluster.
+    permission: Option<(Instant, Result<(), String>)>,
+    /// uid of the authorizer's cluster, once read.
     cluster: Option<String>,
 }
 
-impl Authorizer {
-    /// Creates the authorizer without connecting.
+impl AuthorizerAccess {
+    /// Creates the access without connecting.
     ///
     /// # Errors
     /// Fails if the address or the credentials cannot be read.
     pub(crate) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
-        Ok(Self { connection: ReloadingClient::new(access).await?, may_review: None, cluster: None })
+        Ok(Self { connection: ReloadingClient::new(access).await?, permission: None, cluster: None })
     }
 
     /// Returns the reason why no access reviews can be created; `None` if they can. The result is cached for
     /// [`CACHE_DURATION`]. If a request fails, the former result is kept.
     pub(crate) async fn no_access_review_reason(&mut self) -> Option<String> {
-        if self.may_review.as_ref().is_none_or(|(at, _)| at.elapsed() >= CACHE_DURATION) {
-            let before = self.may_review.take().map(|(_, known)| known);
-            let answer = match timeout(REQUEST_TIMEOUT, self.review()).await {
+        if self.permission.as_ref().is_none_or(|(at, _)| at.elapsed() >= CACHE_DURATION) {
+            let before = self.permission.take().map(|(_, known)| known);
+            let answer = match timeout(REQUEST_TIMEOUT, self.review_own_access()).await {
                 Ok(Ok(answer)) => Ok(review_result(&answer)),
                 Ok(Err(error)) => {
                     self.connection.failed(&error);
@@ -50,9 +51,9 @@ impl Authorizer {
                 (Ok(known), _) | (Err(_), Some(known)) => known,
                 (Err(why), None) => return Some(why),
             };
-            self.may_review = Some((Instant::now(), known));
+            self.permission = Some((Instant::now(), known));
         }
-        self.may_review.as_ref().and_then(|(_, known)| known.clone().err())
+        self.permission.as_ref().and_then(|(_, known)| known.clone().err())
     }
 
     /// Returns the uid of the authorizer's cluster if it differs from `uid`; `None` also if it cannot be read.
@@ -65,7 +66,7 @@ impl Authorizer {
         self.cluster.as_deref().filter(|other| *other != uid)
     }
 
-    async fn review(&mut self) -> Result<Value, KubeError> {
+    async fn review_own_access(&mut self) -> Result<Value, KubeError> {
         let attributes = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes}});

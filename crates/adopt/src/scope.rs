@@ -6,7 +6,7 @@ use gatepost_api::{Labels, Selector, selector::Requirement};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{ReadWebhook, Reason, WebhookKey};
+use crate::{ClusterWebhook, Reason, WebhookKey};
 
 /// Annotation of the leader's lease with the requests made by commands.
 pub(crate) const REQUESTS_ANNOTATION: &str = "gatepost.dev/wishes";
@@ -24,7 +24,7 @@ pub enum AdoptionScope {
 
 impl AdoptionScope {
     /// Returns true if the webhook is to be taken.
-    pub fn matches(&self, standing: &ReadWebhook) -> bool {
+    pub fn matches(&self, standing: &ClusterWebhook) -> bool {
         match self {
             Self::Named => false,
             Self::All => true,
@@ -67,7 +67,7 @@ impl AdoptionRequests {
     ///
     /// # Errors
     /// Returns the [`Reason`] to leave it to the apiserver.
-    pub fn judge(&self, standing: &ReadWebhook, scope: &AdoptionScope) -> Result<(), Reason> {
+    pub fn judge(&self, standing: &ClusterWebhook, scope: &AdoptionScope) -> Result<(), Reason> {
         let WebhookKey { hook_type, configuration, .. } = &standing.key;
         let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
         let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
@@ -175,7 +175,7 @@ mod tests {
     use gatepost_api::HookType;
 
     use super::*;
-    use crate::standings;
+    use crate::webhooks_of;
 
     #[test]
     fn selector_is_parsed_as_by_kubectl() {
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn named_request_overrides_requests_for_all() {
         let object = json!({"metadata": {"name": "c", "labels": {"team": "x"}}, "webhooks": [{"name": "w"}]});
-        let standing = standings(HookType::Validating, &object).remove(0);
+        let standing = webhooks_of(HookType::Validating, &object).remove(0);
         let judge = |requests: &AdoptionRequests, wanted: &AdoptionScope| requests.judge(&standing, wanted);
         let mut requests = AdoptionRequests::default();
         assert_eq!(judge(&requests, &AdoptionScope::Named), Err(Reason::NotWanted));

@@ -19,6 +19,7 @@ const MAX_NAMED_WEBHOOKS: usize = 3;
 pub struct Startup {
     /// Start of the first read.
     first: Option<Duration>,
+    /// Startup is complete: no webhook delays it any more.
     serves: bool,
     /// Number of rejections in a row to give each webhook back.
     refusals: BTreeMap<WebhookKey, u32>,
@@ -26,7 +27,7 @@ pub struct Startup {
 
 impl Startup {
     /// Returns the webhooks that delay startup, after a read that began at `now`: those to give back, and those that an
-    /// apiserver may not call again yet. If there are none, the replica may serve.
+    /// apiserver might not call again yet. If there are none, the replica may serve.
     pub fn waits_for(&mut self, now: Duration, calls: &CallPlan) -> Vec<UnservedWebhook> {
         let first = *self.first.get_or_insert(now);
         let mut waits = calls.unserved.clone();
@@ -63,7 +64,7 @@ impl Startup {
 
     fn record(&mut self, webhook: &WebhookKey, error: &KubeError) {
         match error {
-            KubeError::Unwritten { code: 400 | 403 | 422, .. } | KubeError::Refused { code: 403, .. } => {
+            KubeError::WriteRefused { code: 400 | 403 | 422, .. } | KubeError::Refused { code: 403, .. } => {
                 *self.refusals.entry(webhook.clone()).or_default() += 1;
             }
             _ => drop(self.refusals.remove(webhook)),
@@ -82,7 +83,7 @@ async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bo
     match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
         // Remove the condition by force, even if the rest of the document is rejected.
-        Ok(_) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}
+        Ok(_) | Err(KubeError::WriteRefused { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
     remove_condition(client, &path, &[&unserved.key.webhook]).await.map(|()| true)
@@ -116,7 +117,7 @@ mod tests {
 
     fn refusal(code: u16) -> KubeError {
         let text = String::new;
-        KubeError::Unwritten { server: text(), code, method: text(), path: text(), message: text() }
+        KubeError::WriteRefused { server: text(), code, method: text(), path: text(), message: text() }
     }
 
     #[test]

@@ -10,14 +10,23 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 
 use self::world::{Event, SECOND, World, event};
-use crate::{ReadWebhook, SeenWebhook};
+use crate::{AssessedWebhook, ClusterWebhook};
 
-impl SeenWebhook {
-    /// A webhook that can be served and is wanted, without an objection.
-    pub(crate) fn sound(standing: ReadWebhook) -> Self {
-        let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
+impl AssessedWebhook {
+    /// A webhook that can be served and is wanted, without a reason not to adopt it.
+    pub(crate) fn sound(standing: ClusterWebhook) -> Self {
+        let (unservable, reason_not_to_adopt, in_flight) = (None, None, Duration::ZERO);
         let (unsent, uses_authorizer) = (false, false);
-        Self { standing, unservable, objection, unsent, wanted: Ok(()), uses_authorizer, guarded: true, in_flight }
+        Self {
+            standing,
+            unservable,
+            reason_not_to_adopt,
+            unsent,
+            wanted: Ok(()),
+            uses_authorizer,
+            guarded: true,
+            in_flight,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use gatepost_api::{HookType, ServedCondition, exempt::exempt_resources, registration::SERVED};
+use gatepost_api::{AdoptionCondition, HookType, exempt::exempt_resources, registration::SERVED};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -81,14 +81,14 @@ pub fn configuration_path(hook_type: HookType, name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", WebhookKey::resource(hook_type))
 }
 
-/// Returns the first 8 bytes of the SHA-256, in hex.
+/// Returns the first 8 bytes of the text's SHA-256, in hex.
 pub(super) fn short_digest(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One webhook as it was read from the cluster.
+/// One webhook of a configuration, as it was read from the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReadWebhook {
+pub struct ClusterWebhook {
     /// Name of the webhook.
     pub key: WebhookKey,
     /// [Id](WebhookKey::id) of that name.
@@ -101,84 +101,85 @@ pub struct ReadWebhook {
     pub labels: Vec<(String, String)>,
     /// It carries our condition, so the apiserver does not call it.
     pub carries: bool,
-    /// Our condition as it was read.
-    pub carried: Option<ServedCondition>,
-    /// Our condition as it should be.
-    pub condition: ServedCondition,
+    /// Our condition as it was read; `None` if the webhook does not carry it.
+    pub current_condition: Option<AdoptionCondition>,
+    /// Our condition as it should be, whether the webhook carries it or not.
+    pub condition: AdoptionCondition,
     /// It carries our condition with another expression, for example because its rules have changed.
     pub outdated: bool,
-    /// Only our field manager owns the condition, according to `managedFields`.
+    /// It carries our condition, which only our field manager owns, according to `managedFields`.
     pub only_owned_by_us: bool,
     /// Its configuration has a [`FENCE_ANNOTATION`] or [`GIVEN_BACK_ANNOTATION`], which the leader removes.
-    pub marked: bool,
+    pub has_leader_annotation: bool,
     /// [`GIVEN_BACK_ANNOTATION`] names it: a starting replica has given it back.
     pub given_back: bool,
     /// It has a match condition of our name with an expression that is not ours.
     pub foreign: bool,
-    /// Number of its other match conditions.
-    pub conditions: usize,
+    /// Number of its match conditions, without ours.
+    pub other_conditions: usize,
     /// Its entry without our condition.
     pub entry: Value,
 }
 
 /// Returns the webhooks of one configuration.
-pub fn standings(hook_type: HookType, object: &Value) -> Vec<ReadWebhook> {
+pub fn webhooks_of(hook_type: HookType, object: &Value) -> Vec<ClusterWebhook> {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
     let labels = metadata["labels"].as_object().into_iter().flatten();
     let labels: Vec<_> = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
     let annotation = |key: &str| &metadata["annotations"][key];
-    let marked = !annotation(FENCE_ANNOTATION).is_null() || !annotation(GIVEN_BACK_ANNOTATION).is_null();
+    let has_leader_annotation = !annotation(FENCE_ANNOTATION).is_null() || !annotation(GIVEN_BACK_ANNOTATION).is_null();
     let given_back = annotation(GIVEN_BACK_ANNOTATION).as_str().unwrap_or_default();
     let entries = object["webhooks"].as_array().into_iter().flatten();
-    let standing = |entry: &Value| {
+    let parse = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
-        let (entry, carried) = without_our_condition(entry.clone());
+        let (entry, current_condition) = without_our_condition(entry.clone());
         // The namespaces of the condition stay until those that our registration excludes are known.
-        let condition = carried.clone().unwrap_or_default().of_exempt(matches_exempt_resources(&entry));
+        let condition = current_condition.clone().unwrap_or_default().of_exempt(matches_exempt_resources(&entry));
         let key = WebhookKey { hook_type, configuration: text("name"), webhook };
         let id = key.id();
         let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
-        Some(ReadWebhook {
+        Some(ClusterWebhook {
             uid: text("uid"),
             version: text("resourceVersion"),
             labels: labels.clone(),
-            carries: carried.is_some(),
-            outdated: carried.as_ref().is_some_and(|carried| *carried != condition),
-            only_owned_by_us: carried.is_some() && is_only_owned_by_us(metadata, &key.webhook),
-            marked,
+            carries: current_condition.is_some(),
+            outdated: current_condition.as_ref().is_some_and(|current| *current != condition),
+            only_owned_by_us: current_condition.is_some() && is_only_owned_by_us(metadata, &key.webhook),
+            has_leader_annotation,
             given_back: given_back.split_whitespace().any(|one| one == id),
             foreign: conditions.iter().any(|condition| condition["name"] == CONDITION),
-            conditions: conditions.len(),
+            other_conditions: conditions.len(),
             key,
             id,
-            carried,
+            current_condition,
             condition,
             entry,
         })
     };
-    entries.filter_map(standing).collect()
+    entries.filter_map(parse).collect()
 }
 
-impl ReadWebhook {
-    /// Leaves requests in exactly these namespaces to the apiserver, because our registration excludes them.
+impl ClusterWebhook {
+    /// Makes our condition leave requests in exactly these namespaces to the apiserver, because our registration
+    /// excludes them. Writes nothing to the cluster.
     pub fn leave(&mut self, namespaces: &[String]) {
         let names = namespaces.iter().map(String::as_str);
         self.condition = std::mem::take(&mut self.condition).in_namespaces(names);
-        self.outdated = self.carried.as_ref().is_some_and(|carried| *carried != self.condition);
+        self.outdated = self.current_condition.as_ref().is_some_and(|current| *current != self.condition);
     }
 }
 
-/// Returns the entry without our condition, and whether it carried the condition. A condition of our name with another
-/// expression belongs to the owner and stays: the apiserver calls the webhook for requests that match it.
+/// Removes our condition from the entry, and returns whether the entry carried it. A condition of our name with another
+/// expression belongs to the owner and stays: the apiserver calls the webhook if it is true.
 pub fn stripped(entry: Value) -> (Value, bool) {
     let (entry, carried) = without_our_condition(entry);
     (entry, carried.is_some())
 }
 
 /// Parses a match condition; returns `None` if it is not ours.
-pub(super) fn our_condition(condition: &Value) -> Option<ServedCondition> {
-    ServedCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
+pub(super) fn our_condition(condition: &Value) -> Option<AdoptionCondition> {
+    AdoptionCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
 }
 
 /// Returns true if the rules of this entry match resources for which Gatepost calls no hooks. The apiserver must call
@@ -197,7 +198,7 @@ fn matches_exempt_resources(entry: &Value) -> bool {
     entry["rules"].as_array().into_iter().flatten().any(matches)
 }
 
-fn without_our_condition(mut entry: Value) -> (Value, Option<ServedCondition>) {
+fn without_our_condition(mut entry: Value) -> (Value, Option<AdoptionCondition>) {
     let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
         return (entry, None);
     };
@@ -225,34 +226,35 @@ fn is_only_owned_by_us(metadata: &Value, webhook: &str) -> bool {
         && owners.next().is_none()
 }
 
-/// A webhook that was read, and whether it can be served.
+/// A webhook that was read, with the assessment of whether to adopt it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenWebhook {
+pub struct AssessedWebhook {
     /// The webhook as it was read.
-    pub standing: ReadWebhook,
-    /// Reason why its newest state cannot be served.
+    pub standing: ClusterWebhook,
+    /// Reason why Gatepost cannot serve its newest entry; `None` if it can.
     pub unservable: Option<Reason>,
-    /// Reason to leave it to the apiserver although it can be served.
-    pub objection: Option<Reason>,
-    /// Our registration does not send every request that the webhook matches. If it carries the condition, nobody calls
-    /// it for the other requests.
+    /// Reason to leave it to the apiserver although Gatepost can serve it; `None` if there is none.
+    pub reason_not_to_adopt: Option<Reason>,
+    /// Our registration makes apiservers send only some of the requests that the webhook matches, or none. If the
+    /// webhook carries the condition, it is not called for the other requests.
     pub unsent: bool,
-    /// `Ok` if it is to be taken, or the reason why not.
+    /// `Ok` if commands or `serve --adopt` select it, or the reason why not.
     pub wanted: Result<(), Reason>,
     /// Its conditions query the authorizer of the cluster.
     pub uses_authorizer: bool,
-    /// Our finalizer is on every registration of ours that sends its requests.
+    /// Every registration of ours for webhooks of its type has our finalizer.
     pub guarded: bool,
     /// Maximum time from an apiserver's evaluation of its conditions to our review of the same request.
     pub in_flight: Duration,
 }
 
-impl SeenWebhook {
-    /// Returns the reason to leave it to the apiserver, whatever the replicas call.
+impl AssessedWebhook {
+    /// Returns the reason to leave it to the apiserver, or to give it back, if the webhook itself has one. Ignores
+    /// which replicas call it.
     pub fn against(&self) -> Option<&Reason> {
-        // A foreign condition comes first, because it may prevent every call of the webhook, wanted or not.
+        // A foreign condition comes first, because it might prevent every call of the webhook, selected or not.
         let foreign = self.unservable.as_ref().filter(|reason| **reason == Reason::ForeignCondition);
-        let own = || self.unservable.as_ref().or(self.objection.as_ref());
+        let own = || self.unservable.as_ref().or(self.reason_not_to_adopt.as_ref());
         foreign.or_else(|| self.wanted.as_ref().err()).or_else(own)
     }
 }
@@ -264,12 +266,12 @@ mod tests {
     use super::*;
     use gatepost_api::registration::SERVED_BUT_EXEMPT;
 
-    fn one(conditions: Value, managed: Value) -> ReadWebhook {
+    fn one(conditions: Value, managed: Value) -> ClusterWebhook {
         let object = json!({
             "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": managed},
             "webhooks": [{"name": "w.x.y", "matchConditions": conditions}],
         });
-        standings(HookType::Validating, &object).remove(0)
+        webhooks_of(HookType::Validating, &object).remove(0)
     }
 
     #[test]
@@ -277,16 +279,16 @@ mod tests {
         let ours = json!({"name": CONDITION, "expression": EXPRESSION});
         let own = json!({"name": "a.b/c", "expression": "true"});
         let both = one(json!([own, ours]), json!([]));
-        assert_eq!((both.carries, both.only_owned_by_us, both.conditions), (true, false, 1));
+        assert_eq!((both.carries, both.only_owned_by_us, both.other_conditions), (true, false, 1));
         assert_eq!(both.entry, json!({"name": "w.x.y", "matchConditions": [own]}));
         assert_eq!((both.key.to_string(), &*both.uid, &*both.version), ("validating/c/w.x.y".into(), "u", "7"));
         let alone = one(json!([ours]), json!([]));
         assert_eq!((alone.carries, alone.entry), (true, json!({"name": "w.x.y"})));
         let odd = one(json!([{"name": CONDITION, "expression": "true"}]), json!([]));
-        assert_eq!((odd.carries, odd.foreign, odd.conditions), (false, true, 1), "somebody's own, of our name");
+        assert_eq!((odd.carries, odd.foreign, odd.other_conditions), (false, true, 1), "somebody's own, of our name");
         assert!(!both.foreign && !alone.foreign);
         assert!(!one(Value::Null, json!([])).carries);
-        assert!(standings(HookType::Mutating, &json!({"webhooks": [{}, 1]})).is_empty());
+        assert!(webhooks_of(HookType::Mutating, &json!({"webhooks": [{}, 1]})).is_empty());
     }
 
     #[test]
@@ -296,7 +298,7 @@ mod tests {
             let rule = json!({"apiGroups": ["apps", group], "resources": [resource]});
             let object = json!({"metadata": {"name": "c"},
                 "webhooks": [{"name": "w.x.y", "rules": [rule], "matchConditions": conditions}]});
-            standings(HookType::Validating, &object).remove(0)
+            webhooks_of(HookType::Validating, &object).remove(0)
         };
         for (group, resource, exempt) in [
             ("*", "*", true),
@@ -317,7 +319,7 @@ mod tests {
     #[test]
     fn condition_excludes_namespaces_that_our_registration_excludes() {
         let excluded = ["kube-system".to_owned(), "gatepost".to_owned()];
-        let expression = |mut standing: ReadWebhook| {
+        let expression = |mut standing: ClusterWebhook| {
             standing.leave(&excluded);
             (standing.condition.to_string(), standing.outdated)
         };
@@ -325,7 +327,7 @@ mod tests {
         let (written, outdated) = expression(with(EXPRESSION));
         assert!(outdated && written.ends_with(" in ['gatepost', 'kube-system']"), "{written}");
         let mut there = with(&written);
-        assert!(there.carries && !there.outdated && there.conditions == 0, "until the registration is known");
+        assert!(there.carries && !there.outdated && there.other_conditions == 0, "until the registration is known");
         assert_eq!(expression(there.clone()), (written, false));
         there.leave(&excluded[..1]);
         assert!(there.outdated, "it follows the registration");

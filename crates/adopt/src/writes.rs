@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     FinalizerChange, MANAGER, OwnRegistration, WebhookKey, Write, conditions_document, configuration_path,
-    fence_document, finalizer_document, forced_removal, standings,
+    fence_document, finalizer_document, forced_removal, webhooks_of,
 };
 
 /// Maximum number of attempts to give webhooks back in an object that changes meanwhile.
@@ -16,13 +16,13 @@ const FIRST_MINOR_WITH_CONDITIONS: u64 = 28;
 /// Outcome of a write. Webhooks to give back have been given back, unless the configuration is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The configuration is as planned.
+    /// The configuration has been written as planned.
     Done,
     /// The configuration has changed since it was read. The next read returns the change.
     Outdated,
     /// The configuration no longer exists.
     Gone,
-    /// The apiserver rejects the write, or leaves the condition out, for this reason.
+    /// The apiserver rejected the write, or dropped the condition, for this reason.
     Refused(String),
 }
 
@@ -53,12 +53,12 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, K
     let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
     let object = match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(object) => object,
-        Err(KubeError::Unwritten { code: 404, .. }) => return Ok(WriteOutcome::Gone),
-        Err(KubeError::Unwritten { code: 409, .. }) => {
+        Err(KubeError::WriteRefused { code: 404, .. }) => return Ok(WriteOutcome::Gone),
+        Err(KubeError::WriteRefused { code: 409, .. }) => {
             return give_back(client, &path, &all, WriteOutcome::Outdated).await;
         }
         // Give webhooks back even if the rest of the document is rejected.
-        Err(KubeError::Unwritten { code: 400 | 403 | 422, message, .. }) => {
+        Err(KubeError::WriteRefused { code: 400 | 403 | 422, message, .. }) => {
             return give_back(client, &path, &all, WriteOutcome::Refused(message)).await;
         }
         Err(error) => return Err(error),
@@ -67,19 +67,20 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, K
     if !forced.is_empty() {
         remove_condition(client, &path, &forced).await?;
     }
-    let standings = standings(write.hook_type, &object);
-    let carries = |key: &WebhookKey| standings.iter().any(|standing| standing.carries && standing.key == *key);
+    let webhooks = webhooks_of(write.hook_type, &object);
+    let carries = |key: &WebhookKey| webhooks.iter().any(|webhook| webhook.carries && webhook.key == *key);
     Ok(match write.taken.iter().all(carries) {
         true => WriteOutcome::Done,
         false => WriteOutcome::Refused(
-            "it accepts the write and leaves the condition out; before 1.30, match conditions need the feature gate \
-             AdmissionWebhookMatchConditions"
+            "the apiserver accepts the write and drops the condition; before Kubernetes 1.30, match conditions need the \
+             feature gate AdmissionWebhookMatchConditions"
                 .to_owned(),
         ),
     })
 }
 
-/// Removes our condition from these webhooks, and retries if the object changes. Until then, nobody may call them.
+/// Removes our condition from these webhooks, and retries if the object changes. Until the condition is removed,
+/// possibly neither the apiserver nor Gatepost calls them.
 async fn give_back(
     client: &KubeClient,
     path: &str,
@@ -93,11 +94,11 @@ async fn give_back(
         match remove_condition(client, path, webhooks).await {
             Ok(()) => break,
             Err(error) if attempt == GIVE_BACK_ATTEMPTS => return Err(error),
-            Err(KubeError::Refused { code: 404, .. } | KubeError::Unwritten { code: 404, .. }) => {
+            Err(KubeError::Refused { code: 404, .. } | KubeError::WriteRefused { code: 404, .. }) => {
                 return Ok(WriteOutcome::Gone);
             }
             // The object has changed in between.
-            Err(KubeError::Unwritten { code: 409 | 422, .. }) => {}
+            Err(KubeError::WriteRefused { code: 409 | 422, .. }) => {}
             Err(error) => return Err(error),
         }
     }
@@ -125,7 +126,7 @@ pub async fn change_finalizer(client: &KubeClient, change: &FinalizerChange) -> 
     let FinalizerChange { registration: OwnRegistration { hook_type, name, read: (uid, version), .. }, add } = change;
     let document = finalizer_document(*hook_type, name, (uid, version), *add);
     match client.apply_conditions(MANAGER, &configuration_path(*hook_type, name), &document).await {
-        Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(()),
+        Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(()),
         other => other.map(drop),
     }
 }
@@ -137,7 +138,7 @@ pub(crate) async fn update_registration(client: &KubeClient, update: &Registrati
     let path = configuration_path(*hook_type, name);
     let path = format!("{path}?timeout=2s&fieldManager=gatepost-registration");
     match client.patch(&path, "application/merge-patch+json", &patch).await {
-        Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(()),
+        Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(()),
         other => other,
     }
 }

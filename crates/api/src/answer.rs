@@ -38,7 +38,7 @@ pub struct Answer {
 
 /// The reason why a call gave no usable answer. The failure policy decides its effect; it is never a denial.
 ///
-/// `Display` writes only the cause. [`CallFailure::step`] returns the step of the call, in upstream's words.
+/// `Display` writes only the cause. [`CallFailure::step`] returns the message that upstream writes before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
     /// The hook did not answer within its own timeout or the request's remaining time.
@@ -133,8 +133,8 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
-    /// Returns the step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" if upstream
-    /// names none.
+    /// Returns the message that upstream writes before the cause (`docs/reference/webhook-semantics.md` §10), such as
+    /// "failed to call webhook"; "" if it writes none. It does not name a [`Step`].
     pub fn step(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {

@@ -1,14 +1,14 @@
 //! Built-in resources: the resources that Kubernetes itself has served since 1.16, their versions, and those that are
 //! served in two groups.
 //!
-//! The table lists too much rather than too little. A version that the apiserver does not serve makes Gatepost reject
-//! requests for which rules are odd; a missing version would let a request skip a hook unnoticed. The apiserver's own
-//! discovery takes precedence ([`super::Served`]). Source: the API reference and
+//! The table lists too much rather than too little. A listed version that the apiserver does not serve only fails calls
+//! of hooks whose rules name no other version; a missing version would let a request skip a hook unnoticed. The
+//! apiserver's own discovery takes precedence ([`super::Served`]). Source: the API reference and
 //! https://kubernetes.io/docs/reference/using-api/deprecation-guide/, up to 1.37.
 
 /// A built-in resource of Kubernetes.
 #[derive(Clone, Copy, Debug)]
-pub struct Builtin {
+pub struct BuiltinResource {
     /// API group.
     pub group: &'static str,
     /// Resource, plural and lower case.
@@ -20,7 +20,7 @@ pub struct Builtin {
 }
 
 /// Returns the built-in resource of that name; `None` if there is none. Does not allocate.
-pub fn builtin(group: &str, resource: &str) -> Option<&'static Builtin> {
+pub fn builtin(group: &str, resource: &str) -> Option<&'static BuiltinResource> {
     let at = BUILTIN.binary_search_by(|entry| entry.group.cmp(group).then_with(|| entry.resource.cmp(resource)));
     BUILTIN.get(at.ok()?)
 }
@@ -62,7 +62,7 @@ const SHORT_NAMES: [(&str, &str); 27] = [
 ];
 
 /// Returns the built-in resources of that name, one for each group that has it.
-pub fn named(resource: &str) -> impl Iterator<Item = &'static Builtin> {
+pub fn named(resource: &str) -> impl Iterator<Item = &'static BuiltinResource> {
     BUILTIN.iter().filter(move |entry| *entry.resource == *resource)
 }
 
@@ -96,12 +96,16 @@ pub fn other_group(group: &str, resource: &str) -> Option<&'static str> {
     }
 }
 
-const fn namespaced(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
-    Builtin { group, resource, namespaced: true, versions }
+const fn namespaced(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> BuiltinResource {
+    BuiltinResource { group, resource, namespaced: true, versions }
 }
 
-const fn cluster_scoped(group: &'static str, resource: &'static str, versions: &'static [&'static str]) -> Builtin {
-    Builtin { group, resource, namespaced: false, versions }
+const fn cluster_scoped(
+    group: &'static str,
+    resource: &'static str,
+    versions: &'static [&'static str],
+) -> BuiltinResource {
+    BuiltinResource { group, resource, namespaced: false, versions }
 }
 
 const V1: &[&str] = &["v1"];
@@ -112,7 +116,7 @@ const FLOW: &[&str] = &["v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha1"];
 const DRA: &[&str] = &["v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
 
 /// Sorted by group and resource, byte by byte.
-static BUILTIN: [Builtin; 80] = [
+static BUILTIN: [BuiltinResource; 80] = [
     namespaced("", "bindings", V1),
     cluster_scoped("", "componentstatuses", V1),
     namespaced("", "configmaps", V1),

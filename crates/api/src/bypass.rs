@@ -1,5 +1,5 @@
-//! Bypass: a rule by which requests skip hooks, with its reason. BreakGlass: all hooks, or single ones, skipped for a
-//! bounded time in an emergency.
+//! Bypass: a rule by which requests skip hooks, or are not rejected by failed calls, with its reason. BreakGlass: all
+//! hooks, or single ones, skipped for a bounded time in an emergency.
 
 use std::{
     sync::Arc,
@@ -44,7 +44,8 @@ pub struct UserFilter {
     pub groups: Vec<Box<str>>,
 }
 
-/// A rule by which requests skip hooks. It applies if every list that is not empty matches the request.
+/// A rule by which requests skip hooks, or are not rejected by failed calls ([`BypassEffect`]). It applies if every
+/// list that is not empty matches the request.
 ///
 /// It reads only what the apiserver reports about the request. It reads nothing that a user may write into an object or
 /// a namespace, such as labels.

@@ -15,8 +15,7 @@ pub enum Eligibility {
     OwnConfig,
 }
 
-/// A resource, and the kind of its objects. A request is exempt only if it names both. With another kind or resource,
-/// it is about something else.
+/// A resource, and the kind of its objects. A request is exempt only if it names both.
 type ResourceAndKind = (&'static str, &'static str);
 
 /// Returns the resources for which hooks are never called: group, resource, and kind of the objects.
@@ -55,11 +54,12 @@ const AUTHORIZATION: [ResourceAndKind; 4] = [
     ("subjectaccessreviews", "SubjectAccessReview"),
 ];
 
-/// Returns whether hooks are called. `static_hooks`: some are also called for the configuration of admission.
-pub fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
+/// Returns whether hooks are called for the request. `any_hook_sees_admission_config` is true if a hook has
+/// [`sees_admission_config`](crate::Hook::sees_admission_config): the configuration of admission is then eligible.
+pub fn eligibility(review: &Review, any_hook_sees_admission_config: bool) -> Eligibility {
     if is_ours(review) {
         Eligibility::OwnConfig
-    } else if is_virtual(review) || !static_hooks && is_admission_config(review) {
+    } else if is_virtual(review) || !any_hook_sees_admission_config && is_admission_config(review) {
         Eligibility::Exempt
     } else {
         Eligibility::Eligible
@@ -81,18 +81,19 @@ pub fn is_virtual(review: &Review) -> bool {
     is_about(review, AUTHENTICATION_GROUP, &AUTHENTICATION) || is_about(review, AUTHORIZATION_GROUP, &AUTHORIZATION)
 }
 
-/// Returns true if the request is about one of these resources, both as its client made it and as it was sent. Upstream
-/// checks only the kind or the resource, because it made the request itself; here a caller wrote both.
+/// Returns true if the request names one of these resources and the kind of its objects twice: in `resource` and
+/// `kind`, and in `requestResource` and `requestKind` if the review has these. Upstream checks only the kind or the
+/// resource, because it fills in all of them itself; here they come from a caller.
 fn is_about(review: &Review, group: &str, all: &[ResourceAndKind]) -> bool {
     let Review { kind, resource, request_kind, request_resource, .. } = review;
     if *resource.group != *group {
         return false;
     }
-    let made = (request_kind.as_ref().unwrap_or(kind), request_resource.as_ref().unwrap_or(resource));
+    let requested = (request_kind.as_ref().unwrap_or(kind), request_resource.as_ref().unwrap_or(resource));
     let is = |(kind, resource): (&Gvk, &Gvr), known: &ResourceAndKind| {
         *kind.group == *group && *resource.group == *group && (*resource.resource == *known.0 && *kind.kind == *known.1)
     };
-    all.iter().any(|known| is(made, known) && is((kind, resource), known))
+    all.iter().any(|known| is(requested, known) && is((kind, resource), known))
 }
 
 #[cfg(test)]

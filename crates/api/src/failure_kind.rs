@@ -89,16 +89,16 @@ impl fmt::Display for FailureClass<'_> {
             CallFailure::Http { status, message } => {
                 write!(f, "the hook answered with HTTP status {status} and {} bytes of text", message.len())
             }
-            CallFailure::Connection(what) => write!(f, "connection lost: {}", unquoted(what)),
-            CallFailure::NotGrpc(what) => write!(f, "the hook does not speak gRPC: {}", unquoted(what)),
-            CallFailure::NotHttp(what) => write!(f, "the hook does not speak HTTP: {}", unquoted(what)),
-            CallFailure::Undecodable(what) => write!(f, "the answer cannot be decoded: {}", unquoted(what)),
+            CallFailure::Connection(what) => write!(f, "connection lost: {}", before_quote(what)),
+            CallFailure::NotGrpc(what) => write!(f, "the hook does not speak gRPC: {}", before_quote(what)),
+            CallFailure::NotHttp(what) => write!(f, "the hook does not speak HTTP: {}", before_quote(what)),
+            CallFailure::Undecodable(what) => write!(f, "the answer cannot be decoded: {}", before_quote(what)),
             CallFailure::Unwritable(what) => {
-                write!(f, "the review cannot be written for this hook: {}", unquoted(what))
+                write!(f, "the review cannot be written for this hook: {}", before_quote(what))
             }
             CallFailure::WrongUid { got, .. } => write!(f, "the answer has another uid, of {} bytes", got.len()),
-            CallFailure::UndecodablePatch(what) => write!(f, "the patch cannot be decoded: {}", unquoted(what)),
-            CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", unquoted(what)),
+            CallFailure::UndecodablePatch(what) => write!(f, "the patch cannot be decoded: {}", before_quote(what)),
+            CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", before_quote(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
             // These texts are ours, or were written before the hook was sent anything.
@@ -115,8 +115,9 @@ impl fmt::Display for FailureClass<'_> {
     }
 }
 
-/// Returns the text before the first quotation mark, because parsers quote what they cannot parse.
-fn unquoted(what: &str) -> &str {
+/// Returns the text before the first quotation mark: parsers quote the input that they cannot parse, and it comes from
+/// the hook.
+fn before_quote(what: &str) -> &str {
     what.find(['"', '`', '\'', '\u{201c}']).map_or(what, |at| what[..at].trim_end())
 }
 

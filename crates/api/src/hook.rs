@@ -64,7 +64,8 @@ impl Reinvocation {
 pub enum Dispatch {
     /// One by one, in order.
     Serial,
-    /// Together with others, ahead of its turn, if the result is the same.
+    /// Concurrently with the hooks before it. The answer is discarded if one of them changes the object or rejects the
+    /// request, so the result is the same as with `Serial`.
     Speculative,
 }
 
@@ -284,7 +285,7 @@ pub struct Hook {
     pub hook_type: HookType,
     /// Rules that select requests; one match is enough.
     pub rules: Vec<Rule>,
-    /// Whether other versions of the rules' resources match.
+    /// Whether rules match requests in other versions of their resources.
     pub match_policy: MatchPolicy,
     /// True if it is called for the configuration of admission itself. Upstream calls only hooks of static manifests.
     pub sees_admission_config: bool,

@@ -7,7 +7,8 @@ use std::{collections::HashMap, fmt};
 use super::{StatusInfo, StatusMetadata};
 
 /// Verb that a client needs to write an object's list of initializers, or to change an uninitialized object.
-// source: "Extension of admission control via initializers and external admission enforcement", "the `initialize` verb".
+// source: "Extension of admission control via initializers and external admission enforcement", "the `initialize`
+// verb".
 pub const VERB: &str = "initialize";
 /// Maximum number of initializers in one list.
 pub const MAX_PENDING: usize = 128;
@@ -18,7 +19,7 @@ pub const PENDING_LABEL: &str = "init.gatepost.dev/pending";
 /// Annotation with the list of initializers of an object that has [`PENDING_LABEL`].
 pub const STATE_ANNOTATION: &str = "init.gatepost.dev/state";
 /// Maximum length of a label's value, in bytes.
-const MAX_LABEL_BYTES: usize = 63;
+const MAX_LABEL_VALUE_BYTES: usize = 63;
 /// Prefix of the warning by which a proxy learns that the object it has created is uninitialized.
 const PENDING_WARNING: &str = "init pending ";
 
@@ -27,9 +28,9 @@ pub fn init_id(random: [u64; 2]) -> String {
     format!("{:016x}{:016x}", random[0], random[1])
 }
 
-/// Returns true if Gatepost may have set this value of the label.
+/// Returns true for a possible id: only hexadecimal digits, and not too long for a label's value.
 fn is_init_id(text: &str) -> bool {
-    (1..=MAX_LABEL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    (1..=MAX_LABEL_VALUE_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns the warning for the creator of an object that is stored uninitialized.
@@ -56,13 +57,13 @@ const NOT_STORED: [(&str, &str); 7] = [
 ];
 /// Resources that the cluster needs to work, each with the effect of hiding an object of it.
 const NEVER_HIDDEN: [(&str, &str, &str); 4] = [
-    ("", "events", "they would be written three times each"),
-    ("", "namespaces", "nothing could be created in them meanwhile"),
+    ("", "events", "each event would be written three times"),
+    ("", "namespaces", "no objects could be created in a hidden namespace"),
     ("", "nodes", "a kubelet that cannot see its Node registers it again and again"),
     (
         "coordination.k8s.io",
         "leases",
-        "who waits for one takes its holder for dead, and Gatepost's replicas agree by one themselves",
+        "clients that cannot see a lease assume that its holder is dead, and Gatepost's replicas need leases to agree",
     ),
 ];
 
@@ -240,8 +241,8 @@ pub enum WatchEvent {
     Deleted,
 }
 
-/// Returns the event that a watch is sent; `None` if none. `before` and `after`: the object is visible to the watch
-/// before and after the change. An object that does not exist is not visible.
+/// Returns the event to send to a watch; `None` to send none. `before` and `after` are true if the object is visible to
+/// the watch before and after the change. An object that does not exist is not visible.
 // source: kubernetes/apiserver 1.13 pkg/storage/etcd3/watcher.go and cacher/cacher.go, convertToWatchEvent.
 pub fn translated(event: WatchEvent, before: bool, after: bool) -> Option<WatchEvent> {
     let (before, after) = match event {

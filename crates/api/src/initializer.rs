@@ -24,7 +24,7 @@ pub struct Initializer {
     /// Selects objects by their labels.
     pub object_selector: Selector,
     /// Built-in action, for which no process is needed.
-    pub built_in: Option<Box<BuiltIn>>,
+    pub built_in: Option<Box<ObjectAdditions>>,
     /// Clients that may claim its name, if a process acts for it.
     pub attach: Option<Claimants>,
     /// Users who act on objects that are stored uninitialized. `None`: everyone who may `initialize` the resource.
@@ -90,15 +90,17 @@ impl ResourceInitializers {
     }
 
     /// Returns true if a stock apiserver must send the new objects to Gatepost: an initializer acts on them, it is
-    /// configured who may write their list, or objects are stored by label. Names alone need no requests.
+    /// configured who may write their list, or objects are stored by label. Initializers that only have a name do not
+    /// need the requests.
     pub fn need_requests(&self) -> bool {
         self.by_label || self.may_initialize.is_some() || self.initializers.iter().any(Initializer::acts_in_flight)
     }
 }
 
-/// Additions to an object. Fields that it has stay unchanged, so that a second addition changes nothing.
+/// Additions to an object by Gatepost itself. Fields that the object has stay unchanged, except image pull policies and
+/// images, which are replaced. A second addition changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BuiltIn {
+pub struct ObjectAdditions {
     /// Labels of the object.
     pub labels: Vec<(Box<str>, Template)>,
     /// Annotations of the object.
@@ -160,18 +162,19 @@ impl PodPlace {
 }
 
 impl Initializer {
-    /// Returns true if Gatepost itself or an attached process acts. Otherwise somebody updates the stored object.
+    /// Returns true if Gatepost itself or an attached process acts, while the request is in flight. Otherwise somebody
+    /// updates the stored object.
     pub fn acts_in_flight(&self) -> bool {
         self.built_in.is_some() || self.attach.is_some()
     }
 
     /// Returns true if it changes nothing outside of `metadata`.
-    pub fn leaves_spec(&self) -> bool {
+    pub fn changes_only_metadata(&self) -> bool {
         self.metadata_only || self.built_in.as_ref().is_some_and(|built_in| built_in.pods.is_none())
     }
 }
 
-impl BuiltIn {
+impl ObjectAdditions {
     /// Returns true if `meets` returns true for a variable of any template.
     pub fn any(&self, meets: &dyn Fn(&Variable) -> bool) -> bool {
         let texts = self.labels.iter().chain(&self.annotations);

@@ -33,15 +33,15 @@ pub use hook::{
     Transport,
 };
 pub use hook::{OnProbeFailure, Rollout};
-pub use initializer::{BuiltIn, Claimants, Initializer, PodAdditions, PodPlace, ResourceInitializers};
+pub use initializer::{Claimants, Initializer, ObjectAdditions, PodAdditions, PodPlace, ResourceInitializers};
 pub use review::Deadline;
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
-pub use review::{Forwarded, Hops, TraceContext};
+pub use review::{ForwardedContext, Hops, TraceContext};
 pub use revision::Revision;
 pub use rule::{Rule, RuleTarget, Scope};
 pub use selector::Labels;
 pub use selector::Selector;
+pub use served::AdoptionCondition;
 pub use served::Served;
-pub use served::ServedCondition;
 pub use template::{Shape, Template, Variable};
 pub use verdict::{StatusCause, StatusInfo, StatusMetadata, Verdict};

@@ -15,12 +15,13 @@ pub const fn webhook_suffix(hook_type: HookType) -> &'static str {
     }
 }
 
-/// Match condition (name and expression) of another party's webhook, by which Gatepost calls the webhook and the
-/// apiserver does not. [`ServedCondition`](super::ServedCondition) has its other expressions.
+/// Match condition (name and expression) that Gatepost adds to another party's webhook. The expression is false for
+/// every request, so Gatepost calls the webhook and the apiserver does not.
+/// [`AdoptionCondition`](super::AdoptionCondition) has its other expressions.
 pub const SERVED: (&str, &str) = ("gatepost.dev/served", "false");
 
-/// Expression of [`SERVED`] for a webhook whose rules match exempt resources. Gatepost calls no hooks for these
-/// resources, so the apiserver still calls the webhook for them.
+/// Expression of [`SERVED`] for a webhook whose rules match [exempt resources](super::exempt::exempt_resources). It is
+/// true for these: Gatepost calls no hooks for them, so the apiserver must call the webhook.
 pub const SERVED_BUT_EXEMPT: &str = "\
 request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/' + request.resource.resource in [\
 'gatepost.dev/AdmissionControlConfiguration gatepost.dev/admissioncontrolconfigurations', \
@@ -32,14 +33,15 @@ request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/
 'authorization.k8s.io/SelfSubjectRulesReview authorization.k8s.io/selfsubjectrulesreviews', \
 'authorization.k8s.io/SubjectAccessReview authorization.k8s.io/subjectaccessreviews']";
 
-/// Prefix of match conditions by which one entry of our registration skips requests that another one sends.
+/// Prefix of the names of match conditions by which one entry of our registration skips requests that the apiserver
+/// already sends by another entry.
 pub const SENT_ALREADY: &str = "sent-already-";
 
-/// Annotation of a registration with a Service: namespaces that it excludes whatever the hooks select. Its entries also
-/// exclude namespaces that their hooks exclude.
+/// Annotation of a registration with a Service. It lists the namespaces that every entry excludes, whatever the hooks
+/// select. An entry also excludes namespaces that its hooks exclude.
 pub const NEVER_SENT: &str = "gatepost.dev/never-sent";
 
-/// Returns true if `gatepost register` gives such names to webhooks.
+/// Returns true for a name that `gatepost register` gives to webhooks.
 pub fn is_our_webhook(name: &str) -> bool {
     [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(webhook_suffix(hook_type)))
 }

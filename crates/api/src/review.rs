@@ -1,6 +1,7 @@
 //! Review: one admission request, its deadline, and the number of Gateposts that it has passed through.
 //!
-//! A Gatepost that is called as a hook receives this number, and refuses a review that has passed through too many.
+//! A Gatepost that is called as a hook receives this number, and refuses a review that has passed through too many
+//! Gateposts.
 //! Otherwise a configuration that points back at itself would call itself and every other hook until the deadline.
 
 use std::{
@@ -160,9 +161,9 @@ pub enum Phase {
 pub struct Review {
     /// The caller's identifier of this request; answers must repeat it.
     pub uid: ByteString,
-    /// Kind of the object as sent.
+    /// Kind of the object in this review.
     pub kind: Gvk,
-    /// Resource as matched by the caller.
+    /// Resource in the version of the object in this review.
     pub resource: Gvr,
     /// Subresource, or "".
     pub sub_resource: ByteString,
@@ -257,7 +258,7 @@ impl Hops {
         self.0
     }
 
-    /// Returns the number after this Gatepost has passed the review on.
+    /// Returns the number to send to hooks: one more.
     #[must_use]
     pub const fn passed_on(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -269,7 +270,7 @@ impl Hops {
     }
 }
 
-/// Headers in which a caller describes the trace that its request belongs to. Gatepost passes them on as they came.
+/// Headers in which a caller describes the trace that its request belongs to. Gatepost passes them on unchanged.
 /// Source: W3C Trace Context, W3C Baggage; kube-apiserver sends them to webhooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext([Option<Box<[u8]>>; 3]);
@@ -277,11 +278,13 @@ pub struct TraceContext([Option<Box<[u8]>>; 3]);
 impl TraceContext {
     /// Names of the headers.
     pub const HEADERS: [&'static str; 3] = ["traceparent", "tracestate", "baggage"];
-    /// Bound on the values together, in bytes; a header that passes it is left out. W3C Baggage asks for 8192.
+    /// Maximum length of all values together, in bytes. A header whose value would exceed it is dropped. W3C Baggage
+    /// requires at least 8192.
     pub const MAX_BYTES: usize = 8192;
 
-    /// Creates the context from the lines of each header; `None` if nothing of it may be passed on. Several lines are
-    /// one list. A `traceparent` that comes twice is invalid, and `tracestate` means nothing without a valid one.
+    /// Creates the context from the lines of each header; `None` if there is nothing to pass on. Several lines of one
+    /// header are joined by commas. A repeated `traceparent` is invalid, and `tracestate` has no meaning without a
+    /// `traceparent`.
     pub fn new<'a, L: Iterator<Item = &'a [u8]>>(lines: impl Fn(&'static str) -> L) -> Option<Arc<Self>> {
         let [parent, state, baggage] = Self::HEADERS;
         let mut left = Self::MAX_BYTES;
@@ -299,31 +302,31 @@ impl TraceContext {
         all.iter().any(Option::is_some).then(|| Arc::new(Self(all)))
     }
 
-    /// Iterates over the headers that there are.
+    /// Iterates over the names and values of the headers that are present.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         Self::HEADERS.into_iter().zip(&self.0).filter_map(|(name, value)| Some((name, value.as_deref()?)))
     }
 }
 
-/// What goes on from a review's caller to every hook.
+/// Headers of the caller that Gatepost passes on to every hook, beside the review: the number of hops, and the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forwarded {
+pub struct ForwardedContext {
     /// Number of Gateposts that the review has passed through.
     pub hops: Hops,
     /// Trace that the caller's request belongs to; `None` if it belongs to none.
     pub trace: Option<Arc<TraceContext>>,
 }
 
-impl Forwarded {
-    /// Returns the same after this Gatepost has passed the review on.
+impl ForwardedContext {
+    /// Returns the context to send to hooks: with one hop more.
     #[must_use]
     pub fn passed_on(&self) -> Self {
         Self { hops: self.hops.passed_on(), ..self.clone() }
     }
 }
 
-impl From<Hops> for Forwarded {
-    /// Without a trace.
+impl From<Hops> for ForwardedContext {
+    /// Creates a context without a trace.
     fn from(hops: Hops) -> Self {
         Self { hops, trace: None }
     }

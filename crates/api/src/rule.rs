@@ -78,7 +78,8 @@ impl Rule {
         })
     }
 
-    /// Returns the resource in the group and version of this rule, if [`Rule::matches_equivalent`] returns true for it.
+    /// Returns the resource in a group and version that this rule names. The caller must know that
+    /// [`Rule::matches_equivalent`] returns true for the resource; otherwise the result has no meaning.
     pub fn elsewhere(&self, resource: &Gvr, served: Option<&Served>) -> Gvr {
         let named = |version: &str| names(&self.api_versions, version);
         let first = self.api_versions.first().map_or("", |version| version);
@@ -122,7 +123,7 @@ fn names(list: &[Box<str>], wanted: &str) -> bool {
 pub struct RuleTarget<'a> {
     /// Operation of the request.
     pub operation: Operation,
-    /// Resource, in the version of the request.
+    /// Resource, in the version that rules are compared with.
     pub resource: &'a Gvr,
     /// Subresource, or "".
     pub sub_resource: &'a str,
@@ -131,7 +132,8 @@ pub struct RuleTarget<'a> {
 }
 
 impl<'a> RuleTarget<'a> {
-    /// Returns the request as its client made it, or as it was sent if the caller does not report this.
+    /// Returns the target with `requestResource`, the version that the client requested. Without a `requestResource` in
+    /// the review, returns that with `resource`.
     pub fn as_made(review: &'a Review) -> Self {
         match &review.request_resource {
             Some(resource) => Self { resource, sub_resource: &review.request_sub_resource, ..Self::as_sent(review) },
@@ -139,7 +141,7 @@ impl<'a> RuleTarget<'a> {
         }
     }
 
-    /// Returns the request as the caller sent it, in the version of the object.
+    /// Returns the target with `resource`, the version of the object in the review.
     pub fn as_sent(review: &'a Review) -> Self {
         Self {
             operation: review.operation,

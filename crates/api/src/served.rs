@@ -1,8 +1,8 @@
-//! Served: the versions in which an apiserver serves a resource, as far as known; and ServedCondition: the match
-//! condition by which an apiserver still calls a webhook for some requests, while Gatepost calls it for the others.
+//! Served: the resources that an apiserver serves, with their versions, as far as known. AdoptionCondition: the match
+//! condition that Gatepost adds to another party's webhook to call it in the apiserver's place.
 //!
 //! Rules under `matchPolicy: Equivalent` match a resource in every version in which its objects are served. An unknown
-//! resource may be served in any version, so that the call of a hook fails rather than be skipped.
+//! resource is assumed to be served in any version, so that the call of a hook fails rather than be skipped.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,7 +17,7 @@ pub enum Versions<'a> {
     /// Not known: any version is possible.
     Unknown,
     /// Versions of a built-in resource of Kubernetes.
-    BuiltIn(&'a [&'a str]),
+    BuiltinTable(&'a [&'a str]),
     /// Versions that an apiserver's discovery lists.
     Listed(&'a [Box<str>]),
 }
@@ -27,7 +27,7 @@ impl<'a> Versions<'a> {
     pub fn may_match(self, is: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Unknown => true,
-            Self::BuiltIn(all) => all.iter().any(|version| is(version)),
+            Self::BuiltinTable(all) => all.iter().any(|version| is(version)),
             Self::Listed(all) => all.iter().any(|version| is(version)),
         }
     }
@@ -36,7 +36,7 @@ impl<'a> Versions<'a> {
     pub fn find(self, is: impl Fn(&str) -> bool) -> Option<&'a str> {
         match self {
             Self::Unknown => None,
-            Self::BuiltIn(all) => all.iter().copied().find(|version| is(version)),
+            Self::BuiltinTable(all) => all.iter().copied().find(|version| is(version)),
             Self::Listed(all) => all.iter().map(AsRef::as_ref).find(|version| is(version)),
         }
     }
@@ -46,19 +46,19 @@ impl<'a> Versions<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     groups: BTreeMap<Box<str>, Group>,
-    /// True if no discovery is usable: each group may be served in any version.
+    /// True if no discovery is usable: each resource might be served in any version.
     unknown: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Group {
     resources: BTreeMap<Box<str>, Vec<Box<str>>>,
-    /// True if a version of the group could not be read: the group may have more resources.
+    /// True if a version of the group could not be read: the group might have more resources.
     incomplete: bool,
 }
 
 impl Served {
-    /// Discovery of an apiserver whose resources are unknown.
+    /// The resources of an apiserver whose discovery is unknown.
     pub const UNKNOWN: &'static Self = &Self { groups: BTreeMap::new(), unknown: true };
 
     /// Records that the group serves this resource in that version.
@@ -89,21 +89,23 @@ impl Served {
         self.len() == 0
     }
 
-    /// Returns true if this discovery lacks the resource, which is then newer. Returns false for an incomplete group.
+    /// Returns true if the apiserver did not serve the resource when its discovery was read. Returns false if the group
+    /// may be incomplete.
     pub fn is_known_to_lack(&self, group: &str, resource: &str) -> bool {
         let lacks = |found: &Group| !found.resources.contains_key(resource);
         !self.may_be_incomplete(group) && self.groups.get(group).is_none_or(lacks)
     }
 
-    /// Returns true if the group may have versions that are not known.
+    /// Returns true if the group might have versions or resources that are not known.
     fn may_be_incomplete(&self, group: &str) -> bool {
         self.unknown || self.groups.get(group).is_some_and(|found| found.incomplete)
     }
 }
 
-/// Returns the versions of an existing resource. `served` is `None` if no apiserver is followed. The built-in table is
-/// used for a resource that is newer than `served`, and without `served`. If the group could not be read, returns
-/// [`Versions::Unknown`], as the apiserver may serve versions that the table lacks. Does not allocate.
+/// Returns the versions of an existing resource. `served` is `None` if no apiserver's discovery is read. The built-in
+/// table is used for a resource that is not in `served`, because it is newer, and if `served` is `None`. If the group
+/// could not be read, returns [`Versions::Unknown`], as the apiserver may serve versions that the table lacks. Does not
+/// allocate.
 pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     if served.is_some_and(|served| served.may_be_incomplete(group)) {
         return Versions::Unknown;
@@ -115,8 +117,8 @@ pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> 
     }
 }
 
-/// Returns a version for which `is` returns true, to name the resource in an answer. Prefers a version that is known to
-/// be served to one of the built-in table.
+/// Returns the first version for which `is` returns true, to name the resource in an answer; `None` if there is none.
+/// If the versions are unknown, those of the built-in table are tried.
 pub(super) fn preferred_version<'a>(
     versions: Versions<'a>,
     (group, resource): (&str, &str),
@@ -128,7 +130,8 @@ pub(super) fn preferred_version<'a>(
     }
 }
 
-/// Returns the versions of a resource that may not be served at all: the same objects in another group.
+/// Returns the versions of a resource that might not be served at all, because it has the objects of another group. The
+/// list is empty if the resource is known not to be served.
 pub(super) fn versions_if_served<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     match served {
         Some(served) if served.may_be_incomplete(group) => Versions::Unknown,
@@ -141,7 +144,7 @@ pub(super) fn versions_if_served<'a>(served: Option<&'a Served>, group: &str, re
 }
 
 fn built_in(group: &str, resource: &str) -> Versions<'static> {
-    builtin(group, resource).map_or(Versions::Unknown, |known| Versions::BuiltIn(known.versions))
+    builtin(group, resource).map_or(Versions::Unknown, |known| Versions::BuiltinTable(known.versions))
 }
 
 /// Returns the resource in another group and version.
@@ -153,7 +156,7 @@ pub(super) fn in_version(resource: &Gvr, group: &str, version: &str) -> Gvr {
 const MAX_NAMESPACES: usize = 100;
 
 /// Beginning and end of the expression that is true in some namespaces, around their names. It tests the value that a
-/// namespaceSelector tests, so that each request is either sent to Gatepost or left to the apiserver: labels of the
+/// namespaceSelector tests, so that for each request either Gatepost or the apiserver calls the webhook: labels of the
 /// object if a namespace is created or updated, otherwise the namespace of the request
 /// (`docs/reference/webhook-semantics.md` §4.3). It reads nothing that may be absent.
 const NAMESPACES_EXPRESSION: (&str, &str) = (
@@ -167,16 +170,17 @@ const NAMESPACES_EXPRESSION: (&str, &str) = (
 const BETWEEN: &str = "', '";
 const OR: &str = " || ";
 
-/// Our match condition on another party's webhook. The apiserver calls the webhook for requests for which it is true.
+/// The match condition that Gatepost adds to another party's webhook. The apiserver calls the webhook only for requests
+/// for which the condition is true; Gatepost calls it for the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServedCondition {
+pub struct AdoptionCondition {
     /// True if the condition is true for exempt resources, for which Gatepost calls no hooks.
     exempt: bool,
     /// Namespaces in which the condition is true, sorted.
     namespaces: Vec<Box<str>>,
 }
 
-impl ServedCondition {
+impl AdoptionCondition {
     /// Parses a match condition; `None` if it is not ours.
     pub fn of(name: &str, expression: &str) -> Option<Self> {
         let expression = expression.trim();
@@ -227,7 +231,7 @@ fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(fits)
 }
 
-impl fmt::Display for ServedCondition {
+impl fmt::Display for AdoptionCondition {
     /// Writes the expression.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_namespaces = || {
@@ -250,7 +254,7 @@ mod tests {
     fn known_versions<'a>(served: &'a Served, group: &str, resource: &str) -> Vec<&'a str> {
         match versions(Some(served), group, resource) {
             Versions::Listed(all) => all.iter().map(AsRef::as_ref).collect(),
-            Versions::BuiltIn(all) => all.to_vec(),
+            Versions::BuiltinTable(all) => all.to_vec(),
             Versions::Unknown => vec!["?"],
         }
     }
@@ -285,7 +289,7 @@ mod tests {
     fn a_version_outside_the_table_is_not_served_and_an_unknown_resource_may_be_in_any() {
         let is = |version: &'static str| move |known: &str| known == version;
         let built_in = versions(None, "batch", "cronjobs");
-        assert_eq!(built_in, Versions::BuiltIn(&["v1", "v1beta1", "v2alpha1"]));
+        assert_eq!(built_in, Versions::BuiltinTable(&["v1", "v1beta1", "v2alpha1"]));
         for version in ["v2", "v9", "v1beta9", "batch/v1", ""] {
             assert!(!built_in.may_match(is(version)), "{version}");
         }
@@ -318,7 +322,7 @@ mod tests {
         served.doubt("batch");
         assert_eq!(versions(Some(&served), "batch", "cronjobs"), Versions::Unknown);
         assert!(
-            matches!(versions(Some(&served), "apps", "deployments"), Versions::BuiltIn(_)),
+            matches!(versions(Some(&served), "apps", "deployments"), Versions::BuiltinTable(_)),
             "newer than what is read"
         );
     }
@@ -332,25 +336,25 @@ mod served_condition_tests {
     fn an_expression_of_ours_is_known_by_what_it_says() {
         for exempt in [false, true] {
             for names in [&[][..], &["kube-system"], &["gatepost", "kube-node-lease", "kube-system"]] {
-                let condition = ServedCondition::default().of_exempt(exempt).in_namespaces(names.iter().copied());
+                let condition = AdoptionCondition::default().of_exempt(exempt).in_namespaces(names.iter().copied());
                 let text = condition.to_string();
                 assert_eq!(condition.namespaces().collect::<Vec<_>>(), names);
-                assert_eq!(ServedCondition::of(SERVED.0, &format!(" {text}\n")), Some(condition), "{text}");
-                assert_eq!(ServedCondition::of("mine", &text), None);
+                assert_eq!(AdoptionCondition::of(SERVED.0, &format!(" {text}\n")), Some(condition), "{text}");
+                assert_eq!(AdoptionCondition::of("mine", &text), None);
                 for other in [format!("{text} || true"), format!("true || {text}"), format!("!({text})")] {
-                    assert_eq!(ServedCondition::of(SERVED.0, &other), None, "{other}");
+                    assert_eq!(AdoptionCondition::of(SERVED.0, &other), None, "{other}");
                 }
             }
         }
         let (begin, end) = NAMESPACES_EXPRESSION;
         for names in ["b', 'a", "a', 'a", "", "a'] || true || 'x' in ['b", "A"] {
-            assert_eq!(ServedCondition::of(SERVED.0, &format!("{begin}{names}{end}")), None, "{names}");
+            assert_eq!(AdoptionCondition::of(SERVED.0, &format!("{begin}{names}{end}")), None, "{names}");
         }
     }
 
     #[test]
     fn names_that_cannot_be_are_left_out_and_too_many_as_well() {
-        let of = |names: &[&str]| ServedCondition::default().in_namespaces(names.iter().copied());
+        let of = |names: &[&str]| AdoptionCondition::default().in_namespaces(names.iter().copied());
         assert_eq!(of(&["b", "a", "b", "", "A", "x'", &"n".repeat(64)]), of(&["a", "b"]));
         let many: Vec<_> = (0..=MAX_NAMESPACES).map(|number| format!("n{number}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();

@@ -15,17 +15,18 @@ use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 /// Maximum number of concurrent reads of one source: the current read, and earlier ones that hang.
 pub const MAX_CONCURRENT_READS: usize = 4;
 
-/// The reason why a blocking read returned nothing.
+/// The reason why a blocking read returned no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadFailure {
     /// The read did not end in time. It continues in the background, and its result is dropped.
     #[error("the file system did not answer within {0:?}")]
     Late(Duration),
-    /// The read was not started, because too many earlier ones have not ended.
+    /// The read was not started, because [`MAX_CONCURRENT_READS`] earlier reads have not ended.
     #[error(
-        "{MAX_CONCURRENT_READS} reads hang, and no other is begun before one of them ends; see what its file lies on"
+        "{MAX_CONCURRENT_READS} earlier reads have not ended, so no further read is started; check the file system that \
+         holds the file"
     )]
-    AllHang,
+    TooManyHangingReads,
     /// The read panicked.
     #[error("reading failed; this is a bug in gatepost")]
     Panicked,
@@ -57,7 +58,9 @@ impl BlockingReads {
         deadline: Duration,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ReadFailure> {
-        let Ok(thread) = Arc::clone(&self.threads).try_acquire_owned() else { return Err(ReadFailure::AllHang) };
+        let Ok(thread) = Arc::clone(&self.threads).try_acquire_owned() else {
+            return Err(ReadFailure::TooManyHangingReads);
+        };
         let reading = spawn_blocking(move || {
             let read = read();
             drop(thread);
@@ -120,7 +123,7 @@ fn check(what: &Metadata) -> io::Result<()> {
         folder if folder.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is not a regular file but a pipe or a device; name a file, which is read again",
+            "it is a pipe or a device, not a regular file; name a regular file, because it is read repeatedly",
         )),
     }
 }
@@ -153,7 +156,7 @@ mod tests {
             let (read, ()) = tokio::join!(reads.run(DEADLINE, hang), tokio::time::advance(DEADLINE));
             assert_eq!(read, Err(ReadFailure::Late(DEADLINE)));
         }
-        assert_eq!(reads.run(DEADLINE, || 1).await, Err(ReadFailure::AllHang));
+        assert_eq!(reads.run(DEADLINE, || 1).await, Err(ReadFailure::TooManyHangingReads));
         drop(release);
         while reads.threads.available_permits() < MAX_CONCURRENT_READS {
             tokio::task::yield_now().await;

@@ -10,7 +10,7 @@ use std::sync::{
 pub enum Purpose {
     /// A review that is being read or decided.
     Review,
-    /// A hook's answer that is being read or judged.
+    /// A hook's answer that is being read or checked.
     Answer,
     /// Data queued for a recipient: bytes of cancelled calls, tasks of initializers, and stored objects to initialize.
     Queue,

@@ -1,8 +1,8 @@
 //! Offload: runs long work on other threads, so that a worker's other reviews need not wait.
 //!
 //! Every parser of input from callers and hooks takes time proportional to its bytes: some tens of nanoseconds a byte
-//! at worst. So input from [`OFFLOAD_THRESHOLD`] bytes on is parsed on a thread beside the workers, a few inputs at a time for the
-//! whole process. The request waits meanwhile, but its worker does not.
+//! at worst. So input of [`OFFLOAD_THRESHOLD`] bytes or more is parsed on a thread beside the workers, a few inputs at
+//! a time for the whole process. The request waits meanwhile, but its worker does not.
 
 use std::{
     panic::resume_unwind,
@@ -64,7 +64,8 @@ pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     .await
 }
 
-/// Like [`run`], for work that can be cancelled: the flag is set if the future is dropped.
+/// Like [`run`], for work that can be cancelled: if the future is dropped, the flag becomes true, and the work should
+/// end early.
 pub async fn run_unless_dropped<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,

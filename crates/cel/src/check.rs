@@ -342,7 +342,7 @@ impl Checker {
             let first = self.unknowns.add(2);
             let mut pairs = types.iter().zip(&signature.arguments);
             if !pairs.all(|(given, wanted)| self.unknowns.fits(given, &wanted.numbered_from(first))) {
-                self.unknowns.go_back(mark);
+                self.unknowns.roll_back(mark);
                 continue;
             }
             fitting += 1;

@@ -336,7 +336,7 @@ impl<'a> Evaluation<'a, '_> {
             if matches!(self.value(&fold.go_on)?, Value::Bool(false)) {
                 break;
             }
-            // An error becomes the accumulator, since the next round may not need it.
+            // An error becomes the accumulator, since the next round might not need it.
             let accumulator = match self.value(&fold.step) {
                 Ok(value) => value,
                 Err(Fault::Error(error)) => Value::Failed(Rc::new(error)),

@@ -236,7 +236,7 @@ impl Unknowns {
     }
 
     /// Rolls back the types inferred since the mark.
-    pub(super) fn go_back(&mut self, mark: usize) {
+    pub(super) fn roll_back(&mut self, mark: usize) {
         while self.learned.len() > mark {
             if let Some((number, before)) = self.learned.pop() {
                 self.known[number] = before;

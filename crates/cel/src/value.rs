@@ -86,7 +86,7 @@ pub(super) enum Value<'a> {
     /// The decision of an access check.
     Decision(&'a AccessDecision),
     Type(&'static str),
-    /// An error as the accumulator of a loop, since the next round may not need it.
+    /// An error as the accumulator of a loop, since the next round might not need it.
     Failed(Rc<Cow<'static, str>>),
 }
 

@@ -69,7 +69,7 @@ impl InitializerClient {
         Self { claim, recent: Mutex::default() }
     }
 
-    /// Sets how many objects of each sidecar the process acts on at once: 16 by default, at most 256.
+    /// Sets how many objects of each sidecar the process acts on concurrently: 16 by default, at most 256.
     #[must_use]
     pub fn window(mut self, objects: u32) -> Self {
         self.claim.window = objects;
@@ -78,8 +78,8 @@ impl InitializerClient {
 
     /// Acts at these sidecars until `stop` completes. Then accepts no more objects, answers the others, and ends.
     ///
-    /// `act` is called once for each object that this process has not changed recently, for several objects at once.
-    /// Its future is dropped if the task is cancelled or times out.
+    /// `act` is called once for each object that this process has not changed recently, for several objects
+    /// concurrently. Its future is dropped if the task is cancelled or times out.
     pub async fn run<Act, Acting>(
         self,
         sidecars: impl IntoIterator<Item = Channel>,
@@ -184,15 +184,15 @@ where
             attached = grpc.attach(ReceiverStream::new(outbound)) => attached?.into_inner(),
             () = stopped(stopping) => return Ok(()),
         };
-        let (mut heartbeat, mut leaves) = (every(MAX_HEARTBEAT_INTERVAL), false);
+        let (mut heartbeat, mut leave_sent) = (interval_of(MAX_HEARTBEAT_INTERVAL), false);
         loop {
             let answer = tokio::select! {
                 _ = heartbeat.tick() => {
                     send(&to, ToSidecar::Heartbeat(Heartbeat {})).await?;
                     continue;
                 }
-                () = stopped(stopping), if !leaves => {
-                    leaves = true;
+                () = stopped(stopping), if !leave_sent => {
+                    leave_sent = true;
                     send(&to, ToSidecar::Leave(Leave {})).await?;
                     continue;
                 }
@@ -204,7 +204,7 @@ where
                         self.attached = true;
                         // Two heartbeats may be lost.
                         let lease = Duration::from_millis(attached.lease_milliseconds.into());
-                        heartbeat = every((lease / 3).clamp(Duration::from_millis(100), MAX_HEARTBEAT_INTERVAL));
+                        heartbeat = interval_of((lease / 3).clamp(Duration::from_millis(100), MAX_HEARTBEAT_INTERVAL));
                         None
                     }
                     Some(Some(FromSidecar::Task(task))) => self.begin(task),
@@ -222,7 +222,7 @@ where
         }
     }
 
-    /// Starts a task. Returns its answer at once if this process has changed the object recently.
+    /// Starts a task. Returns its answer immediately if this process has changed the object recently.
     fn begin(&mut self, task: InitializerTask) -> Option<InitializerAnswer> {
         let (number, attempt) = (task.task, task.attempt);
         let object = NewObject::of(task);
@@ -273,7 +273,7 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|ends| *ends).await;
 }
 
-fn every(period: Duration) -> Interval {
+fn interval_of(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval

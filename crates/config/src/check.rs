@@ -130,18 +130,18 @@ fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
                 path: path.clone(),
                 what: format!("no hook or initializer is called {}", quoted(hook)),
                 why: format!("so the {what} {name} does nothing for it"),
-                fix: "correct the name, or remove it where the hook is not to come".to_owned(),
+                fix: "correct the name, or remove it unless the hook will be added later".to_owned(),
             });
         }
     }
     notes
 }
 
-/// Returns the kind of a document. An item of a typed list may omit its kind, but may not have a different one.
+/// Returns the kind of a document. An item of a typed list may omit its kind, but must not have a different one.
 fn kind_of(document: &Node<'_>, listed: Option<DocumentKind>) -> Option<DocumentKind> {
     let Some(kind) = listed else { return DocumentKind::of(document) };
-    let says = document.key("apiVersion").present() || document.key("kind").present();
-    if says && DocumentKind::of(document)? != kind {
+    let states_kind = document.key("apiVersion").present() || document.key("kind").present();
+    if states_kind && DocumentKind::of(document)? != kind {
         document.key("kind").problem(
             "is not what the list says its items are",
             "so one of them is wrong",
@@ -162,7 +162,7 @@ pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Conf
         Some(_) => {
             at.key("kind").problem(
                 "is not a webhook configuration",
-                "and only such are read here",
+                "and only webhook configurations are read here",
                 "write ValidatingWebhookConfiguration",
             );
             None

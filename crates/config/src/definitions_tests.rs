@@ -91,7 +91,7 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].sideEffects", words(&hook::SIDE_EFFECTS)),
         ("externalAdmissionHooks[].dispatch", words(&hook::DISPATCHES)),
         ("externalAdmissionHooks[].reinvocationPolicy", words(&hook::REINVOCATIONS)),
-        ("externalAdmissionHooks[].protocol", words(&hook::WORDS)),
+        ("externalAdmissionHooks[].protocol", words(&hook::PROTOCOL_NAMES)),
         ("externalAdmissionHooks[].rollout.onProbeFailure", words(&hook::ON_PROBE_FAILURE)),
         ("bypass[].effect", words(&bypass::EFFECTS)),
         ("externalAdmissionHooks[].rules[].operations[]", words(&rules::OPERATIONS)),

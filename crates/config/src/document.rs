@@ -17,7 +17,7 @@ use gatepost_api::HookType;
 const MAX_FILE_BYTES: usize = 64 << 20;
 
 /// Bytes of YAML between two pauses: about 250 µs of work.
-const STEP: usize = 2 << 10;
+const BYTES_PER_PAUSE: usize = 2 << 10;
 
 /// Content of one file.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Documents {
         }
         documents.has_duplicate_keys = documents.values.iter().any(|document| {
             pause();
-            document.holds_a_key_twice()
+            document.has_duplicate_key()
         });
         documents
     }
@@ -123,7 +123,7 @@ impl Documents {
     /// Reports unreadable content, and a file without a document: it may be empty because it is being written.
     pub(super) fn report(&self, file: &str, report: &ProblemReport) {
         if self.values.is_empty() && self.unreadable.is_empty() {
-            report.add(Problem::nothing_written(file, "holds no document"));
+            report.add(Problem::nothing_written(file, "contains no document"));
         }
         for Unreadable { place, what, fix } in &self.unreadable {
             let path = place.map_or(String::new(), |(line, column)| format!("line {line}, column {column}"));
@@ -143,7 +143,7 @@ impl Documents {
         for (index, document) in self.values.iter().enumerate() {
             let root = Node::document(document, file, several.then_some(index), report);
             if self.has_duplicate_keys {
-                no_key_twice(&root);
+                report_duplicate_keys(&root);
             }
             let is_last = index + 1 == self.values.len();
             if self.ends_with_key && is_last {
@@ -157,7 +157,7 @@ impl Documents {
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");
-                if items.required("which is not taken for an empty list", "list the documents; [] is none")
+                if items.required("and Gatepost does not assume an empty list", "list the documents; [] is none")
                     && items.is_list()
                 {
                     items.items().for_each(|item| visit(&item, listed));
@@ -179,7 +179,7 @@ fn ends_with_key(text: &str) -> bool {
 }
 
 /// Consequence of unreadable content.
-const UNREAD: &str = "so nothing behind that place is known";
+const UNREAD: &str = "so the content after that position is unknown";
 
 /// A reader that pauses before each step. Parsing YAML takes a hundred times as long as writing it, and the crate does
 /// not pause by itself.
@@ -191,7 +191,7 @@ struct Steps<'a> {
 impl io::Read for Steps<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         (self.pause)();
-        let step = buf.len().min(STEP);
+        let step = buf.len().min(BYTES_PER_PAUSE);
         self.rest.read(&mut buf[..step])
     }
 }
@@ -211,7 +211,7 @@ fn is_list(document: &Value) -> bool {
 }
 
 /// Reports every duplicate key, at any depth.
-pub(super) fn no_key_twice(at: &Node<'_>) {
+pub(super) fn report_duplicate_keys(at: &Node<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
         if !seen.insert(key) {
@@ -221,9 +221,9 @@ pub(super) fn no_key_twice(at: &Node<'_>) {
                 "keep one of them",
             );
         }
-        no_key_twice(&entry);
+        report_duplicate_keys(&entry);
     }
-    at.items().for_each(|item| no_key_twice(&item));
+    at.items().for_each(|item| report_duplicate_keys(&item));
 }
 
 /// Limits inputs that are small as text and huge once expanded (aliases of aliases), and deep nesting. Ten thousand
@@ -240,8 +240,8 @@ fn yaml_options() -> serde_saphyr::Options {
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        // The only policy that keeps both entries of a duplicate key. `no_key_twice` then reports all; the crate's own
-        // check would stop at the first.
+        // The only policy that keeps both entries of a duplicate key. `report_duplicate_keys` then reports all; the
+        // crate's own check would stop at the first.
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
         reject_unsupported_tags: true,
@@ -283,7 +283,7 @@ const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionCo
      or Namespace of v1";
 
 /// Consequence of an unknown kind.
-const UNKNOWN: &str = "so what it is to mean is not known here";
+const UNKNOWN: &str = "so Gatepost cannot interpret it";
 
 /// Returns the kind of the webhook configurations with hooks of this type.
 pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_long_file_is_read_in_short_steps() {
         let item = "- {name: a, values: [1, 2]}\n";
-        let bytes = item.repeat(200 * STEP / item.len()).into_bytes().into();
+        let bytes = item.repeat(200 * BYTES_PER_PAUSE / item.len()).into_bytes().into();
         let pauses = std::cell::Cell::new(0);
         let source = SourceFile { name: "a.yaml".into(), bytes };
         let documents = Documents::read(&source, &|| pauses.set(pauses.get() + 1));

@@ -45,10 +45,10 @@ pub use self::{
     },
     describe::describe_protocol,
     document::problem::{Note, Problem, nearest_words},
-    matcher::{HookSet, How, Matched, WantedVersion},
+    matcher::{HookSet, MatchKind, MatchedHook, WantedVersion},
     reload::{
         checked_file::{CheckedFile, HeldBackDocument, LastGoodDocuments},
-        load_cache::{LoadCache, Loaded, RefusedFiles},
+        load_cache::{LoadCache, LoadResult, RefusedFiles},
         relaxation::Relaxation,
     },
 };
@@ -114,7 +114,7 @@ pub struct Snapshot {
     initializer_indexes: HashMap<Box<str>, Vec<usize>>,
     bypasses: Vec<Arc<Bypass>>,
     /// True if any hook is called for admission configuration.
-    static_hooks: bool,
+    any_hook_sees_admission_config: bool,
     /// True if any hook validates.
     validates: bool,
     /// Numbers of the mutating hooks, in order, each with the number of its segment.
@@ -202,14 +202,14 @@ impl Snapshot {
         for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
             initializer_indexes.entry(resource.clone()).or_default().push(at);
         }
-        let matcher = Matcher::after(former, &hooks);
+        let matcher = Matcher::from_previous(former, &hooks);
         pause();
         let mut notes = checked.notes;
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         Self {
             matcher,
-            static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
+            any_hook_sees_admission_config: hooks.iter().any(|hook| hook.sees_admission_config),
             validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
             mutating: in_segments(&hooks),
             hooks,
@@ -271,7 +271,7 @@ impl Snapshot {
 
     /// Returns the eligibility of this request for hooks, whatever their rules are.
     pub fn eligibility(&self, review: &Review) -> Eligibility {
-        eligibility(review, self.static_hooks)
+        eligibility(review, self.any_hook_sees_admission_config)
     }
 
     /// Returns the origin of hook number `index`.
@@ -350,7 +350,7 @@ impl Snapshot {
     }
 
     /// Returns the names of initializers that a process may claim, once for each resource.
-    pub fn claimed(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub fn claimable(&self) -> impl Iterator<Item = &Arc<str>> {
         let all = self.initializers.iter().flat_map(|entry| &entry.initializers);
         all.filter(|one| one.attach.is_some()).map(|one| &one.name)
     }

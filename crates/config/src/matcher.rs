@@ -25,7 +25,7 @@ impl Matcher {
     }
 
     /// Indexes every rule of every hook, from the index of the previous hooks if that is faster.
-    pub(super) fn after(former: &PreviousIndex, hooks: &[Arc<Hook>]) -> Self {
+    pub(super) fn from_previous(former: &PreviousIndex, hooks: &[Arc<Hook>]) -> Self {
         match former.matcher.index.carried_over(&former.hooks, hooks) {
             Some(index) => Self { index: Arc::new(index) },
             None => Self::new(hooks),
@@ -58,14 +58,14 @@ fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: 
     const MAX_SCANNED_ENTRIES: usize = 32;
     let few = out.len().saturating_sub(MAX_SCANNED_ENTRIES);
     let known = out[few..].iter_mut().find(|matched| matched.hook == hook);
-    if known.as_ref().is_some_and(|matched| matched.how == How::AsMade) {
+    if known.as_ref().is_some_and(|matched| matched.how == MatchKind::AsMade) {
         return;
     }
-    let asked = &hooks[hook as usize];
-    let Some(how) = request.seen_by(asked.match_policy, rule, &asked.rules[rule as usize]) else { return };
+    let candidate = &hooks[hook as usize];
+    let Some(how) = request.seen_by(candidate.match_policy, rule, &candidate.rules[rule as usize]) else { return };
     match known {
         Some(matched) => matched.how = matched.how.min(how),
-        None => out.push(Matched { hook, how }),
+        None => out.push(MatchedHook { hook, how }),
     }
 }
 
@@ -84,20 +84,20 @@ impl Default for PreviousIndex {
 
 /// Hooks that match a request, by their number in [`crate::Snapshot::hooks`], ascending, each once. Up to 32 are stored
 /// inline.
-pub type HookSet = smallvec::SmallVec<[Matched; 32]>;
+pub type HookSet = smallvec::SmallVec<[MatchedHook; 32]>;
 
 /// A hook that matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Matched {
+pub struct MatchedHook {
     /// Number of the hook in [`crate::Snapshot::hooks`].
     pub hook: u32,
     /// How its rules match the request.
-    pub how: How,
+    pub how: MatchKind,
 }
 
 /// How a hook's rules match a request, the best way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
+pub enum MatchKind {
     /// A rule matches the request as its client made it, and the object is in that version.
     AsMade,
     /// A rule matches the request as the caller converted it, and the hook's match policy allows this.
@@ -146,22 +146,22 @@ impl<'a> MatchedRequest<'a> {
     }
 
     /// Returns how a rule of a hook matches the request, if it does. `number` is the number of the rule.
-    pub(crate) fn seen_by(&self, policy: MatchPolicy, number: u32, rule: &Rule) -> Option<How> {
+    pub(crate) fn seen_by(&self, policy: MatchPolicy, number: u32, rule: &Rule) -> Option<MatchKind> {
         let equivalent = policy == MatchPolicy::Equivalent;
         let as_sent = || equivalent && self.sent.is_some_and(|sent| rule.matches(&sent));
         if rule.matches(&self.made) {
             return Some(match &self.sent {
-                None => How::AsMade,
+                None => MatchKind::AsMade,
                 // Under any policy: the rule also takes the version of the object.
-                Some(sent) if rule.matches(sent) => How::AsSent,
-                Some(_) => How::OtherVersion(WantedVersion::AsMade),
+                Some(sent) if rule.matches(sent) => MatchKind::AsSent,
+                Some(_) => MatchKind::OtherVersion(WantedVersion::AsMade),
             });
         }
         if as_sent() {
-            return Some(How::AsSent);
+            return Some(MatchKind::AsSent);
         }
         let near = |target: &RuleTarget<'_>| rule.matches_equivalent(target, self.served);
         let elsewhere = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
-        elsewhere.then_some(How::OtherVersion(WantedVersion::OfRule(number)))
+        elsewhere.then_some(MatchKind::OtherVersion(WantedVersion::OfRule(number)))
     }
 }

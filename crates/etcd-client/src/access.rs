@@ -86,7 +86,7 @@ impl EtcdAccess {
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            return Err(wrong("names a user; give it apart, with its password in a file"));
+            return Err(wrong("names a user; give the user separately, with the password in a file"));
         }
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(wrong("has a path; give host and port only, and the prefix as --etcd-prefix"));
@@ -157,11 +157,11 @@ pub(super) struct Trust {
 struct State {
     material: Material,
     version: Version,
-    looked: Instant,
+    reloaded_at: Instant,
     /// Whether a reload is running.
-    looking: bool,
+    is_reloading: bool,
     /// Error of the last reload, logged once.
-    wrong: Option<TlsError>,
+    error: Option<TlsError>,
 }
 
 /// Contents of the files: authorities, certificate and key.
@@ -186,7 +186,7 @@ impl Trust {
         let material = Material::read(&files).map_err(EtcdError::Tls)?;
         let configs = material.configs(&places).map_err(EtcdError::Tls)?;
         let version = Version { number: 0, configs };
-        let state = State { material, version, looked: Instant::now(), looking: false, wrong: None };
+        let state = State { material, version, reloaded_at: Instant::now(), is_reloading: false, error: None };
         Ok(Self { files, places, reads: BlockingReads::default(), state: Mutex::new(state) })
     }
 
@@ -195,16 +195,16 @@ impl Trust {
     pub(super) fn current(self: &Arc<Self>) -> Version {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_files = self.files != TlsFiles::default();
-        if has_files && !state.looking && state.looked.elapsed() >= RELOAD_INTERVAL {
-            state.looking = true;
+        if has_files && !state.is_reloading && state.reloaded_at.elapsed() >= RELOAD_INTERVAL {
+            state.is_reloading = true;
             let trust = Arc::clone(self);
-            tokio::spawn(trust.look());
+            tokio::spawn(trust.reload());
         }
         state.version.clone()
     }
 
     /// Returns the contents of the files and their configuration; `None` if the contents have not changed. Blocks.
-    fn find(&self) -> Result<Option<(Material, Configs)>, TlsError> {
+    fn read_changed(&self) -> Result<Option<(Material, Configs)>, TlsError> {
         let read = Material::read(&self.files)?;
         if self.state.lock().unwrap_or_else(PoisonError::into_inner).material == read {
             return Ok(None);
@@ -213,17 +213,18 @@ impl Trust {
         Ok(Some((read, configs)))
     }
 
-    async fn look(self: Arc<Self>) {
+    async fn reload(self: Arc<Self>) {
         let files = Arc::clone(&self);
         let unread =
             |why: ReadFailure| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
-        let found = self.reads.run(RELOAD_TIMEOUT, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
+        let found =
+            self.reads.run(RELOAD_TIMEOUT, move || files.read_changed()).await.unwrap_or_else(|why| Err(unread(why)));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.looking = false;
-        state.looked = Instant::now();
+        state.is_reloading = false;
+        state.reloaded_at = Instant::now();
         match found {
             Ok(changed) => {
-                state.wrong = None;
+                state.error = None;
                 if let Some((material, configs)) = changed {
                     tracing::info!("the TLS files for etcd have changed; reconnecting");
                     state.material = material;
@@ -231,12 +232,12 @@ impl Trust {
                 }
             }
             Err(error) => {
-                if state.wrong.as_ref() != Some(&error) {
+                if state.error.as_ref() != Some(&error) {
                     let fix = error.fix();
                     tracing::warn!(%error, fix, "the TLS files for etcd are not valid; the last good ones stay in \
                                                  use");
                 }
-                state.wrong = Some(error);
+                state.error = Some(error);
             }
         }
     }

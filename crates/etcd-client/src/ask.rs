@@ -27,7 +27,7 @@ const HEDGE_DELAY: Duration = Duration::from_millis(250);
 /// Whether a call changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// May be sent to several members at once, and repeated.
+    /// May be sent to several members concurrently, and repeated.
     Read,
     /// Goes to another member only if the first has certainly not processed it.
     Write,
@@ -52,7 +52,7 @@ impl AuthorizedChannel {
     /// Returns the request for `message`, with our metadata.
     pub(super) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        // Makes a member without a leader fail at once instead of waiting for a leader until the call times out.
+        // Makes a member without a leader fail immediately instead of waiting for a leader until the call times out.
         // source: etcd api/v3rpc/rpctypes/md.go, MetadataRequireLeaderKey.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = &self.token {
@@ -78,12 +78,12 @@ impl Members {
         self.members.iter().map(|member| &*member.place.written)
     }
 
-    /// Calls the member that answered last, then the others in turn: at once if a member has failed, and after
+    /// Calls the member that answered last, then the others in turn: immediately if a member has failed, and after
     /// [`HEDGE_DELAY`] if a read has no answer yet. Returns the first answer.
     ///
     /// A read therefore survives the loss of a member within `patience`, whether its connection is refused or reset, it
     /// does not answer, or it reports that it has no leader.
-    pub(super) async fn ask<T, C, A>(&self, kind: CallKind, patience: Duration, call: C) -> Result<T, EtcdError>
+    pub(super) async fn call_any<T, C, A>(&self, kind: CallKind, patience: Duration, call: C) -> Result<T, EtcdError>
     where
         C: Fn(AuthorizedChannel, String) -> A,
         A: Future<Output = Result<T, CallError>>,
@@ -97,7 +97,7 @@ impl Members {
         let asking = async {
             let mut turns = (0..count).map(|turn| (first + turn) % count);
             let mut calls = FuturesUnordered::new();
-            calls.extend(turns.next().map(|member| self.ask_one(member, &call, &silent)));
+            calls.extend(turns.next().map(|member| self.call_one(member, &call, &silent)));
             loop {
                 let next = tokio::select! {
                     ended = calls.next() => match ended {
@@ -114,7 +114,7 @@ impl Members {
                     },
                     () = sleep(hedge), if kind == CallKind::Read && turns.len() > 0 => turns.next(),
                 };
-                calls.extend(next.map(|member| self.ask_one(member, &call, &silent)));
+                calls.extend(next.map(|member| self.call_one(member, &call, &silent)));
             }
         };
         let answer = timeout(patience, asking).await;
@@ -131,12 +131,12 @@ impl Members {
             if !failures.is_empty() {
                 asked = format!("{asked} ({})", listed(&failures));
             }
-            Err(EtcdError::Late { patience, asked })
+            Err(EtcdError::TimedOut { patience, asked })
         })
     }
 
     /// Calls one member, whose index is in `silent` until it answers.
-    async fn ask_one<T, C, A>(
+    async fn call_one<T, C, A>(
         &self,
         index: usize,
         call: &C,

@@ -58,12 +58,12 @@ impl EtcdClient {
     /// Returns all pairs below `prefix` at one revision. The read is linearizable: it contains every earlier write.
     ///
     /// # Errors
-    /// [`EtcdError`]; [`EtcdError::Nonsense`] if the response contradicts itself or is incomplete.
+    /// [`EtcdError`]; [`EtcdError::InvalidResponse`] if the response contradicts itself or is incomplete.
     pub async fn get_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixContents, EtcdError> {
         let prefix = prefix.as_ref();
         let too_large =
             || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: MAX_PREFIX_BYTES };
-        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(whole(prefix))).await?.into_inner();
             Ok(ranged(&endpoint, prefix, answer)?)
         });
@@ -77,14 +77,14 @@ impl EtcdClient {
         }
     }
 
-    /// Returns a summary of the keys below `prefix` that shows if any has changed; see [`PrefixSummary::holds_the_same_as`].
-    /// The read is linearizable.
+    /// Returns a summary of the keys below `prefix` that shows if any has changed; see
+    /// [`PrefixSummary::has_same_content_as`]. The read is linearizable.
     ///
     /// # Errors
     /// See [`EtcdClient::get_prefix`].
     pub async fn glance(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixSummary, EtcdError> {
         let prefix = prefix.as_ref();
-        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(newest(prefix))).await?.into_inner();
             Ok(glance(&endpoint, prefix, &answer)?)
         });
@@ -94,7 +94,7 @@ impl EtcdClient {
     /// Puts a value and returns the store's revision after it. The value is deleted with the lease, if one is given.
     ///
     /// # Errors
-    /// [`EtcdError`]. After [`EtcdError::Late`] and [`EtcdError::Unreachable`] the value may have been put
+    /// [`EtcdError`]. After [`EtcdError::TimedOut`] and [`EtcdError::Unreachable`] the value may have been put
     /// nevertheless. [`EtcdError::NoLease`] if the lease has expired.
     pub async fn put(
         &self,
@@ -104,7 +104,7 @@ impl EtcdClient {
     ) -> Result<u64, EtcdError> {
         let (key, value) = (Bytes::copy_from_slice(key.as_ref()), value.into());
         let message = PutRequest { key, value, lease: lease.unwrap_or(0) };
-        let asked = self.members.ask(CallKind::Write, self.patience, |asked, endpoint| {
+        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| {
             let message = message.clone();
             async move { revision(&endpoint, kv(&asked).put(asked.request(message)).await?.into_inner().header) }
         });
@@ -118,7 +118,7 @@ impl EtcdClient {
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
         let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
         let asked =
-            self.members.ask(CallKind::Write, self.patience, |asked, endpoint| {
+            self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| {
                 let message = message.clone();
                 async move {
                     revision(&endpoint, kv(&asked).delete_range(asked.request(message)).await?.into_inner().header)
@@ -130,14 +130,14 @@ impl EtcdClient {
     /// Grants a lease that expires after `ttl` (whole seconds, at least 1 s) unless it is kept alive. Returns its ID.
     ///
     /// # Errors
-    /// [`EtcdError`]; after [`EtcdError::Late`] and [`EtcdError::Unreachable`] a lease may exist nevertheless.
+    /// [`EtcdError`]; after [`EtcdError::TimedOut`] and [`EtcdError::Unreachable`] a lease may exist nevertheless.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        let asked = self.members.ask(CallKind::Write, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| async move {
             let message = LeaseGrantRequest { ttl: seconds };
             let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
             match granted.id {
-                0 => Err(EtcdError::nonsense(&endpoint, "it has granted a lease without a number").into()),
+                0 => Err(EtcdError::invalid_response(&endpoint, "it has granted a lease without an id").into()),
                 id => Ok(id),
             }
         });
@@ -150,11 +150,12 @@ impl EtcdClient {
     /// [`EtcdError::NoLease`] if the lease has expired; otherwise the error of the call.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
         // Two renewals have the effect of one, so the call may be repeated like a read.
-        let asked = self.members.ask(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
             let once = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
             let answer = answers.message().await?;
-            let answer = answer.ok_or_else(|| EtcdError::nonsense(&endpoint, "it says nothing of the lease"))?;
+            let answer =
+                answer.ok_or_else(|| EtcdError::invalid_response(&endpoint, "it does not mention the lease"))?;
             match u64::try_from(answer.ttl) {
                 Ok(seconds @ 1..) => Ok(Ok(Duration::from_secs(seconds))),
                 _ => Ok(Err(EtcdError::NoLease { endpoint })),
@@ -168,7 +169,7 @@ impl EtcdClient {
     /// # Errors
     /// See [`EtcdClient::put`].
     pub async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
-        let asked = self.members.ask(CallKind::Write, self.patience, |asked, _| async move {
+        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, _| async move {
             lease(&asked).lease_revoke(asked.request(LeaseRevokeRequest { id })).await?;
             Ok(())
         });
@@ -200,7 +201,7 @@ fn bytes_of(ranged: &PrefixContents) -> usize {
 
 fn revision(endpoint: &str, header: Option<ResponseHeader>) -> Result<u64, CallError> {
     let revision = header.and_then(|header| u64::try_from(header.revision).ok());
-    Ok(revision.ok_or_else(|| EtcdError::nonsense(endpoint, "it has no revision"))?)
+    Ok(revision.ok_or_else(|| EtcdError::invalid_response(endpoint, "it has no revision"))?)
 }
 
 /// A key and its value.
@@ -262,7 +263,7 @@ impl PrefixSummary {
     /// A store restored from a backup returns to an older revision, and may reach the same two numbers with other
     /// content. Its members then restart and elect a leader, so a different `raft_term` never counts as the same
     /// content: a change of leader costs one full read.
-    pub fn holds_the_same_as(&self, other: &Self) -> bool {
+    pub fn has_same_content_as(&self, other: &Self) -> bool {
         (self.cluster_id, self.raft_term) == (other.cluster_id, other.raft_term)
             && (self.newest_mod, self.count) == (other.newest_mod, other.count)
     }
@@ -282,10 +283,10 @@ pub(super) fn newest(prefix: &[u8]) -> RangeRequest {
 
 /// Converts the response to [`whole`], and rejects an incomplete or contradictory one.
 pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Result<PrefixContents, EtcdError> {
-    let wrong = |cause: &str| EtcdError::nonsense(endpoint, cause);
+    let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
     let head = RangeHeader::of(endpoint, prefix, &answer)?;
     if answer.more || head.count != answer.kvs.len() as u64 {
-        return Err(wrong("it is only a part of what the prefix holds"));
+        return Err(wrong("it contains only a part of the prefix"));
     }
     let mut pairs = Vec::with_capacity(answer.kvs.len());
     for pair in answer.kvs {
@@ -294,7 +295,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     }
     pairs.sort_by(|one, other| one.key.cmp(&other.key));
     if pairs.windows(2).any(|pair| matches!(pair, [one, other] if one.key == other.key)) {
-        return Err(wrong("a key is there twice"));
+        return Err(wrong("a key occurs twice"));
     }
     let RangeHeader { cluster_id, raft_term, revision, .. } = head;
     Ok(PrefixContents { cluster_id, raft_term, revision, pairs })
@@ -302,7 +303,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
 
 /// Converts the response to [`newest`], and rejects a contradictory one.
 pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
-    let wrong = |cause: &str| Err(EtcdError::nonsense(endpoint, cause));
+    let wrong = |cause: &str| Err(EtcdError::invalid_response(endpoint, cause));
     let RangeHeader { cluster_id, raft_term, revision, count } = RangeHeader::of(endpoint, prefix, answer)?;
     let newest_mod = match (&*answer.kvs, count) {
         ([], 0) => 0,
@@ -322,8 +323,8 @@ struct RangeHeader {
 
 impl RangeHeader {
     fn of(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Self, EtcdError> {
-        let wrong = |cause: &str| EtcdError::nonsense(endpoint, cause);
-        let header = answer.header.as_ref().ok_or_else(|| wrong("it says nothing of the store"))?;
+        let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
+        let header = answer.header.as_ref().ok_or_else(|| wrong("it has no header"))?;
         let revision = u64::try_from(header.revision).ok().filter(|revision| *revision > 0);
         let revision = revision.ok_or_else(|| wrong("it has no revision"))?;
         let count = u64::try_from(answer.count).map_err(|_| wrong("its count is negative"))?;

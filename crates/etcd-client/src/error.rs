@@ -33,8 +33,8 @@ pub enum EtcdError {
         cause: String,
     },
     /// The call timed out.
-    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
-    Late {
+    #[error("etcd gave no answer within {}; called {asked}", rounded(*.patience))]
+    TimedOut {
         /// Timeout of the call.
         patience: Duration,
         /// Endpoints that did not answer, and the errors of the others.
@@ -49,7 +49,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The password is wrong, or the user does not exist.
-    #[error("etcd at {endpoint} does not take the password of the user {user:?}")]
+    #[error("etcd at {endpoint} rejects the password of the user {user:?}")]
     Login {
         /// Address of the member.
         endpoint: String,
@@ -57,8 +57,8 @@ pub enum EtcdError {
         user: String,
     },
     /// Etcd requires a user.
-    #[error("etcd at {endpoint} wants a user: {cause}")]
-    Unknown {
+    #[error("etcd at {endpoint} requires a user: {cause}")]
+    UserRequired {
         /// Address of the member.
         endpoint: String,
         /// Etcd's message.
@@ -75,7 +75,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The lease has expired or never existed.
-    #[error("etcd at {endpoint} knows no such lease; it may have run out")]
+    #[error("etcd at {endpoint} has no such lease; it may have expired")]
     NoLease {
         /// Address of the member.
         endpoint: String,
@@ -98,9 +98,9 @@ pub enum EtcdError {
         /// Etcd's message, shortened.
         cause: String,
     },
-    /// The response is invalid: the server may not be etcd.
+    /// The response is invalid: the server is perhaps not etcd.
     #[error("the answer of {endpoint} is not etcd's: {cause}")]
-    Nonsense {
+    InvalidResponse {
         /// Address of the endpoint.
         endpoint: String,
         /// Fault of the response.
@@ -121,17 +121,17 @@ impl EtcdError {
                 "see that etcd and nothing else listens there, with TLS where the endpoint is https:// and without where it \
                  is http://, and that its certificate is of the authority you trust"
             }
-            Self::Late { .. } => "see whether its members run, can reach each other, and are not overloaded",
+            Self::TimedOut { .. } => "see whether its members run, can reach each other, and are not overloaded",
             Self::NoLeader { .. } => "see that more than half of its members run and can reach each other",
             Self::Login { .. } => "correct the user or the password file; etcd logs failed logins",
-            Self::Unknown { .. } => "give a user and a password file, or a client certificate that names a user",
+            Self::UserRequired { .. } => "give a user and a password file, or a client certificate that names a user",
             Self::Denied { .. } => {
                 "let the user's role do this on the prefix: `etcdctl role grant-permission --prefix=true ROLE read|readwrite PREFIX`"
             }
-            Self::NoLease { .. } => "grant another",
+            Self::NoLease { .. } => "grant a new lease",
             Self::TooLarge { .. } => "give the prefix that holds the configuration and nothing else",
             Self::Refused { .. } => "see its log",
-            Self::Nonsense { .. } => "see that the endpoint is etcd's client port, and no proxy's",
+            Self::InvalidResponse { .. } => "see that the endpoint is etcd's client port, and no proxy's",
             Self::All(errors) => errors.first().map_or("see its log", Self::fix),
         }
     }
@@ -144,8 +144,8 @@ impl EtcdError {
         Self::access(&path.display().to_string(), cause)
     }
 
-    pub(super) fn nonsense(endpoint: &str, cause: &str) -> Self {
-        Self::Nonsense { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
+    pub(super) fn invalid_response(endpoint: &str, cause: &str) -> Self {
+        Self::InvalidResponse { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
     }
 
     /// Combines the errors of several endpoints. The result does not depend on their order.
@@ -214,9 +214,9 @@ impl Failure {
                 Self { error: EtcdError::NoLeader { endpoint, cause }, kind: FailureKind::NotProcessed }
             }
             Code::InvalidArgument if says("user name is empty") => {
-                Self::answered(EtcdError::Unknown { endpoint, cause })
+                Self::answered(EtcdError::UserRequired { endpoint, cause })
             }
-            Code::Unauthenticated => Self::answered(EtcdError::Unknown { endpoint, cause }),
+            Code::Unauthenticated => Self::answered(EtcdError::UserRequired { endpoint, cause }),
             Code::PermissionDenied => Self::answered(EtcdError::Denied { endpoint, user: user(), cause }),
             Code::NotFound if says("lease not found") => Self::answered(EtcdError::NoLease { endpoint }),
             code @ (Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange) => {
@@ -264,9 +264,9 @@ mod tests {
 
     #[test]
     fn what_was_left_of_a_time_is_printed_in_tenths() {
-        let late = |nanos| EtcdError::Late { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
-        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
-        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");
-        assert_eq!(late(1), "etcd gave no answer within 100ms; asked x");
+        let late = |nanos| EtcdError::TimedOut { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
+        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; called x");
+        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; called x");
+        assert_eq!(late(1), "etcd gave no answer within 100ms; called x");
     }
 }

@@ -101,7 +101,7 @@ impl Tokens {
         let (login, reads, state) = (self.login.clone(), self.reads.clone(), Arc::clone(&self.state));
         let task = tokio::spawn(async move {
             let late = || Failure {
-                error: EtcdError::Late { patience: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
+                error: EtcdError::TimedOut { patience: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
                 kind: FailureKind::NotProcessed,
             };
             let got = timeout(LOGIN_TIMEOUT, authenticate(&login, &reads, &endpoint, channel)).await;
@@ -133,8 +133,13 @@ async fn authenticate(
     match AuthClient::new(channel).authenticate(request).await {
         Ok(answer) => {
             let token = MetadataValue::try_from(answer.into_inner().token);
-            let mut token =
-                token.map_err(|_| Failure::answered(EtcdError::nonsense(endpoint, "its token fits no header")))?;
+            let mut token = token.map_err(|_| {
+                Failure::answered(EtcdError::invalid_response(
+                    endpoint,
+                    "its token cannot be sent in a \
+                 header",
+                ))
+            })?;
             token.set_sensitive(true);
             Ok(Some(token))
         }
@@ -143,7 +148,7 @@ async fn authenticate(
             tracing::warn!(
                 endpoint,
                 user = login.user,
-                "etcd has no authentication: anybody who reaches it may write the configuration"
+                "etcd has no authentication: anybody who can reach it can write the configuration"
             );
             Ok(None)
         }
@@ -169,7 +174,7 @@ fn password(login: &Login) -> Result<String, EtcdError> {
     let bytes = files::read(path, MAX_PASSWORD_BYTES).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
-        "" => Err(EtcdError::file(path, "there is no password in it")),
+        "" => Err(EtcdError::file(path, "it contains no password")),
         password => Ok(password.to_owned()),
     }
 }

@@ -30,7 +30,7 @@ pub trait Exchange: Sized {
     /// Receives the status and fields of the final response header block, once and before any data.
     ///
     /// # Errors
-    /// The exchange fails with [`ExchangeFailure::Refused`], and its stream is reset.
+    /// The exchange fails with [`ExchangeFailure::AnswerRejected`], and its stream is reset.
     fn head(&mut self, status: u16, fields: Self::Fields) -> Result<(), Self::Error>;
 
     /// Receives a part of the response's body.
@@ -56,7 +56,7 @@ pub enum ExchangeFailure<'a, R> {
     /// The server violated the protocol on this stream only. The text is a clause with the subject "it".
     Malformed(&'static str),
     /// Rejected by its own [`Exchange::head`] or [`Exchange::data`].
-    Refused(R),
+    AnswerRejected(R),
 }
 
 /// Fields that an exchange reads from one header block.

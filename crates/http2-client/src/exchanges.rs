@@ -58,7 +58,8 @@ impl<E: Exchange> Exchanges<E> {
         }
     }
 
-    /// Tracks the deadlines of exchanges without a stream. Most exchanges get a stream at once and are tracked then.
+    /// Tracks the deadlines of exchanges without a stream. Most exchanges get a stream immediately and are tracked
+    /// then.
     pub(super) fn track_waiting(&mut self) {
         while let Some((ticket, deadline)) = self.waiting.next_untracked() {
             self.deadlines.push(Reverse((deadline, ExchangeKey::Waiting(ticket))));
@@ -96,7 +97,7 @@ impl<E: Exchange> Exchanges<E> {
 
 impl<E: Exchange> Drop for Exchanges<E> {
     fn drop(&mut self) {
-        self.fail("gatepost gave the connection up");
+        self.fail("gatepost closed the connection");
     }
 }
 

@@ -94,7 +94,7 @@ impl Exchange for TestExchange {
             ExchangeFailure::Lost(why) => format!("lost: {why}"),
             ExchangeFailure::Reset(code) => format!("reset: {code}"),
             ExchangeFailure::Malformed(what) => format!("malformed: {what}"),
-            ExchangeFailure::Refused(why) => format!("refused: {why}"),
+            ExchangeFailure::AnswerRejected(why) => format!("refused: {why}"),
         };
         self.ends.borrow_mut().push((self.tag, Err(message)));
     }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use gatepost_api::{BuiltIn, Labels, PodAdditions, PodPlace, Shape, Template, Variable, template::Lookup};
+use gatepost_api::{Labels, ObjectAdditions, PodAdditions, PodPlace, Shape, Template, Variable, template::Lookup};
 use gatepost_json_patch::MAX_OPERATIONS;
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -37,7 +37,7 @@ pub struct TemplateFacts<'a> {
 ///
 /// # Errors
 /// Message if they cannot be added to this object. It does not quote the object.
-pub fn patch(additions: &BuiltIn, object: &[u8], facts: TemplateFacts<'_>) -> Result<Option<Bytes>, String> {
+pub fn patch(additions: &ObjectAdditions, object: &[u8], facts: TemplateFacts<'_>) -> Result<Option<Bytes>, String> {
     let object: Object<'_> = serde_json::from_slice(object).map_err(|error| read_error("the object", &error))?;
     let metadata = object.metadata.ok_or("the object has no metadata")?;
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -60,7 +60,7 @@ pub fn patch(additions: &BuiltIn, object: &[u8], facts: TemplateFacts<'_>) -> Re
 
 /// Returns an upper bound of the work of writing the patch, as the number of bytes that could be read meanwhile. It
 /// grows with the number of containers that the object may have.
-pub fn work<'a>(additions: &BuiltIn, object: impl Iterator<Item = &'a [u8]>) -> usize {
+pub fn work<'a>(additions: &ObjectAdditions, object: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(pods) = &additions.pods else { return 0 };
     let containers: usize = object.map(|part| part.iter().filter(|byte| **byte == b'{').count()).sum();
     let each = pods.env.len() + pods.volume_mounts.len() + pods.requests.len() + pods.limits.len() + 2;

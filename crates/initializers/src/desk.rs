@@ -36,7 +36,7 @@ pub struct DeskLimits {
     pub instances_per_name: usize,
     /// Time without a message after which an instance has lapsed.
     pub lease: Duration,
-    /// Time without an instance after which the tasks of a name fail at once.
+    /// Time without an instance after which the tasks of a name fail immediately.
     pub vacancy: Duration,
 }
 
@@ -159,7 +159,7 @@ struct Retirement {
 struct Instance {
     name: Arc<str>,
     renewed: Instant,
-    /// Maximum number of its tasks at once.
+    /// Maximum number of its concurrent tasks.
     window: usize,
     tasks: BTreeSet<TaskId>,
     /// It gets no more tasks, and finishes those it has.
@@ -248,7 +248,8 @@ impl Desk {
         self.names.iter().map(state).collect()
     }
 
-    /// Claims a name for an instance that takes `window` tasks at once; returns false if there are too many instances.
+    /// Claims a name for an instance that takes `window` concurrent tasks; returns false if there are too many
+    /// instances.
     pub fn attach(&mut self, name: &Arc<str>, id: InstanceId, window: usize, now: Instant) -> bool {
         let claim = self.names.entry(Arc::clone(name)).or_default();
         if claim.instances.len() >= self.limits.instances_per_name || self.instances.contains_key(&id) {

@@ -95,9 +95,9 @@ impl TaskMessage {
     pub fn new(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Self, String> {
         let framed = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
         let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
-        // Texts of a review that was received in protobuf may not have been validated.
+        // Texts of a review that was received in protobuf might not have been validated.
         if !is_review(review.clone()) {
-            return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
+            return Err("the review is not a valid AdmissionReview in protobuf".to_owned());
         }
         let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
         room.shrink_to(review.len());
@@ -185,7 +185,7 @@ impl Hub {
         let mut state = self.state();
         state.next += 1;
         let id = InstanceId(state.next);
-        // The desk may assign tasks at once, so the stream must exist before.
+        // The desk may assign tasks immediately, so the stream must exist before.
         state.streams.insert(id, to);
         if !state.update(|desk| desk.attach(name, id, window, now)) {
             state.streams.remove(&id);

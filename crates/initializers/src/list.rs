@@ -266,7 +266,7 @@ pub fn needs_permission(written: Option<&Initializers>) -> bool {
 /// `configured` names in order. `None` if no initializer must act: the object is initialized.
 ///
 /// # Errors
-/// The client's list is invalid, or the client may not write one.
+/// The client's list is invalid, or the client is not permitted to write one.
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, Admit on Create. There any list of the client
 // is kept; here a duplicate name, and a result that is not a failure, are invalid.
 pub fn create<'a>(
@@ -366,7 +366,7 @@ pub fn transition(
     };
     match old.head() {
         Some(head) if changes && !owns(head) => Err(ListError::Forbidden(format!(
-            "it is the turn of initializer {head:?}; only its owner changes the list"
+            "it is the turn of initializer {head:?}; only its owner can change the list"
         ))),
         _ => Ok(new),
     }
@@ -394,7 +394,7 @@ fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), List
     // All names of `rest` must follow the head, or start the list once the head is removed, in this order.
     let mut others = new.pending[usize::from(stays)..].iter();
     if !stays && new.pending.contains(head) || !rest.iter().all(|name| others.any(|other| other == name)) {
-        return invalid("pending", "only the first entry is removed, and none is moved");
+        return invalid("pending", "only the first entry can be removed, and no entry can be moved");
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ impl InitState {
         let this = Self { list, done, creator, started };
         match this.phase() == state {
             true => Ok(this),
-            false => Err("says another state than its pending names and its result".to_owned()),
+            false => Err("has a state that contradicts its pending names and its result".to_owned()),
         }
     }
 
@@ -279,7 +279,11 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
         return match &new.label {
             None => Ok(MarksOutcome::Keep),
             Some(_) if is_omitted && new.label == old.label => Ok(MarksOutcome::Keep),
-            Some(_) => Err(mark_error(PENDING_LABEL, "says that an object waits that has no list; remove it")),
+            Some(_) => Err(mark_error(
+                PENDING_LABEL,
+                "marks an object that has no list of initializers; remove the \
+             label",
+            )),
         };
     };
     if new == old {
@@ -298,10 +302,10 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
         return Err(mark_error(STATE_ANNOTATION, "the creator and the start of an initialization do not change"));
     }
     if completes && new.label.is_some() {
-        return Err(mark_error(PENDING_LABEL, "is removed in the update that says Completed"));
+        return Err(mark_error(PENDING_LABEL, "must be removed in the update that sets the state Completed"));
     }
     if !completes && new.label != old.label {
-        return Err(mark_error(PENDING_LABEL, "stays as it is until the update that says Completed"));
+        return Err(mark_error(PENDING_LABEL, "must not change before the update that sets the state Completed"));
     }
     let outcome = check_done_names(&before, &after)?;
     transition(Some(before.list), after.list.normalized(), actor).map(|_| outcome)
@@ -313,7 +317,7 @@ fn check_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcom
         return Ok(MarksOutcome::Keep);
     }
     if after.list.pending.iter().any(|name| before.done.contains(name)) {
-        return Err(mark_error(STATE_ANNOTATION, "names an initializer again that has had its turn"));
+        return Err(mark_error(STATE_ANNOTATION, "lists an initializer as pending that has already acted"));
     }
     let done = done_names(before, after);
     if done.len() + after.list.pending.len() > MAX_PENDING {
@@ -324,7 +328,7 @@ fn check_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcom
     }
     match after.done == before.done || after.done.is_empty() {
         true => Ok(MarksOutcome::Record),
-        false => Err(mark_error(STATE_ANNOTATION, "names those who have had their turn in `done`, in order")),
+        false => Err(mark_error(STATE_ANNOTATION, "must list in `done` the initializers that have acted, in order")),
     }
 }
 
@@ -349,7 +353,7 @@ pub fn with_turn_recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
 
 /// Returns the error for an update that omits the marks of an object that is not initialized.
 pub fn omitted_marks() -> ListError {
-    let why = "and the annotation are removed by completing the initialization alone; leave them as they are";
+    let why = "and the annotation can be removed only by completing the initialization; keep both";
     mark_error(PENDING_LABEL, why)
 }
 

@@ -1,4 +1,4 @@
-//! Classification of 64 bytes at once into bit masks; the first byte has the lowest bit.
+//! Classification of 64 bytes in parallel into bit masks; the first byte has the lowest bit.
 //!
 //! The compiler turns plain loops over arrays of a fixed length into the vector instructions of each target.
 

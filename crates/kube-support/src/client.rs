@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{KubeAccess, KubeError, plugin};
 
 /// Maximum size of one item, in bytes. An apiserver stores no object of that size.
-pub(super) const MAX_OBJECT: usize = 8 << 20;
+pub(super) const MAX_OBJECT_BYTES: usize = 8 << 20;
 
 /// Size, in bytes, from which on an object is parsed on a blocking thread, so that the runtime can accept reviews.
 pub(super) const BLOCKING_PARSE_THRESHOLD: usize = 256 << 10;
@@ -70,7 +70,7 @@ impl KubeClient {
     /// # Errors
     /// [`KubeError`]; [`KubeError::Refused`] for a status other than 2xx.
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
-        tokio::time::timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| self.timed_out())?
     }
 
     /// Returns the JSON at `path` in the media type `accept` and its `ETag`; `None` if the `ETag` is still `tag`.
@@ -91,7 +91,7 @@ impl KubeClient {
             let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
             Ok(Some((self.parsed(path, answer).await?, tag)))
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| self.timed_out())?
     }
 
     /// Returns the object `name` of the collection at `path`; `None` if it does not exist.
@@ -110,7 +110,7 @@ impl KubeClient {
     /// fields that conflict with other field managers.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] if the apiserver rejects the object; otherwise the error of the call.
+    /// [`KubeError::WriteRefused`] if the apiserver rejects the object; otherwise the error of the call.
     pub async fn apply(&self, path: &str, object: &Value) -> Result<(), KubeError> {
         self.apply_as("gatepost", path, object).await
     }
@@ -122,7 +122,7 @@ impl KubeClient {
     pub async fn apply_as(&self, manager: &str, path: &str, object: &Value) -> Result<(), KubeError> {
         let manager = percent_encoded(manager);
         let query = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
-        let body = serde_json::to_vec(object).map_err(|error| self.nonsense(path, error.to_string()))?;
+        let body = serde_json::to_vec(object).map_err(|error| self.invalid_response(path, error.to_string()))?;
         // JSON is YAML, too. Apiservers before 1.32 know only this media type.
         self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
     }
@@ -139,7 +139,7 @@ impl KubeClient {
             let sent = self.send_write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await?;
             self.parsed(path, sent).await
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, applying).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, applying).await.map_err(|_| self.timed_out())?
     }
 
     /// Deletes the object at `path`. Returns false if it does not exist.
@@ -149,7 +149,7 @@ impl KubeClient {
     pub async fn delete(&self, path: &str) -> Result<bool, KubeError> {
         match self.write(Method::DELETE, path, None, Vec::new()).await {
             Ok(()) => Ok(true),
-            Err(KubeError::Unwritten { code: 404, .. }) => Ok(false),
+            Err(KubeError::WriteRefused { code: 404, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -170,12 +170,12 @@ impl KubeClient {
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
         let request = request.body(Body::from(object.to_string().into_bytes()));
-        let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
+        let request = request.map_err(|error| self.invalid_response(path, error.to_string()))?;
         let creating = async {
             let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
-            self.parsed(path, sent).await.map_err(|error| error.unwritten("POST"))
+            self.parsed(path, sent).await.map_err(|error| error.into_write_refusal("POST"))
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, creating).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, creating).await.map_err(|_| self.timed_out())?
     }
 
     pub(super) async fn write(
@@ -186,7 +186,7 @@ impl KubeClient {
         body: Vec<u8>,
     ) -> Result<(), KubeError> {
         let writing = self.send_write(method, path, form, body);
-        tokio::time::timeout(ANSWER_TIMEOUT, writing).await.map_err(|_| self.late())?.map(drop)
+        tokio::time::timeout(ANSWER_TIMEOUT, writing).await.map_err(|_| self.timed_out())?.map(drop)
     }
 
     /// Sends a write, and returns its response if the status is 2xx.
@@ -201,11 +201,11 @@ impl KubeClient {
         if let Some(form) = form {
             request = request.header("content-type", form);
         }
-        let request = request.body(Body::from(body)).map_err(|error| self.nonsense(path, error.to_string()))?;
+        let request = request.body(Body::from(body)).map_err(|error| self.invalid_response(path, error.to_string()))?;
         let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
         match sent.status().is_success() {
             true => Ok(sent),
-            false => Err(self.refused(path, sent).await.unwritten(method.as_str())),
+            false => Err(self.refused(path, sent).await.into_write_refusal(method.as_str())),
         }
     }
 
@@ -223,7 +223,7 @@ impl KubeClient {
             return Err(self.refused(path, answer).await);
         }
         let body = self.whole(path, answer).await?;
-        read_json(body.into()).await.1.map_err(|fault| self.nonsense(path, fault))
+        read_json(body.into()).await.1.map_err(|fault| self.invalid_response(path, fault))
     }
 
     /// Sends a GET for JSON, and returns its response whatever the status.
@@ -243,7 +243,7 @@ impl KubeClient {
             request = request.header(IF_NONE_MATCH, tag);
         }
         let request = request.body(Body::empty());
-        let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
+        let request = request.map_err(|error| self.invalid_response(path, error.to_string()))?;
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }
 
@@ -271,12 +271,12 @@ impl KubeClient {
         KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
     }
 
-    pub(super) fn late(&self) -> KubeError {
-        KubeError::Late { server: self.server.clone(), patience: ANSWER_TIMEOUT }
+    pub(super) fn timed_out(&self) -> KubeError {
+        KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT }
     }
 
-    pub(super) fn nonsense(&self, path: &str, cause: String) -> KubeError {
-        KubeError::Nonsense { server: self.server.clone(), path: without_query(path), cause }
+    pub(super) fn invalid_response(&self, path: &str, cause: String) -> KubeError {
+        KubeError::InvalidResponse { server: self.server.clone(), path: without_query(path), cause }
     }
 }
 
@@ -309,8 +309,8 @@ pub(super) fn percent_encoded(text: &str) -> String {
 /// The position of the fault, without any part of the text.
 pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8>) -> (Vec<u8>, Result<T, String>) {
     let reading = |text: Vec<u8>| {
-        let read = match text.len() > MAX_OBJECT {
-            true => Err(format!("it is larger than {MAX_OBJECT} bytes")),
+        let read = match text.len() > MAX_OBJECT_BYTES {
+            true => Err(format!("it is larger than {MAX_OBJECT_BYTES} bytes")),
             false => serde_json::from_slice(&text).map_err(|error| fault(&error)),
         };
         (text, read)
@@ -324,7 +324,7 @@ pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8
 
 /// Returns the position of a fault in a JSON text, without any part of the text.
 pub(super) fn fault(error: &serde_json::Error) -> String {
-    format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
+    format!("not JSON of the expected type (line {}, column {})", error.line(), error.column())
 }
 
 #[cfg(test)]

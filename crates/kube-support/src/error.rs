@@ -11,7 +11,7 @@ use kube::{
     config::{InClusterError, KubeconfigError, LoadDataError},
 };
 
-use super::plugin::Broken;
+use super::plugin::PluginError;
 use gatepost_tls as tls;
 
 /// Error of a call to an apiserver.
@@ -35,7 +35,7 @@ pub enum KubeError {
     },
     /// The call timed out.
     #[error("the apiserver {server} gave no answer within {}", humantime::format_duration(*.patience))]
-    Late {
+    TimedOut {
         /// Address of the apiserver.
         server: String,
         /// Timeout of the call.
@@ -55,7 +55,7 @@ pub enum KubeError {
     },
     /// The apiserver rejected a write.
     #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
-    Unwritten {
+    WriteRefused {
         /// Address of the apiserver.
         server: String,
         /// HTTP status.
@@ -77,9 +77,9 @@ pub enum KubeError {
         /// Limit, in bytes.
         most: usize,
     },
-    /// The response is invalid: the server may not be an apiserver.
+    /// The response is invalid: the server is perhaps not an apiserver.
     #[error("the answer of {server} to GET {path} is not an apiserver's: {cause}")]
-    Nonsense {
+    InvalidResponse {
         /// Address of the server.
         server: String,
         /// Path of the request.
@@ -97,20 +97,20 @@ impl KubeError {
                 "correct it; outside of a Pod, `kubectl get --raw /readyz` with the same kubeconfig shows when it works"
             }
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
-            Self::Late { .. } => "see whether it is overloaded, or ask another instance",
-            Self::Refused { code: 401, .. } | Self::Unwritten { code: 401, .. } => {
-                "the credentials are not taken; get new ones"
+            Self::TimedOut { .. } => "see whether it is overloaded, or use another instance",
+            Self::Refused { code: 401, .. } | Self::WriteRefused { code: 401, .. } => {
+                "the credentials are rejected; get new ones"
             }
-            Self::Refused { code: 403, .. } | Self::Unwritten { code: 403, .. } => {
+            Self::Refused { code: 403, .. } | Self::WriteRefused { code: 403, .. } => {
                 "let an administrator grant this user what the apiserver says is missing"
             }
             Self::Refused { code: 404, .. } => "see that the kubeconfig names a Kubernetes apiserver",
-            Self::Unwritten { code: 404, .. } => "install our kinds: gatepost crd | kubectl apply -f -",
-            Self::Refused { .. } | Self::Unwritten { .. } => "see its log, and try again",
+            Self::WriteRefused { code: 404, .. } => "install our kinds: gatepost crd | kubectl apply -f -",
+            Self::Refused { .. } | Self::WriteRefused { .. } => "see its log, and try again",
             Self::TooLarge { .. } => {
                 "find what is so large there, by `kubectl get --raw` of that path, and make it smaller"
             }
-            Self::Nonsense { .. } => {
+            Self::InvalidResponse { .. } => {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
         }
@@ -118,15 +118,15 @@ impl KubeError {
 
     /// Returns the error for a response that broke off.
     pub(super) fn broken(server: &str, path: &str, cause: &str) -> Self {
-        let cause = format!("its answer to GET {path} broke off: {cause}");
+        let cause = format!("its response to GET {path} ended prematurely: {cause}");
         Self::Unreachable { server: server.to_owned(), cause }
     }
 
     /// Converts a rejected read into a rejected write with this method.
-    pub(super) fn unwritten(self, method: &str) -> Self {
+    pub(super) fn into_write_refusal(self, method: &str) -> Self {
         match self {
             Self::Refused { server, code, path, message } => {
-                Self::Unwritten { server, code, method: method.to_owned(), path, message }
+                Self::WriteRefused { server, code, method: method.to_owned(), path, message }
             }
             other => other,
         }
@@ -190,14 +190,14 @@ fn data_cause(field: &str, error: &LoadDataError) -> String {
 fn auth_cause(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecStart(cause) => format!("the exec plugin cannot be started: {cause}"),
-        AuthError::AuthExecRun { out, .. } => format!("the exec plugin {}", Broken::exit_reason(out.status)),
+        AuthError::AuthExecRun { out, .. } => format!("the exec plugin {}", PluginError::exit_reason(out.status)),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
             "the exec plugin did not print an ExecCredential with a status".to_owned()
         }
         AuthError::MissingCommand => "exec names no command".to_owned(),
         AuthError::ReadTokenFile(cause, path) => format!("the token file {}: {cause}", path.display()),
         AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
-            "user, password or token hold characters that no HTTP header may hold".to_owned()
+            "user, password or token contain characters that an HTTP header must not contain".to_owned()
         }
         _ => "are of a kind that is not supported, or out of date".to_owned(),
     }

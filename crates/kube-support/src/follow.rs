@@ -2,13 +2,14 @@
 //!
 //! | event | reaction |
 //! | --- | --- |
-//! | the apiserver ends the watch, as it does after [`WATCH`] | watch from the last revision |
-//! | the revision has expired (410), the machine has slept, or [`FollowHandler::RELIST`] has passed | list again |
+//! | the apiserver ends the watch, as it does after [`WATCH_DURATION`] | watch from the last revision |
+//! | the revision has expired (410), the machine has slept, [`FollowHandler::RELIST_INTERVAL`] is over | list again |
 //! | a page breaks off | request half as many objects |
 //! | an object cannot be read | skip it and count it |
 //! | the apiserver is unreachable, refuses, or sends an invalid response | log it once, back off, list again |
 //!
-//! A list is parsed object by object: memory is limited to the text of one object and [`MAX_BATCH`] of parsed objects.
+//! A list is parsed object by object: memory is limited to the text of one object and [`MAX_BATCH_BYTES`] of parsed
+//! objects.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::{
     object::METADATA,
 };
 use crate::{
-    client::{MAX_OBJECT, read_json},
+    client::{MAX_OBJECT_BYTES, read_json},
     list::{ObjectIdentity, Oversized},
 };
 use gatepost_base::{
@@ -34,16 +35,16 @@ use gatepost_base::{
 /// Media type for which an apiserver sends only the metadata of the objects in a list.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// Objects per page. Their metadata alone may be some hundred KiB each.
-const PAGE: usize = 100;
+const PAGE_OBJECTS: usize = 100;
 /// Size of the texts, in bytes, from which on the objects listed so far are passed to the handler.
-const MAX_BATCH: usize = 1 << 20;
+const MAX_BATCH_BYTES: usize = 1 << 20;
 /// Requested duration of one watch. Leaves time to detect an apiserver that is gone without a reset, to wait for one
 /// more response until it times out, and to retry before the known state is too old.
-const WATCH: Duration = Duration::from_secs(30);
+const WATCH_DURATION: Duration = Duration::from_secs(30);
 /// Pauses after failures: the first and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// Interval of the calls to [`FollowHandler::look`], and of [`FollowHandler::target`] while there is no target.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// Interval of the calls to [`FollowHandler::tick`], and of [`FollowHandler::target`] while there is no target.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rate limiter for logs about objects that cannot be read.
 static UNREADABLE_LOG: Throttle = Throttle::new();
 
@@ -89,20 +90,20 @@ pub trait FollowHandler: Send {
     /// Whether only metadata is requested.
     const METADATA_ONLY: bool;
     /// Interval after which all objects are listed again, whatever the watch reports.
-    const RELIST: Duration;
+    const RELIST_INTERVAL: Duration;
     /// Log message if following fails.
-    const LOST: &'static str;
+    const FAILURE_MESSAGE: &'static str;
     /// Log message if following works again.
-    const FOUND: &'static str;
+    const RECOVERY_MESSAGE: &'static str;
 
     /// Returns the objects to follow now; `None` if there are none at present.
     fn target(&mut self) -> impl Future<Output = Result<Option<FollowTarget>, KubeError>> + Send;
 
     /// Handles an event.
-    fn take(&mut self, event: FollowEvent<Self::Object>) -> impl Future<Output = Result<(), KubeError>> + Send;
+    fn handle(&mut self, event: FollowEvent<Self::Object>) -> impl Future<Output = Result<(), KubeError>> + Send;
 
     /// Runs once a second and after each event. Returns false if the objects to follow have changed.
-    fn look(&mut self) -> impl Future<Output = Result<bool, KubeError>> + Send {
+    fn tick(&mut self) -> impl Future<Output = Result<bool, KubeError>> + Send {
         std::future::ready(Ok(true))
     }
 
@@ -110,14 +111,14 @@ pub trait FollowHandler: Send {
     fn count_unreadable(&self);
 
     /// Handles a failure to follow the objects.
-    fn failed(&mut self, _failure: &KubeError) {}
+    fn on_failure(&mut self, _failure: &KubeError) {}
 }
 
 /// Follows the objects of the handler until dropped.
 pub async fn follow<F: FollowHandler>(follower: &mut F) {
-    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    let mut backoff = Backoff::new(FAILURE_PAUSES.0, FAILURE_PAUSES.1);
     let mut log = FollowLog::default();
-    let mut pages = PAGE;
+    let mut pages = PAGE_OBJECTS;
     loop {
         let began = Instant::now();
         let ended = match follower.target().await {
@@ -126,17 +127,17 @@ pub async fn follow<F: FollowHandler>(follower: &mut F) {
                 round.list_and_watch().await
             }
             Ok(None) => {
-                sleep(LOOK_INTERVAL).await;
+                sleep(TICK_INTERVAL).await;
                 continue;
             }
             Err(failure) => Err(failure),
         };
-        if ended.is_ok() || began.elapsed() > PAUSES.1 {
+        if ended.is_ok() || began.elapsed() > FAILURE_PAUSES.1 {
             backoff.reset();
         }
         if let Err(failure) = ended {
-            follower.failed(&failure);
-            log.failed(F::LOST, failure);
+            follower.on_failure(&failure);
+            log.failed(F::FAILURE_MESSAGE, failure);
         }
         sleep(backoff.pause()).await;
     }
@@ -169,7 +170,7 @@ struct Round<'a, F> {
     target: FollowTarget,
     follower: &'a mut F,
     log: &'a mut FollowLog,
-    /// Objects per page; 0 requests all objects at once.
+    /// Objects per page; 0 requests all objects in one page.
     pages: &'a mut usize,
 }
 
@@ -178,19 +179,19 @@ impl<F: FollowHandler> Round<'_, F> {
     async fn list_and_watch(&mut self) -> Result<(), KubeError> {
         let listed = Instant::now();
         let Some(mut revision) = self.list().await? else { return Ok(()) };
-        while listed.elapsed() < F::RELIST {
+        while listed.elapsed() < F::RELIST_INTERVAL {
             let mut changes = match self.watch(&revision).await {
                 Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
                 changes => changes?,
             };
-            self.log.follows(F::FOUND);
+            self.log.follows(F::RECOVERY_MESSAGE);
             let (opened, began) = (Moment::now(slept), Instant::now());
-            self.follower.take(FollowEvent::Current(opened)).await?;
+            self.follower.handle(FollowEvent::Current(opened)).await?;
             // Stop the watch if the apiserver is gone without a reset: after the requested duration and a margin.
-            while began.elapsed() <= WATCH + PAUSES.1 {
-                let change = timeout(LOOK_INTERVAL, changes.next::<Box<RawValue>>()).await;
+            while began.elapsed() <= WATCH_DURATION + FAILURE_PAUSES.1 {
+                let change = timeout(TICK_INTERVAL, changes.next::<Box<RawValue>>()).await;
                 // An event received after the machine slept may have been sent before.
-                if slept() > opened.slept + PAUSES.0 {
+                if slept() > opened.slept + FAILURE_PAUSES.0 {
                     return Ok(());
                 }
                 match change {
@@ -201,15 +202,15 @@ impl<F: FollowHandler> Round<'_, F> {
                         if let Some(change) = change? {
                             self.change(change, &mut revision).await?;
                         }
-                        self.follower.take(FollowEvent::Current(Moment::now(slept))).await?;
+                        self.follower.handle(FollowEvent::Current(Moment::now(slept))).await?;
                     }
                 }
-                if !self.follower.look().await? {
+                if !self.follower.tick().await? {
                     return Ok(());
                 }
             }
-            // Limits the rate of watches if the apiserver closes each at once.
-            sleep(PAUSES.0.saturating_sub(began.elapsed())).await;
+            // Limits the rate of watches if the apiserver closes each immediately.
+            sleep(FAILURE_PAUSES.0.saturating_sub(began.elapsed())).await;
         }
         Ok(())
     }
@@ -217,7 +218,7 @@ impl<F: FollowHandler> Round<'_, F> {
     /// Lists the objects and returns their revision; `None` if the pages are of different or expired revisions.
     async fn list(&mut self) -> Result<Option<String>, KubeError> {
         let began = Moment::now(slept);
-        self.follower.take(FollowEvent::Listing).await?;
+        self.follower.handle(FollowEvent::Listing).await?;
         let (mut revision, mut token) = (None::<String>, String::new());
         let mut limit = *self.pages;
         loop {
@@ -234,12 +235,12 @@ impl<F: FollowHandler> Round<'_, F> {
                 page => page?,
             };
             let page = match self.page(page).await {
-                Err(KubeError::Unreachable { .. } | KubeError::Late { .. }) if limit != 1 => {
-                    limit = if limit == 0 { PAGE } else { limit / 2 };
-                    sleep(PAUSES.0).await;
+                Err(KubeError::Unreachable { .. } | KubeError::TimedOut { .. }) if limit != 1 => {
+                    limit = if limit == 0 { PAGE_OBJECTS } else { limit / 2 };
+                    sleep(FAILURE_PAUSES.0).await;
                     // The first page is requested again at a later revision, at which objects passed on may be gone.
                     if token.is_empty() {
-                        self.follower.take(FollowEvent::Listing).await?;
+                        self.follower.handle(FollowEvent::Listing).await?;
                     }
                     continue;
                 }
@@ -250,8 +251,8 @@ impl<F: FollowHandler> Round<'_, F> {
             }
             token = page.next;
             if token.is_empty() {
-                *self.pages = PAGE;
-                self.follower.take(FollowEvent::ListEnd(began)).await?;
+                *self.pages = PAGE_OBJECTS;
+                self.follower.handle(FollowEvent::ListEnd(began)).await?;
                 return Ok(revision);
             }
         }
@@ -265,7 +266,7 @@ impl<F: FollowHandler> Round<'_, F> {
                 let text = match text {
                     Ok(text) => text,
                     Err(Oversized) => {
-                        self.unreadable(&format!("it is larger than {MAX_OBJECT} bytes"));
+                        self.unreadable(&format!("it is larger than {MAX_OBJECT_BYTES} bytes"));
                         continue;
                     }
                 };
@@ -275,26 +276,26 @@ impl<F: FollowHandler> Round<'_, F> {
                     (text, Err(why)) => {
                         self.unreadable(&why);
                         if let Some(identity) = ObjectIdentity::of(&text) {
-                            self.follower.take(FollowEvent::Unreadable(identity)).await?;
+                            self.follower.handle(FollowEvent::Unreadable(identity)).await?;
                         }
                     }
                 }
             }
-            if size >= MAX_BATCH {
+            if size >= MAX_BATCH_BYTES {
                 size = 0;
                 let objects = std::mem::take(&mut objects);
-                self.follower.take(FollowEvent::Listed { objects, now: page.now }).await?;
+                self.follower.handle(FollowEvent::Listed { objects, now: page.now }).await?;
             }
         }
         let now = page.now;
         let page = page.end()?;
-        self.follower.take(FollowEvent::Listed { objects, now }).await?;
+        self.follower.handle(FollowEvent::Listed { objects, now }).await?;
         Ok(page)
     }
 
     async fn watch(&self, revision: &str) -> Result<Watch, KubeError> {
         let FollowTarget { client, path, selector } = &self.target;
-        let (revision, seconds, selector) = (percent_encoded(revision), WATCH.as_secs(), labels(selector));
+        let (revision, seconds, selector) = (percent_encoded(revision), WATCH_DURATION.as_secs(), labels(selector));
         let query = "watch=1&allowWatchBookmarks=true";
         let at = format!("{path}?{query}&timeoutSeconds={seconds}&resourceVersion={revision}{selector}");
         client.open_watch(&at, if F::METADATA_ONLY { METADATA } else { WHOLE }).await
@@ -321,19 +322,23 @@ impl<F: FollowHandler> Round<'_, F> {
                 FollowEvent::Unreadable(identity.clone())
             }
             // It is unknown which object is outdated.
-            (Err(why), None) => return Err(self.target.client.nonsense(&self.target.path, why)),
+            (Err(why), None) => return Err(self.target.client.invalid_response(&self.target.path, why)),
         };
         if let Some(ObjectIdentity { resource_version, .. }) = identity.filter(|it| !it.resource_version.is_empty()) {
             *revision = resource_version.into();
         }
-        self.follower.take(event).await
+        self.follower.handle(event).await
     }
 
     /// Counts an object that cannot be read. Logs the reason, but nothing of the object.
     fn unreadable(&self, why: &str) {
         self.follower.count_unreadable();
         if let Some(more) = UNREADABLE_LOG.pass() {
-            let (path, fix) = (&*self.target.path, "look for odd or very large metadata there, by `kubectl get --raw`");
+            let (path, fix) = (
+                &*self.target.path,
+                "look for malformed or very large metadata there, by `kubectl get \
+             --raw`",
+            );
             tracing::warn!(path, why, more, fix, "an object cannot be read; it is skipped");
         }
     }

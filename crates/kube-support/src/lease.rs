@@ -35,12 +35,12 @@ pub fn lease_spec(holder: &str, renewed: &str, duration: Duration) -> Value {
 pub async fn patch_lease(client: &KubeClient, path: &str, patch: &Value) -> Result<bool, KubeError> {
     match client.patch(path, MERGE_PATCH, patch).await {
         Ok(()) => Ok(true),
-        Err(KubeError::Unwritten { code: 409, .. }) => Ok(false),
+        Err(KubeError::WriteRefused { code: 409, .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Removes the holder of a lease that was read in this version, so that another replica can take it at once.
+/// Removes the holder of a lease that was read in this version, so that another replica can take it immediately.
 ///
 /// # Errors
 /// [`KubeError`] of the write.
@@ -106,7 +106,7 @@ impl LeaderElection {
             });
             return match client.create(&self.leases, &lease).await {
                 Ok(_) => Ok(true),
-                Err(KubeError::Unwritten { code: 409, .. }) => Ok(false),
+                Err(KubeError::WriteRefused { code: 409, .. }) => Ok(false),
                 Err(error) => Err(error),
             };
         };

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     KubeClient, KubeError,
-    client::{ANSWER_TIMEOUT, MAX_OBJECT, WHOLE, fault, labels, percent_encoded, read_json},
+    client::{ANSWER_TIMEOUT, MAX_OBJECT_BYTES, WHOLE, fault, labels, percent_encoded, read_json},
     object::seconds,
 };
 
@@ -23,7 +23,7 @@ const PAGE: usize = 500;
 const SMALL_PAGE: usize = 50;
 
 /// Maximum size of a page of a list that is kept as a whole, in bytes; far more than any page of configuration.
-const MAX_PAGE: usize = 64 << 20;
+const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// All objects of one kind, at one revision.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,14 +83,20 @@ impl Page {
 
     /// Returns the texts of the objects in the next part of the body; `None` after the last part.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
-        let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(|_| self.late())? else {
+        let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(|_| self.timed_out())? else {
             return Ok(None);
         };
         let mut items = Vec::new();
         let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
         if let Ok(data) = frame.into_data() {
-            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE))?;
-            self.text.push(&data, &mut items).map_err(|Oversized| self.nonsense("it is no list".to_owned()))?;
+            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE_BYTES))?;
+            self.text.push(&data, &mut items).map_err(|Oversized| {
+                self.invalid_response(
+                    "it is not a \
+             list"
+                        .to_owned(),
+                )
+            })?;
         }
         Ok(Some(items))
     }
@@ -98,23 +104,23 @@ impl Page {
     /// Returns the metadata of the page, after all objects were read.
     pub(super) fn end(self) -> Result<PageMetadata, KubeError> {
         let Self { server, path, text, .. } = self;
-        let nonsense = |cause| KubeError::Nonsense { server, path, cause };
+        let nonsense = |cause| KubeError::InvalidResponse { server, path, cause };
         let around = text.into_around();
         let around: ListEnvelope = match serde_json::from_slice(&around) {
             Ok(around) => around,
-            Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
+            Err(error) if error.is_data() => return Err(nonsense("it is not a list of items".to_owned())),
             Err(error) => return Err(nonsense(fault(&error))),
         };
         let ListEnvelope { api_version, kind, metadata, items: _ } = around;
         let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
-            return Err(nonsense("it is no list".to_owned()));
+            return Err(nonsense("it is not a list".to_owned()));
         };
         let Some(metadata) = metadata else { return Err(nonsense("it has no metadata".to_owned())) };
         Ok(PageMetadata { api_version, kind, ..metadata })
     }
 
-    fn late(&self) -> KubeError {
-        KubeError::Late { server: self.server.clone(), patience: ANSWER_TIMEOUT }
+    fn timed_out(&self) -> KubeError {
+        KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT }
     }
 
     fn broken(&self, cause: &str) -> KubeError {
@@ -125,8 +131,8 @@ impl Page {
         KubeError::TooLarge { server: self.server.clone(), path: self.path.clone(), most }
     }
 
-    fn nonsense(&self, cause: String) -> KubeError {
-        KubeError::Nonsense { server: self.server.clone(), path: self.path.clone(), cause }
+    fn invalid_response(&self, cause: String) -> KubeError {
+        KubeError::InvalidResponse { server: self.server.clone(), path: self.path.clone(), cause }
     }
 
     /// Reads the whole page, and appends its objects to `objects`.
@@ -134,11 +140,13 @@ impl Page {
         let first = objects.len();
         while let Some(items) = self.next().await? {
             for item in items {
-                let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT))?;
-                let object =
-                    read_json::<Value>(item).await.1.map_err(|why| self.nonsense(format!("an item is {why}")))?;
+                let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT_BYTES))?;
+                let object = read_json::<Value>(item)
+                    .await
+                    .1
+                    .map_err(|why| self.invalid_response(format!("an item is {why}")))?;
                 if !object.is_object() {
-                    return Err(self.nonsense("an item is not a JSON object".to_owned()));
+                    return Err(self.invalid_response("an item is not a JSON object".to_owned()));
                 }
                 objects.push(object);
             }
@@ -185,7 +193,7 @@ impl KubeClient {
         let list = self.pages(path, PAGE, "", &exactly).await?;
         match list.revision == revision {
             true => Ok(list),
-            false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
+            false => Err(self.invalid_response(path, "it is of another revision than was requested".to_owned())),
         }
     }
 
@@ -194,12 +202,12 @@ impl KubeClient {
         let mut list = List::default();
         let mut at = format!("{path}?limit={limit}{selector}{revision}");
         loop {
-            let reading = async { self.page(&at, WHOLE, MAX_PAGE).await?.whole(&mut list.items).await };
-            let page = timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())??;
+            let reading = async { self.page(&at, WHOLE, MAX_PAGE_BYTES).await?.whole(&mut list.items).await };
+            let page = timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())??;
             if list.revision.is_empty() {
                 list.revision = page.revision;
             } else if list.revision != page.revision {
-                return Err(self.nonsense(path, "its pages are of different revisions".to_owned()));
+                return Err(self.invalid_response(path, "its pages are of different revisions".to_owned()));
             }
             if page.next.is_empty() {
                 return Ok(list);
@@ -210,9 +218,9 @@ impl KubeClient {
 
     /// Requests the page at `at`, in the media type `accept`. Its maximum size is `most` bytes.
     pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
-        let answer = timeout(ANSWER_TIMEOUT, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
+        let answer = timeout(ANSWER_TIMEOUT, self.send_for(at, accept, None)).await.map_err(|_| self.timed_out())??;
         if !answer.status().is_success() {
-            return Err(timeout(ANSWER_TIMEOUT, self.refused(at, answer)).await.map_err(|_| self.late())?);
+            return Err(timeout(ANSWER_TIMEOUT, self.refused(at, answer)).await.map_err(|_| self.timed_out())?);
         }
         let (head, body) = answer.into_parts();
         Ok(Page::new(self, at, (&head.headers, body), most))
@@ -222,7 +230,7 @@ impl KubeClient {
 /// Maximum size of a list's text outside its items, in bytes.
 const MAX_ENVELOPE_BYTES: usize = 256 << 10;
 
-/// Error for an item larger than [`MAX_OBJECT`], or for more than [`MAX_ENVELOPE_BYTES`] bytes outside the items.
+/// Error for an item larger than [`MAX_OBJECT_BYTES`], or for more than [`MAX_ENVELOPE_BYTES`] bytes outside the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Oversized;
 
@@ -305,7 +313,7 @@ impl ListText {
             self.around.extend_from_slice(part);
             return if self.around.len() > MAX_ENVELOPE_BYTES { Err(Oversized) } else { Ok(()) };
         }
-        if self.item.len() + part.len() > MAX_OBJECT {
+        if self.item.len() + part.len() > MAX_OBJECT_BYTES {
             (self.item, self.is_oversized) = (Vec::new(), true);
         }
         if !self.is_oversized {
@@ -382,7 +390,7 @@ mod tests {
     async fn end(text: &str) -> Result<PageMetadata, String> {
         let body = Body::from(text.as_bytes().to_vec());
         let (server, path) = ("s".to_owned(), "/p".to_owned());
-        let mut page = Page { server, path, body, text: ListText::default(), left: MAX_PAGE, now: None };
+        let mut page = Page { server, path, body, text: ListText::default(), left: MAX_PAGE_BYTES, now: None };
         while page.next().await.map_err(|error| error.to_string())?.is_some() {}
         page.end().map_err(|error| error.to_string())
     }
@@ -411,7 +419,7 @@ mod tests {
             assert!(end(wrong).await.is_err(), "{wrong}");
         }
         let long = format!("{{\"kind\":\"{}", "x".repeat(1 << 20));
-        assert!(end(&long).await.unwrap_err().contains("it is no list"));
+        assert!(end(&long).await.unwrap_err().contains("it is not a list"));
     }
 
     /// Items and surroundings of a text that comes in parts of that size.
@@ -439,7 +447,7 @@ mod tests {
 
     #[test]
     fn an_oversized_item_costs_only_itself() {
-        let large = "x".repeat(MAX_OBJECT);
+        let large = "x".repeat(MAX_OBJECT_BYTES);
         let (items, around) = taken(format!(r#"{{"items":[1,"{large}",2]}}"#).as_bytes(), 1 << 16);
         assert_eq!(items, [Ok("1".to_owned()), Err(Oversized), Ok("2".to_owned())]);
         assert_eq!(around, r#"{"items":[]}"#);

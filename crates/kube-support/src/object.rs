@@ -43,7 +43,7 @@ impl KubeClient {
             let (status, content_type) = (answer.status(), answer.headers().get(CONTENT_TYPE).cloned());
             Ok(RawAnswer { status, content_type, body: self.whole(&at, answer).await? })
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
     }
 
     /// Returns the head of the object `name` of the collection at `path`; `None` if it does not exist.
@@ -63,17 +63,17 @@ impl KubeClient {
             let text = self.whole(&at, answer).await?;
             match ObjectHead::of_json(&text, wanted) {
                 Some(head) => Ok(Some(head)),
-                None => Err(self.nonsense(&at, "it is no object with a uid".to_owned())),
+                None => Err(self.invalid_response(&at, "it is not an object with a uid".to_owned())),
             }
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
     }
 
     /// Returns the metadata of the object `name` of the collection at `path`; `None` if it does not exist. Fields that
     /// `T` does not have are skipped, however deeply nested.
     ///
+    /// # Errors
     /// See [`KubeClient::get`].
-    /// As [`KubeClient::get`].
     pub async fn find_metadata_as<T>(&self, path: &str, name: &str) -> Result<Option<T>, KubeError>
     where
         T: DeserializeOwned + Send + 'static,
@@ -86,7 +86,7 @@ impl KubeClient {
                 _ => self.parsed(&at, answer).await.map(Some),
             }
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
     }
 
     /// Watches the metadata of the object `name` of the collection at `path`, from `revision` on.
@@ -107,21 +107,21 @@ impl KubeClient {
     }
 }
 
-const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 impl KubeClient {
     /// Deletes the object at `path` if it has this uid; the objects it owns are deleted afterwards. Returns false if it
     /// is gone or has another uid.
     ///
+    /// # Errors
     /// See [`KubeClient::apply`].
-    /// As [`KubeClient::apply`].
     pub async fn delete_uid(&self, path: &str, uid: &str) -> Result<bool, KubeError> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid},
         });
         match self.write(Method::DELETE, path, Some("application/json"), options.to_string().into_bytes()).await {
             Ok(()) => Ok(true),
-            Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(false),
+            Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -132,9 +132,9 @@ impl KubeClient {
     /// See [`KubeClient::apply`].
     pub async fn whoami(&self) -> Result<String, KubeError> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let answer = self.create(WHO, &review).await?;
+        let answer = self.create(SELF_REVIEWS, &review).await?;
         let name = answer.pointer("/status/userInfo/username").and_then(Value::as_str);
-        name.map(str::to_owned).ok_or_else(|| self.nonsense(WHO, "it names no user".to_owned()))
+        name.map(str::to_owned).ok_or_else(|| self.invalid_response(SELF_REVIEWS, "it names no user".to_owned()))
     }
 }
 

@@ -31,7 +31,7 @@ static SUPERVISOR: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the program that supervises plugins by its subcommand [`COMMAND`]. If it is never set, plugins run without
 /// limits.
-pub fn kept_by(program: PathBuf) {
+pub fn set_supervisor(program: PathBuf) {
     // A second call passes the same program.
     let _ = SUPERVISOR.set(program);
 }
@@ -54,24 +54,24 @@ pub(super) fn supervise(config: &mut Config) {
 
 /// Reasons why a plugin has no usable output, reported as exit codes of the supervising process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum PluginError {
     /// The plugin cannot be started.
-    Unstarted,
+    NotStarted,
     /// The plugin timed out.
-    Late,
+    TimedOut,
     /// The plugin printed too much.
-    TooMuch,
+    OutputTooLarge,
     /// The plugin failed with this code.
     Failed(u8),
 }
 
-impl Broken {
+impl PluginError {
     /// Returns the exit code for the reason. A plugin that exits with one of the first three codes is misreported.
     pub fn code(self) -> u8 {
         match self {
-            Self::Unstarted => 230,
-            Self::Late => 231,
-            Self::TooMuch => 232,
+            Self::NotStarted => 230,
+            Self::TimedOut => 231,
+            Self::OutputTooLarge => 232,
             Self::Failed(code) => code,
         }
     }
@@ -80,9 +80,9 @@ impl Broken {
     pub(super) fn exit_reason(status: ExitStatus) -> String {
         let kept = |broken: Self| SUPERVISOR.get().is_some() && status.code() == Some(broken.code().into());
         match () {
-            () if kept(Self::Unstarted) => "cannot be started; see that it is there and may be run".to_owned(),
-            () if kept(Self::Late) => "did not end in time, and was ended".to_owned(),
-            () if kept(Self::TooMuch) => format!("printed more than {MAX_OUTPUT_BYTES} bytes, and was ended"),
+            () if kept(Self::NotStarted) => "cannot be started; see that it exists and is executable".to_owned(),
+            () if kept(Self::TimedOut) => "did not end in time, and was killed".to_owned(),
+            () if kept(Self::OutputTooLarge) => format!("printed more than {MAX_OUTPUT_BYTES} bytes, and was killed"),
             () => format!("failed with {status}"),
         }
     }
@@ -91,14 +91,14 @@ impl Broken {
 /// Runs the plugin, and returns its output.
 ///
 /// # Errors
-/// [`Broken`]; the plugin has then exited or was killed.
-pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Result<Vec<u8>, Broken> {
+/// [`PluginError`]; the plugin has then exited or was killed.
+pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Result<Vec<u8>, PluginError> {
     let by = Instant::now() + patience;
     let mut command = Command::new(plugin);
-    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().map_err(|_| Broken::Unstarted)?;
+    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().map_err(|_| PluginError::NotStarted)?;
     let ended = printed(&mut child, by).and_then(|printed| match wait(&mut child, by)? {
         status if status.success() => Ok(printed),
-        status => Err(Broken::Failed(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1))),
+        status => Err(PluginError::Failed(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1))),
     });
     if ended.is_err() {
         // The plugin may have exited by itself.
@@ -109,8 +109,8 @@ pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Re
 }
 
 /// Returns the plugin's output. Reads on another thread, as a child of the plugin may keep its stdout open.
-fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, Broken> {
-    let stdout = child.stdout.take().ok_or(Broken::Unstarted)?;
+fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, PluginError> {
+    let stdout = child.stdout.take().ok_or(PluginError::NotStarted)?;
     let (sender, printed) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -119,20 +119,20 @@ fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, Broken> {
         let _ = sender.send(read.map(|_| bytes));
     });
     match printed.recv_timeout(by.saturating_duration_since(Instant::now())) {
-        Ok(Ok(bytes)) if bytes.len() > MAX_OUTPUT_BYTES => Err(Broken::TooMuch),
+        Ok(Ok(bytes)) if bytes.len() > MAX_OUTPUT_BYTES => Err(PluginError::OutputTooLarge),
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(Broken::Failed(1)),
-        Err(_) => Err(Broken::Late),
+        Ok(Err(_)) => Err(PluginError::Failed(1)),
+        Err(_) => Err(PluginError::TimedOut),
     }
 }
 
-fn wait(child: &mut Child, by: Instant) -> Result<ExitStatus, Broken> {
+fn wait(child: &mut Child, by: Instant) -> Result<ExitStatus, PluginError> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
             Ok(None) if Instant::now() < by => thread::sleep(EXIT_POLL_INTERVAL),
-            Ok(None) => return Err(Broken::Late),
-            Err(_) => return Err(Broken::Failed(1)),
+            Ok(None) => return Err(PluginError::TimedOut),
+            Err(_) => return Err(PluginError::Failed(1)),
         }
     }
 }
@@ -141,7 +141,7 @@ fn wait(child: &mut Child, by: Instant) -> Result<ExitStatus, Broken> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, patience: Duration) -> Result<Vec<u8>, Broken> {
+    fn shell(script: &str, patience: Duration) -> Result<Vec<u8>, PluginError> {
         run("/bin/sh".into(), vec!["-c".into(), script.into()], patience)
     }
 
@@ -149,11 +149,11 @@ mod tests {
     fn a_plugin_is_ended_when_its_time_is_up_or_it_prints_too_much() {
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(50));
         assert_eq!(shell("printf token", long), Ok(b"token".to_vec()));
-        assert_eq!(shell("printf token; exit 3", long), Err(Broken::Failed(3)));
-        assert_eq!(run("/nowhere/plugin".into(), Vec::new(), long), Err(Broken::Unstarted));
-        assert_eq!(shell("exec tr '\\0' a </dev/zero", long), Err(Broken::TooMuch));
+        assert_eq!(shell("printf token; exit 3", long), Err(PluginError::Failed(3)));
+        assert_eq!(run("/nowhere/plugin".into(), Vec::new(), long), Err(PluginError::NotStarted));
+        assert_eq!(shell("exec tr '\\0' a </dev/zero", long), Err(PluginError::OutputTooLarge));
         for hangs in ["exec sleep 1000", "exec >&-; exec sleep 1000", "sleep 2 & exec sleep 1000"] {
-            assert_eq!(shell(hangs, short), Err(Broken::Late), "{hangs}");
+            assert_eq!(shell(hangs, short), Err(PluginError::TimedOut), "{hangs}");
         }
     }
 }

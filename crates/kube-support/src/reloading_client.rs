@@ -34,8 +34,8 @@ pub struct ReloadingClient {
     access: KubeAccess,
     client: Option<KubeClient>,
     /// Digest of the files from which the client was created.
-    made_of: Option<[u8; 32]>,
-    looking: Option<JoinHandle<ReloadResult>>,
+    files_digest: Option<[u8; 32]>,
+    reload: Option<JoinHandle<ReloadResult>>,
     /// Runs the reads of the files, of which some may hang.
     reads: BlockingReads,
     /// Runs the exec plugins, which may wait for a person.
@@ -60,8 +60,8 @@ impl ReloadingClient {
         Ok(Self {
             access,
             client: None,
-            made_of: None,
-            looking: None,
+            files_digest: None,
+            reload: None,
             reads: BlockingReads::default(),
             plugins: BlockingReads::default(),
             renew: false,
@@ -75,17 +75,17 @@ impl ReloadingClient {
     /// # Errors
     /// [`KubeError`] if no client could be created yet.
     pub async fn client(&mut self) -> Result<KubeClient, KubeError> {
-        let looking = match self.looking.take() {
-            Some(looking) => looking,
-            None => self.look(),
+        let reload = match self.reload.take() {
+            Some(reload) => reload,
+            None => self.start_reload(),
         };
-        let looking = self.looking.insert(looking);
+        let reload = self.reload.insert(reload);
         // Wait for the read only if there is no client. A change is otherwise applied by the next call.
-        if self.client.is_none() || looking.is_finished() {
-            let looked = looking.await;
-            self.looking = None;
-            match looked {
-                Ok(looked) => self.take(looked),
+        if self.client.is_none() || reload.is_finished() {
+            let reloaded = reload.await;
+            self.reload = None;
+            match reloaded {
+                Ok(reloaded) => self.apply_reload(reloaded),
                 Err(panic) => tracing::error!(%panic, "reading the credentials for the apiserver failed"),
             }
         }
@@ -101,21 +101,21 @@ impl ReloadingClient {
     /// Records a failed call with this client, and schedules a renewal if the credentials may be the reason.
     pub fn failed(&mut self, error: &KubeError) {
         let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= MIN_RENEWAL_INTERVAL);
-        let perhaps = match error {
-            KubeError::Refused { code, .. } | KubeError::Unwritten { code, .. } => *code == 401,
-            KubeError::Nonsense { .. } | KubeError::TooLarge { .. } => false,
+        let may_be_credentials = match error {
+            KubeError::Refused { code, .. } | KubeError::WriteRefused { code, .. } => *code == 401,
+            KubeError::InvalidResponse { .. } | KubeError::TooLarge { .. } => false,
             // A slow plugin is cancelled with the call it was run for. The renewal gives it more time.
-            KubeError::Access { .. } | KubeError::Unreachable { .. } | KubeError::Late { .. } => true,
+            KubeError::Access { .. } | KubeError::Unreachable { .. } | KubeError::TimedOut { .. } => true,
         };
-        self.renew |= due && perhaps && self.client.is_some();
+        self.renew |= due && may_be_credentials && self.client.is_some();
     }
 
-    fn look(&mut self) -> JoinHandle<ReloadResult> {
+    fn start_reload(&mut self) -> JoinHandle<ReloadResult> {
         let renew = std::mem::take(&mut self.renew);
         if renew {
             self.renewed = Some(Instant::now());
         }
-        let (access, known) = (self.access.clone(), self.made_of.filter(|_| !renew));
+        let (access, known) = (self.access.clone(), self.files_digest.filter(|_| !renew));
         let (reads, plugins) = (self.reads.clone(), self.plugins.clone());
         let runtime = Handle::current();
         tokio::spawn(async move {
@@ -141,14 +141,14 @@ impl ReloadingClient {
         })
     }
 
-    fn take(&mut self, looked: ReloadResult) {
-        match looked {
+    fn apply_reload(&mut self, reloaded: ReloadResult) {
+        match reloaded {
             Ok(changed) => {
-                if let Some((client, made_of)) = changed {
-                    if self.client.is_some() && self.made_of != Some(made_of) {
+                if let Some((client, files_digest)) = changed {
+                    if self.client.is_some() && self.files_digest != Some(files_digest) {
                         tracing::info!(server = client.server(), "using new credentials for the apiserver");
                     }
-                    (self.client, self.made_of) = (Some(client), Some(made_of));
+                    (self.client, self.files_digest) = (Some(client), Some(files_digest));
                 }
                 self.failure = None;
             }

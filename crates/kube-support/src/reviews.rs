@@ -13,7 +13,7 @@ impl KubeClient {
     /// Returns user name and user info of a token's owner; `None` if the token is invalid.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] if the apiserver rejects the review; otherwise the error of the call.
+    /// [`KubeError::WriteRefused`] if the apiserver rejects the review; otherwise the error of the call.
     pub async fn review_token(&self, token: &str) -> Result<Option<(String, User)>, KubeError> {
         let kind = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let answer = self.create(TOKEN_REVIEWS, &kind).await?;
@@ -21,7 +21,7 @@ impl KubeClient {
         if status["authenticated"].as_bool() != Some(true) {
             return Ok(None);
         }
-        let unnamed = || self.nonsense(TOKEN_REVIEWS, "it names no user".to_owned());
+        let unnamed = || self.invalid_response(TOKEN_REVIEWS, "it names no user".to_owned());
         owner(&status["user"]).map(Some).ok_or_else(unnamed)
     }
 }
@@ -43,7 +43,7 @@ impl KubeClient {
     /// Returns the authorizer's decision on an access check for this user's request.
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] if the apiserver rejects the review; otherwise the error of the call.
+    /// [`KubeError::WriteRefused`] if the apiserver rejects the review; otherwise the error of the call.
     pub async fn review_access(
         &self,
         username: &str,
@@ -54,7 +54,12 @@ impl KubeClient {
         let status = &answer["status"];
         let text = |key: &str| status[key].as_str().filter(|text| !text.is_empty());
         match status["allowed"].as_bool() {
-            None => Err(self.nonsense(ACCESS_REVIEWS, "it does not say whether it is allowed".to_owned())),
+            None => Err(self.invalid_response(
+                ACCESS_REVIEWS,
+                "it does not state whether access is \
+             allowed"
+                    .to_owned(),
+            )),
             Some(allowed) => Ok(AccessDecision {
                 allowed,
                 reason: text("reason").unwrap_or_default().into(),

@@ -10,10 +10,10 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{KubeClient, KubeError, client::ANSWER_TIMEOUT};
-use crate::client::{MAX_OBJECT, fault};
+use crate::client::{MAX_OBJECT_BYTES, fault};
 
 /// Maximum length of a line, in bytes: one object and the text around it.
-const MAX_LINE: usize = MAX_OBJECT + 1024;
+const MAX_LINE_BYTES: usize = MAX_OBJECT_BYTES + 1024;
 
 /// One change of a watched list. The caller chooses the type of objects, such as a [`RawValue`] of any depth.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,12 +80,12 @@ impl Watch {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                return event(&line).map(Some).map_err(|cause| self.nonsense(cause));
+                return event(&line).map(Some).map_err(|cause| self.invalid_response(cause));
             }
             self.searched = self.read.len();
-            if self.read.len() > MAX_LINE {
+            if self.read.len() > MAX_LINE_BYTES {
                 let (server, path) = (self.server.clone(), self.path.clone());
-                return Err(KubeError::TooLarge { server, path, most: MAX_LINE });
+                return Err(KubeError::TooLarge { server, path, most: MAX_LINE_BYTES });
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
@@ -99,8 +99,8 @@ impl Watch {
         }
     }
 
-    fn nonsense(&self, cause: String) -> KubeError {
-        KubeError::Nonsense { server: self.server.clone(), path: self.path.clone(), cause }
+    fn invalid_response(&self, cause: String) -> KubeError {
+        KubeError::InvalidResponse { server: self.server.clone(), path: self.path.clone(), cause }
     }
 }
 
@@ -115,7 +115,7 @@ impl KubeClient {
                 false => Err(self.refused(path, answer).await),
             }
         };
-        timeout(ANSWER_TIMEOUT, opening).await.map_err(|_| self.late())?
+        timeout(ANSWER_TIMEOUT, opening).await.map_err(|_| self.timed_out())?
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use self::{
-    registrations::{Others, served_everywhere, trust},
+    registrations::{ForeignAuthorities, served_everywhere, trust},
     store::{Store, Version},
     stored::{CertificateSpec, Observation, Step, StoredPairs, issue, shortest_lifetime, step},
 };
@@ -38,11 +38,11 @@ const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const EXAMPLES: &str = "\
 Examples:
   gatepost certificates --service gatepost/gatepost
-      Once: makes the certificate in the Secret gatepost/gatepost-tls, or renews it if it is due.
+      Once: issues the certificate in the Secret gatepost/gatepost-tls, or renews it if it is due.
   gatepost certificates --service gatepost/gatepost --watch --kubeconfig in-cluster
-      Again and again, as in deploy/kubernetes/in-cluster.
+      Repeatedly, as in deploy/kubernetes/in-cluster.
   gatepost certificates --service gatepost/gatepost --renew
-      Now, as after the key was seen by somebody.
+      Immediately, for example after the key has leaked.
   gatepost certificates --service gatepost/gatepost --out /etc/gatepost/tls
       In a folder: tls.crt, tls.key, ca.crt.
 
@@ -53,14 +53,14 @@ A renewal:
   3. once each endpoint of the Service shows it, the old authority leaves; at the latest when it has ended
   While a registration has no webhook that names the Service, nobody is known to trust the new certificate: it is not
   served before a tenth of the old one's life is left, and this ends with 1.
-  Several may run: each change is made to the state that was read, or not at all.
+  Several instances may run: a change is made only if the stored state is still as it was read.
 
 Rights:
   get and patch on that Secret (create, where it does not exist), get and patch on the registrations, list on
   endpointslices in the namespace of the Service.
 
 Exit codes:
-  0  the certificate is there, and due for nothing; --watch: asked to stop
+  0  the certificate exists, and nothing is due; --watch: stopped by a signal
   1  not; stderr says why";
 
 /// Make and renew the certificate that Gatepost serves behind a Service, and have the registration trust it
@@ -143,12 +143,12 @@ fn secret(text: &str) -> Result<String, &'static str> {
 
 /// Error of issuing, renewing or storing a certificate.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum CertificatesError {
     #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
     #[error("{0}")]
     Store(String),
-    #[error("cannot make a certificate: {0}; see that each --name is a DNS name or an address")]
+    #[error("cannot issue a certificate: {0}; see that each --name is a DNS name or an address")]
     Issue(#[from] rcgen::Error),
     #[error("no cluster is known; give --kubeconfig")]
     NoCluster,
@@ -159,16 +159,16 @@ enum Failure {
     )]
     Unregistered { missing: String, service: String },
     #[error("somebody else has changed the stored state meanwhile")]
-    Outrun,
-    #[error("the stored state changes again and again; see who else writes it")]
-    Restless,
+    Conflict,
+    #[error("other writers keep changing the stored state; find out who else writes it")]
+    TooManyConflicts,
 }
 
-impl Failure {
+impl CertificatesError {
     /// Returns true if another writer has changed the state that was read.
     fn is_conflict(&self) -> bool {
         // 422 is a failed test of a JSON patch; 409 is a changed revision, or an object that already exists.
-        matches!(self, Self::Outrun | Self::Kube(KubeError::Unwritten { code: 409 | 422, .. }))
+        matches!(self, Self::Conflict | Self::Kube(KubeError::WriteRefused { code: 409 | 422, .. }))
     }
 }
 
@@ -179,7 +179,7 @@ impl Certificates {
             return complain(&error);
         }
         if self.watch && self.every.is_zero() {
-            return misused("certificates", &"--every 0s never rests; give a duration like 30s");
+            return misused("certificates", &"--every must be longer than 0s; give a duration like 30s");
         }
         let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest_lifetime(self.settle));
         if lifetime < shortest {
@@ -201,12 +201,12 @@ impl Certificates {
             }
         };
         match block_on(keeping) {
-            Ok(kept) => kept.unwrap_or_else(|failure: Failure| complain(&failure)),
+            Ok(kept) => kept.unwrap_or_else(|failure: CertificatesError| complain(&failure)),
             Err(error) => complain(&error),
         }
     }
 
-    async fn keeper(self) -> Result<Keeper, Failure> {
+    async fn keeper(self) -> Result<Keeper, CertificatesError> {
         let Self { service, out, mut registration, .. } = self;
         let needs_cluster = out.is_none() || !registration.is_empty();
         let store = match out {
@@ -231,7 +231,7 @@ impl Certificates {
             lifetime: self.lifetime,
             wanted,
             connection,
-            unlisted: None,
+            last_list_error: None,
         })
     }
 }
@@ -252,12 +252,12 @@ struct Keeper {
     wanted: CertificateSpec,
     connection: Option<ReloadingClient>,
     /// The last reported failure to list endpoints.
-    unlisted: Option<String>,
+    last_list_error: Option<String>,
 }
 
 impl Keeper {
     /// Executes all due steps, with the pauses between them.
-    async fn once(&mut self) -> Result<(), Failure> {
+    async fn once(&mut self) -> Result<(), CertificatesError> {
         loop {
             let (rest, settling) = self.round().await?;
             if !settling {
@@ -279,14 +279,14 @@ impl Keeper {
                 let pause = match self.round().await {
                     Ok((rest, _)) => {
                         if logged.take().is_some() {
-                            tracing::info!("the certificate is kept again");
+                            tracing::info!("the certificate is maintained again");
                         }
                         rest.min(every)
                     }
                     Err(failure) => {
                         let failure = failure.to_string();
                         if logged.as_ref() != Some(&failure) {
-                            tracing::error!(failure, "cannot keep the certificate; trying again");
+                            tracing::error!(failure, "cannot maintain the certificate; retrying");
                             logged = Some(failure);
                         }
                         every
@@ -304,7 +304,7 @@ impl Keeper {
     }
 
     /// Executes steps until the next one is not due. Returns the time until then, and whether a renewal is in progress.
-    async fn round(&mut self) -> Result<(Duration, bool), Failure> {
+    async fn round(&mut self) -> Result<(Duration, bool), CertificatesError> {
         let mut conflicts = 0;
         for _ in 0..MAX_STEPS + MAX_CONFLICTS {
             match self.one_step().await {
@@ -315,18 +315,18 @@ impl Keeper {
                     sleep(CONFLICT_PAUSE).await;
                 }
                 Err(failure) => {
-                    if let (Some(connection), Failure::Kube(error)) = (&mut self.connection, &failure) {
+                    if let (Some(connection), CertificatesError::Kube(error)) = (&mut self.connection, &failure) {
                         connection.failed(error);
                     }
                     return Err(failure);
                 }
             }
         }
-        Err(Failure::Restless)
+        Err(CertificatesError::TooManyConflicts)
     }
 
     /// Executes one step; `None` if another may follow.
-    async fn one_step(&mut self) -> Result<Option<(Duration, bool)>, Failure> {
+    async fn one_step(&mut self) -> Result<Option<(Duration, bool)>, CertificatesError> {
         let client = match &mut self.connection {
             Some(connection) => Some(connection.client().await?),
             None => None,
@@ -339,7 +339,7 @@ impl Keeper {
         let new = || issue(&self.wanted.names, self.lifetime, now);
         let next = match step {
             Step::Rest(rest) => return Ok(Some((rest, stored.next.is_some()))),
-            Step::Hold => return Err(Failure::Unregistered { missing, service: self.service.to_string() }),
+            Step::Hold => return Err(CertificatesError::Unregistered { missing, service: self.service.to_string() }),
             Step::Issue => stored.issued(new()?, now),
             Step::Prepare => stored.prepared(new()?),
             Step::Trust => stored.trusted(now),
@@ -352,21 +352,21 @@ impl Keeper {
         }
         let (place, names) = (&self.store, self.wanted.names.join(","));
         match step {
-            Step::Issue => tracing::info!(%place, names, "made a certificate"),
-            Step::Prepare => tracing::info!(%place, names, "made the next certificate, and its authority known"),
+            Step::Issue => tracing::info!(%place, names, "issued a certificate"),
+            Step::Prepare => tracing::info!(%place, names, "issued the next certificate, and published its authority"),
             Step::Promote if seen.unregistered => {
-                let what = "the next certificate is to be served, although it is not known that callers trust it";
+                let what = "the next certificate is served from now on, although it is not known that callers trust it";
                 tracing::warn!(%place, missing, "{what}");
             }
             Step::Promote if seen.distrusted => {
-                let what = "the registration lost its trust in the next certificate again, which is to be served all the \
-                            same: the current one ends soon";
+                let what = "the registration no longer trusted the next certificate; it is served nevertheless, \
+                 because the current one expires soon";
                 tracing::warn!(%place, "{what}");
             }
-            Step::Promote => tracing::info!(%place, "the next certificate is to be served"),
+            Step::Promote => tracing::info!(%place, "the next certificate is served from now on"),
             Step::Retire => tracing::info!(%place, "former authorities are not trusted any more"),
             Step::Trust if seen.distrusted && stored.next.is_some_and(|next| next.since.is_some()) => {
-                let what = "the registration did not trust the next certificate any more; it is served later";
+                let what = "the registration no longer trusted the next certificate; it is served later";
                 tracing::warn!(%place, "{what}");
             }
             Step::Trust | Step::Hold | Step::Rest(_) => {}
@@ -382,32 +382,35 @@ impl Keeper {
         stored: &StoredPairs,
         version: &Version,
         now: SystemTime,
-    ) -> Result<(Observation, String), Failure> {
+    ) -> Result<(Observation, String), CertificatesError> {
         let (Some(client), false) = (client, stored.current.is_none() && stored.next.is_none()) else {
             return Ok(Default::default());
         };
         let bundle = stored.bundle();
         let trust = |others| trust(client, &self.registrations, &self.service, &bundle, others, now);
-        let trusting = trust(Others::Stay).await?;
-        let mut seen =
-            Observation { alone: false, distrusted: trusting.written > 0, unregistered: !trusting.missing.is_empty() };
+        let trusting = trust(ForeignAuthorities::Keep).await?;
+        let mut seen = Observation {
+            all_replicas_current: false,
+            distrusted: trusting.written > 0,
+            unregistered: !trusting.missing.is_empty(),
+        };
         let missing = trusting.missing.join(", ");
         let Some(current) = &stored.current else { return Ok((seen, missing)) };
         if stored.former.is_empty() && !trusting.others {
             return Ok((seen, missing));
         }
         match served_everywhere(client, &self.service, &current.pair).await {
-            Ok(alone) => seen.alone = alone,
+            Ok(all_replicas_current) => seen.all_replicas_current = all_replicas_current,
             Err(error) => {
                 let why = format!("{error}; {}", error.fix());
-                if self.unlisted.as_ref() != Some(&why) {
+                if self.last_list_error.as_ref() != Some(&why) {
                     tracing::warn!(why, "cannot list the endpoints; former authorities stay until they end");
-                    self.unlisted = Some(why);
+                    self.last_list_error = Some(why);
                 }
             }
         }
-        if seen.alone && stored.former.is_empty() {
-            trust(Others::Go(&self.store, version)).await?;
+        if seen.all_replicas_current && stored.former.is_empty() {
+            trust(ForeignAuthorities::Remove(&self.store, version)).await?;
         }
         Ok((seen, missing))
     }

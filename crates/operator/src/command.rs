@@ -140,10 +140,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Returns the value as one YAML document, which our parser and those of Kubernetes' tools read back as the same value.
 /// Keys are sorted, words that YAML 1.1 reads as numbers or booleans are quoted, and long lines are not folded.
-/// line stays one.
 ///
+/// # Errors
 /// The serializer's message, if it cannot write a value.
-/// The serializer's words, should it meet a value it cannot write.
 pub fn yaml(value: &Value) -> Result<String, String> {
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(value, options).map_err(|error| error.to_string())

@@ -58,7 +58,7 @@ impl Health {
             Ok(tls) => tls,
             Err(error) => return complain(&error),
         };
-        match ask(self.admin, tls, self.timeout) {
+        match get_readyz(self.admin, tls, self.timeout) {
             Ok(answer) if answer.ready => CommandExit::Good,
             Ok(answer) => complain(&format_args!("{} says: {}", self.admin, answer.text)),
             Err(error) => complain(&format_args!("no answer from {}: {error}", self.admin)),
@@ -79,10 +79,10 @@ struct Answer {
     text: String,
 }
 
-fn ask(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Result<Answer> {
+fn get_readyz(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Result<Answer> {
     let deadline = Instant::now() + timeout;
     let stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
-    let clock = Clock { socket: stream.try_clone()?, deadline };
+    let clock = SocketDeadline { socket: stream.try_clone()?, deadline };
     match tls {
         None => exchange(stream, admin, &clock),
         Some(tls) => {
@@ -93,12 +93,12 @@ fn ask(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Re
 }
 
 /// Socket whose operations share a deadline.
-struct Clock {
+struct SocketDeadline {
     socket: TcpStream,
     deadline: Instant,
 }
 
-impl Clock {
+impl SocketDeadline {
     fn set(&self) -> io::Result<()> {
         let left = Some(left(self.deadline)?);
         self.socket.set_write_timeout(left)?;
@@ -106,7 +106,7 @@ impl Clock {
     }
 }
 
-fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> io::Result<Answer> {
+fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &SocketDeadline) -> io::Result<Answer> {
     clock.set()?;
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(in_time)?;
@@ -120,7 +120,7 @@ fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> 
             Ok(length) if received.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
                 received.extend_from_slice(&chunk[..length])
             }
-            Ok(_) => return Err(nonsense()),
+            Ok(_) => return Err(invalid_response()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // TLS ended without a close alert. The status line that was read is sufficient.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return parse_answer(&received),
@@ -131,21 +131,21 @@ fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> 
 
 /// Replaces a socket's timeout error by ours.
 fn in_time(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
+    if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error }
 }
 
 /// Returns the time until the deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(late()) } else { Ok(left) }
+    if left.is_zero() { Err(timed_out()) } else { Ok(left) }
 }
 
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "it took too long")
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "timed out")
 }
 
-fn nonsense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "whatever listens there is not gatepost's admin address")
+fn invalid_response() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the response is not from gatepost's admin address")
 }
 
 /// Parses an HTTP/1.1 response. Its code decides; the body is for messages.
@@ -157,8 +157,8 @@ fn parse_answer(received: &[u8]) -> io::Result<Answer> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let text = String::from_utf8_lossy(received);
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(nonsense)?;
-    let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(nonsense)?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(invalid_response)?;
+    let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(invalid_response)?;
     Ok(Answer { ready: code == "200", text: body.trim().to_owned() })
 }
 
@@ -189,7 +189,7 @@ mod tests {
             }
             String::from_utf8(asked).unwrap()
         });
-        let answer = ask(address, None, timeout);
+        let answer = get_readyz(address, None, timeout);
         assert!(peer.join().unwrap().starts_with("GET /readyz HTTP/1.1\r\n"));
         answer
     }
@@ -223,6 +223,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        assert_eq!(ask(address, None, TIMEOUT).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(get_readyz(address, None, TIMEOUT).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -53,18 +53,18 @@ struct ResponseProgress {
     /// Time at which the first part was ready, or the last part was written.
     since: Instant,
     /// Number of parts passed to the client's connection that are not written yet.
-    given: usize,
+    unwritten_parts: usize,
     /// Whether the next part is requested and not ready: the apiserver or the proxy delays it.
     is_awaited: bool,
     /// Whether a part was written.
     is_begun: bool,
     /// Whether the response is kept in memory as a whole.
-    is_kept: bool,
+    is_buffered: bool,
 }
 
 /// One request in progress, until its response is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct RequestInProgress {
     activity: Arc<Activity>,
     number: u64,
 }
@@ -90,12 +90,12 @@ impl Default for Activity {
 
 impl Activity {
     /// Registers a new request.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>) -> RequestInProgress {
         let mut state = self.state();
         state.begun += 1;
         let number = state.begun;
         state.answers.insert(number, ResponseProgress { is_awaited: true, ..ResponseProgress::new(false) });
-        UnderWay { activity: Arc::clone(self), number }
+        RequestInProgress { activity: Arc::clone(self), number }
     }
 
     /// Ends the connection after the requests in progress.
@@ -108,21 +108,25 @@ impl Activity {
         self.retired.notified().await;
     }
 
-    /// Checks the connection. A connection that is shutting down (`ends`) may not pause for as long as others.
-    pub(super) fn look(&self, ends: bool) -> ActivityCheck {
+    /// Checks the connection. The client of a connection that is shutting down (`ends`)
+    /// may pause for less time than others.
+    pub(super) fn check(&self, ends: bool) -> ActivityCheck {
         let state = self.state();
         if state.answers.is_empty() {
             let limit = if state.begun == 0 { FIRST_REQUEST_TIMEOUT } else { IDLE_TIMEOUT };
             return if state.idle_since.elapsed() >= limit { ActivityCheck::Idle } else { ActivityCheck::Used };
         }
-        let is_stuck = |taking: &ResponseProgress, limit| !taking.waits_for_us() && taking.since.elapsed() >= limit;
-        let is_kept_unread =
-            state.answers.values().any(|taking| taking.is_kept && is_stuck(taking, BUFFERED_RESPONSE_TIMEOUT));
-        let limit = |taking: &ResponseProgress| {
-            if taking.is_begun && !ends { WRITE_PAUSE_TIMEOUT } else { FIRST_WRITE_TIMEOUT }
+        let is_stuck =
+            |progress: &ResponseProgress, limit| !progress.waits_for_us() && progress.since.elapsed() >= limit;
+        let is_buffered_unread = state
+            .answers
+            .values()
+            .any(|progress| progress.is_buffered && is_stuck(progress, BUFFERED_RESPONSE_TIMEOUT));
+        let limit = |progress: &ResponseProgress| {
+            if progress.is_begun && !ends { WRITE_PAUSE_TIMEOUT } else { FIRST_WRITE_TIMEOUT }
         };
-        let is_unread = state.answers.values().all(|taking| is_stuck(taking, limit(taking)));
-        if is_kept_unread || is_unread { ActivityCheck::Stuck } else { ActivityCheck::Used }
+        let is_unread = state.answers.values().all(|progress| is_stuck(progress, limit(progress)));
+        if is_buffered_unread || is_unread { ActivityCheck::Stuck } else { ActivityCheck::Used }
     }
 
     /// Returns true if no request is in progress.
@@ -136,55 +140,55 @@ impl Activity {
 }
 
 impl ResponseProgress {
-    fn new(is_kept: bool) -> Self {
-        Self { since: Instant::now(), given: 0, is_awaited: false, is_begun: false, is_kept }
+    fn new(is_buffered: bool) -> Self {
+        Self { since: Instant::now(), unwritten_parts: 0, is_awaited: false, is_begun: false, is_buffered }
     }
 
     /// Returns true if the apiserver or the proxy delays the next part, and not the client.
     fn waits_for_us(&self) -> bool {
-        self.is_awaited && self.given == 0
+        self.is_awaited && self.unwritten_parts == 0
     }
 }
 
-impl UnderWay {
+impl RequestInProgress {
     /// Records that the response is ready for the client, and whether its body is kept in memory.
-    pub(super) fn answered(&self, is_kept: bool) {
-        self.set(|taking| *taking = ResponseProgress::new(is_kept));
+    pub(super) fn on_response_ready(&self, is_buffered: bool) {
+        self.set(|progress| *progress = ResponseProgress::new(is_buffered));
     }
 
     /// Records that the next part is requested.
-    pub(super) fn awaited(&self) {
-        self.set(|taking| taking.is_awaited = true);
+    pub(super) fn on_part_requested(&self) {
+        self.set(|progress| progress.is_awaited = true);
     }
 
     /// Records that a part was passed to the client's connection.
-    pub(super) fn given(&self) {
-        self.set(|taking| {
-            if taking.waits_for_us() {
-                taking.since = Instant::now();
+    pub(super) fn on_part_passed(&self) {
+        self.set(|progress| {
+            if progress.waits_for_us() {
+                progress.since = Instant::now();
             }
-            taking.is_awaited = false;
-            taking.given += 1;
+            progress.is_awaited = false;
+            progress.unwritten_parts += 1;
         });
     }
 
     /// Records that a part was written or dropped.
-    pub(super) fn taken(&self) {
-        self.set(|taking| {
-            taking.since = Instant::now();
-            taking.is_begun = true;
-            taking.given = taking.given.saturating_sub(1);
+    pub(super) fn on_part_written(&self) {
+        self.set(|progress| {
+            progress.since = Instant::now();
+            progress.is_begun = true;
+            progress.unwritten_parts = progress.unwritten_parts.saturating_sub(1);
         });
     }
 
     fn set(&self, change: impl FnOnce(&mut ResponseProgress)) {
-        if let Some(taking) = self.activity.state().answers.get_mut(&self.number) {
-            change(taking);
+        if let Some(progress) = self.activity.state().answers.get_mut(&self.number) {
+            change(progress);
         }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         let mut state = self.activity.state();
         state.answers.remove(&self.number);
@@ -204,17 +208,17 @@ mod tests {
     async fn a_connection_without_requests_is_idle() {
         let activity = Arc::new(Activity::default());
         advance(FIRST_REQUEST_TIMEOUT - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Used);
+        assert_eq!(activity.check(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Idle, "it has never had one");
+        assert_eq!(activity.check(false), ActivityCheck::Idle, "it has never had one");
         let request = activity.begin();
         advance(10 * IDLE_TIMEOUT).await;
-        assert_eq!(activity.look(false), ActivityCheck::Used, "the apiserver may take long");
+        assert_eq!(activity.check(false), ActivityCheck::Used, "the apiserver may take long");
         drop(request);
         advance(IDLE_TIMEOUT - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Used);
+        assert_eq!(activity.check(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Idle);
+        assert_eq!(activity.check(false), ActivityCheck::Idle);
     }
 
     #[tokio::test(start_paused = true)]
@@ -222,51 +226,51 @@ mod tests {
         let activity = Arc::new(Activity::default());
         // One answer that was never begun, beside a watch that waits for events.
         let (unread, watch) = (activity.begin(), activity.begin());
-        unread.answered(false);
-        watch.answered(false);
-        watch.awaited();
+        unread.on_response_ready(false);
+        watch.on_response_ready(false);
+        watch.on_part_requested();
         advance(10 * FIRST_WRITE_TIMEOUT).await;
-        assert_eq!(activity.look(false), ActivityCheck::Used);
+        assert_eq!(activity.check(false), ActivityCheck::Used);
         drop(watch);
-        assert_eq!(activity.look(false), ActivityCheck::Stuck, "nothing else is under way");
+        assert_eq!(activity.check(false), ActivityCheck::Stuck, "nothing else is under way");
         // Parts are asked for whether or not the client takes any.
-        unread.awaited();
-        unread.given();
-        unread.awaited();
-        unread.given();
+        unread.on_part_requested();
+        unread.on_part_passed();
+        unread.on_part_requested();
+        unread.on_part_passed();
         advance(FIRST_WRITE_TIMEOUT).await;
-        assert_eq!(activity.look(false), ActivityCheck::Stuck, "it was given two, and has taken none");
+        assert_eq!(activity.check(false), ActivityCheck::Stuck, "it was given two, and has taken none");
         // A reader that has begun may pause, but not for ever, nor once it was told to leave.
-        unread.taken();
+        unread.on_part_written();
         advance(WRITE_PAUSE_TIMEOUT - Duration::from_millis(1)).await;
-        assert_eq!((activity.look(false), activity.look(true)), (ActivityCheck::Used, ActivityCheck::Stuck));
+        assert_eq!((activity.check(false), activity.check(true)), (ActivityCheck::Used, ActivityCheck::Stuck));
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Stuck);
+        assert_eq!(activity.check(false), ActivityCheck::Stuck);
         // It has taken all, and waits for the apiserver.
-        unread.awaited();
-        unread.taken();
+        unread.on_part_requested();
+        unread.on_part_written();
         advance(10 * WRITE_PAUSE_TIMEOUT).await;
-        assert_eq!((activity.look(false), activity.look(true)), (ActivityCheck::Used, ActivityCheck::Used));
+        assert_eq!((activity.check(false), activity.check(true)), (ActivityCheck::Used, ActivityCheck::Used));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_slow_with_what_is_kept_goes_on() {
         let activity = Arc::new(Activity::default());
         let kept = activity.begin();
-        kept.answered(true);
+        kept.on_response_ready(true);
         // All of it is given at once, and written in a long time.
         for _ in 0..10 {
-            kept.awaited();
-            kept.given();
+            kept.on_part_requested();
+            kept.on_part_passed();
         }
         for _ in 0..10 {
             advance(BUFFERED_RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
-            assert_eq!(activity.look(false), ActivityCheck::Used);
-            kept.taken();
+            assert_eq!(activity.check(false), ActivityCheck::Used);
+            kept.on_part_written();
         }
         advance(BUFFERED_RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Used);
+        assert_eq!(activity.check(false), ActivityCheck::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(false), ActivityCheck::Stuck, "the end was not asked for");
+        assert_eq!(activity.check(false), ActivityCheck::Stuck, "the end was not asked for");
     }
 }

@@ -14,20 +14,20 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{activity::UnderWay, joined::Joined};
+use super::{activity::RequestInProgress, joined::Joined};
 
 /// A value that is kept until a message has ended.
 pub(super) type Guard = Box<dyn fmt::Debug + Send>;
 
 /// Size of the chunks in which a complete body is sent, in bytes.
-const PART: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Body of a message.
 #[derive(Debug)]
 pub(super) struct Body {
     content: Content,
     /// Request that this body answers.
-    under_way: Option<Arc<UnderWay>>,
+    in_progress: Option<Arc<RequestInProgress>>,
 }
 
 #[derive(Debug)]
@@ -41,18 +41,18 @@ enum Content {
 }
 
 /// Part of a response that was passed to the client's connection. Dropped once it is written.
-struct PendingPart(Arc<UnderWay>);
+struct PendingPart(Arc<RequestInProgress>);
 
 impl PendingPart {
-    fn new(under_way: &Arc<UnderWay>) -> Self {
-        under_way.given();
-        Self(Arc::clone(under_way))
+    fn new(in_progress: &Arc<RequestInProgress>) -> Self {
+        in_progress.on_part_passed();
+        Self(Arc::clone(in_progress))
     }
 }
 
 impl Drop for PendingPart {
     fn drop(&mut self) {
-        self.0.taken();
+        self.0.on_part_written();
     }
 }
 
@@ -95,16 +95,16 @@ impl Body {
     }
 
     /// Makes the body the response to this request.
-    pub(super) fn answering(mut self, under_way: UnderWay) -> Self {
-        under_way.answered(matches!(self.content, Content::Whole(_)));
-        self.under_way = Some(Arc::new(under_way));
+    pub(super) fn answering(mut self, in_progress: RequestInProgress) -> Self {
+        in_progress.on_response_ready(matches!(self.content, Content::Whole(_)));
+        self.in_progress = Some(Arc::new(in_progress));
         self
     }
 }
 
 impl From<Content> for Body {
     fn from(content: Content) -> Self {
-        Self { content, under_way: None }
+        Self { content, in_progress: None }
     }
 }
 
@@ -120,9 +120,9 @@ impl http_body::Body for Body {
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, under_way } = self.get_mut();
-        if let Some(under_way) = under_way {
-            under_way.awaited();
+        let Self { content, in_progress } = self.get_mut();
+        if let Some(in_progress) = in_progress {
+            in_progress.on_part_requested();
         }
         let polled = match content {
             Content::Streamed { body, .. } => body.poll_frame(cx),
@@ -139,11 +139,11 @@ impl http_body::Body for Body {
                 }
             }
             Content::Whole(rest) if rest.is_empty() => Poll::Ready(None),
-            Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),
+            Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(CHUNK_BYTES)))))),
         };
-        let Some(under_way) = under_way else { return polled };
-        let given = |bytes| Bytes::from_owner(GuardedBytes { bytes, _guard: PendingPart::new(under_way) });
-        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(given))))
+        let Some(in_progress) = in_progress else { return polled };
+        let tracked = |bytes| Bytes::from_owner(GuardedBytes { bytes, _guard: PendingPart::new(in_progress) });
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(tracked))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -172,13 +172,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_kept_is_kept_until_the_last_part_was_sent() {
         let guard = Arc::new(());
-        let mut body = Body::keeping(Bytes::from(vec![7; PART + 1]), Arc::clone(&guard));
+        let mut body = Body::keeping(Bytes::from(vec![7; CHUNK_BYTES + 1]), Arc::clone(&guard));
         let mut parts = Vec::new();
         while let Some(frame) = body.frame().await {
             parts.push(frame.unwrap().into_data().unwrap());
         }
         drop(body);
-        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), [PART, 1]);
+        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), [CHUNK_BYTES, 1]);
         parts.pop();
         assert_eq!(Arc::strong_count(&guard), 2, "a part is in a queue");
         parts.pop();
@@ -188,7 +188,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_under_way_until_its_last_part_was_sent() {
         let activity = Arc::new(Activity::default());
-        let mut body = Body::of(vec![7; PART + 1]).answering(activity.begin());
+        let mut body = Body::of(vec![7; CHUNK_BYTES + 1]).answering(activity.begin());
         let parts = [body.frame().await, body.frame().await];
         assert!(body.frame().await.is_none());
         drop(body);

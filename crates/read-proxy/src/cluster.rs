@@ -106,12 +106,12 @@ impl Cluster {
     }
 
     /// Returns true if the apiserver answers a review.
-    pub(super) async fn answers(&self) -> bool {
+    pub(super) async fn answers_reviews(&self) -> bool {
         let asking = async { self.client().await?.review_token(INVALID_TOKEN).await };
         match asking.await {
             Ok(_) => true,
             Err(failure) => {
-                self.failed(&failure).await;
+                self.record_failure(&failure).await;
                 false
             }
         }
@@ -135,14 +135,15 @@ impl Cluster {
     }
 
     /// Records and logs a failed request.
-    pub(super) async fn failed(&self, failure: &KubeError) {
+    pub(super) async fn record_failure(&self, failure: &KubeError) {
         self.metrics.own_failure();
         let mut held = self.connection.lock().await;
         held.0.failed(failure);
         held.1 = None;
         static LINES: Throttle = Throttle::new();
         if let Some(held_back) = LINES.pass() {
-            tracing::warn!(%failure, fix = failure.fix(), held_back, "a question of the read proxy failed");
+            tracing::warn!(%failure, fix = failure.fix(), held_back, "a request of the read proxy to the apiserver \
+             failed");
         }
     }
 
@@ -188,7 +189,7 @@ impl Cluster {
                 Ok(owner)
             }
             Err(failure) => {
-                self.failed(&failure).await;
+                self.record_failure(&failure).await;
                 Err(ReviewError::Failed)
             }
         }
@@ -229,7 +230,7 @@ impl Cluster {
                 Ok(decision.allowed)
             }
             Err(failure) => {
-                self.failed(&failure).await;
+                self.record_failure(&failure).await;
                 Err(ReviewError::Failed)
             }
         }

@@ -15,11 +15,11 @@ use super::{
     body::Body,
     fields,
     hold::{HeldObject, HoldEnd},
-    inspect::{InspectedResponse, Room, asks_for_a_head, head, may_be_known},
+    inspect::{InspectedResponse, Room, always_shows_head, head, may_be_known},
     query::Query,
     refusal::ProxyRefusal,
     resources::ResourcePath,
-    serve::{Passing, Proxy, RequestResult, Sent},
+    serve::{ForwardedRequest, OriginalRequest, Proxy, RequestResult},
 };
 use crate::metrics::{ProxyHoldEnd, ProxyOutcome, ProxyRefused};
 use gatepost_kube_support::{KubeError, WatchedChange};
@@ -28,22 +28,22 @@ use gatepost_wire::object_head::{MARKS, ObjectHead};
 /// Media type that always shows the object.
 const JSON: &str = "application/json";
 /// Part of the hold's time that is reserved for the response itself.
-const MARGIN: Duration = Duration::from_secs(1);
+const RESPONSE_MARGIN: Duration = Duration::from_secs(1);
 /// Pause between the end of a watch and the next read of the object.
-const PAUSE: Duration = Duration::from_millis(200);
+const REREAD_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum duration of a watch. The hold ends earlier.
-const LASTING: Duration = Duration::from_secs(300);
+const MAX_WATCH_TIME: Duration = Duration::from_secs(300);
 
 impl Proxy {
     /// Passes the request. If the object in the response waits for initializers, holds the response until they finish.
     pub(super) async fn create(
         &self,
-        mut passing: Passing<'_>,
+        mut passing: ForwardedRequest<'_>,
         path: &ResourcePath,
     ) -> Result<RequestResult, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
-        let until = passing.sent.arrived + self.patience(query);
+        let until = passing.sent.arrived + self.max_hold_time(query);
         let is_dry_run = query.is_dry_run();
         // Take a place before anything is stored: a rejection afterwards would be too late.
         let no_room = || ProxyRefusal::too_many(ProxyRefused::Holds, "too many writes that wait for initializers");
@@ -51,11 +51,11 @@ impl Proxy {
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
         // The response must show the object. If the requested form does not, the object is read again in that form.
         let headers = &passing.sent.headers;
-        let in_another_form = !is_dry_run && !asks_for_a_head(headers, query) && may_be_known(headers);
+        let in_another_form = !is_dry_run && !always_shows_head(headers, query) && may_be_known(headers);
         if in_another_form {
             passing.request.headers_mut().insert(ACCEPT, HeaderValue::from_static(JSON));
         }
-        let Passing { request, sent } = passing;
+        let ForwardedRequest { request, sent } = passing;
         let answer = self.send(sent.user, request).await?;
         let is_created = answer.status() == StatusCode::CREATED;
         if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
@@ -104,7 +104,7 @@ impl Proxy {
         mut answer: Response<()>,
         path: &ResourcePath,
         held: &HeldObject,
-        sent: &Sent<'_>,
+        sent: &OriginalRequest<'_>,
     ) -> Result<Response<Body>, ProxyRefusal> {
         let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let (body, form, room) = self.finished(path, held, accept.unwrap_or(JSON), sent).await?;
@@ -118,11 +118,11 @@ impl Proxy {
     }
 
     /// Returns the maximum time of a hold: the shorter of our timeout and the client's, less a margin for the response.
-    fn patience(&self, query: Query<'_>) -> Duration {
+    fn max_hold_time(&self, query: Query<'_>) -> Duration {
         let theirs = query.first("timeout").and_then(|text| String::from_utf8(text).ok());
         let theirs = theirs.and_then(|text| humantime::parse_duration(&text).ok()).filter(|theirs| !theirs.is_zero());
-        let patience = theirs.map_or(self.settings.hold_timeout, |theirs| theirs.min(self.settings.hold_timeout));
-        patience.saturating_sub(MARGIN).max(patience / 2)
+        let limit = theirs.map_or(self.settings.hold_timeout, |theirs| theirs.min(self.settings.hold_timeout));
+        limit.saturating_sub(RESPONSE_MARGIN).max(limit / 2)
     }
 
     /// Watches the object until its initialization ends.
@@ -133,18 +133,18 @@ impl Proxy {
                 Ok(Some(ended)) => return ended,
                 // The watched revision may have expired, so read the object.
                 Ok(None) => {}
-                Err(failure) => self.cluster.failed(&failure).await,
+                Err(failure) => self.cluster.record_failure(&failure).await,
             }
-            sleep(PAUSE).await;
+            sleep(REREAD_PAUSE).await;
             let asking = async { self.cluster.client().await?.find_head(&at, held.name(), MARKS).await };
             match asking.await {
                 Ok(Some(head)) => {
-                    if let Some(ended) = held.now(head) {
+                    if let Some(ended) = held.update(head) {
                         return ended;
                     }
                 }
-                Ok(None) => return held.gone(None),
-                Err(failure) => self.cluster.failed(&failure).await,
+                Ok(None) => return held.on_deleted(None),
+                Err(failure) => self.cluster.record_failure(&failure).await,
             }
         }
     }
@@ -152,12 +152,12 @@ impl Proxy {
     /// Watches the object; `None` if the apiserver has ended the watch.
     async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<HoldEnd>, KubeError> {
         let client = self.cluster.client().await?;
-        let mut watch = client.watch_object(at, held.name(), held.resource_version(), LASTING).await?;
+        let mut watch = client.watch_object(at, held.name(), held.resource_version(), MAX_WATCH_TIME).await?;
         while let Some(event) = watch.next::<Box<RawValue>>().await? {
             let head = |object: Box<RawValue>| ObjectHead::of_json(object.get().as_bytes(), MARKS);
             let ended = match event {
-                WatchedChange::Changed(object) => head(object).and_then(|head| held.now(head)),
-                WatchedChange::Gone(object) => Some(held.gone(head(object))),
+                WatchedChange::Changed(object) => head(object).and_then(|head| held.update(head)),
+                WatchedChange::Gone(object) => Some(held.on_deleted(head(object))),
                 WatchedChange::Bookmark(_) => None,
                 WatchedChange::Expired => return Ok(None),
             };
@@ -174,7 +174,7 @@ impl Proxy {
         match asking.await {
             Ok(found) => Some(found.map(|head| head.uid).unwrap_or_default()),
             Err(failure) => {
-                self.cluster.failed(&failure).await;
+                self.cluster.record_failure(&failure).await;
                 None
             }
         }
@@ -186,7 +186,7 @@ impl Proxy {
         path: &ResourcePath,
         held: &HeldObject,
         accept: &str,
-        sent: &Sent<'_>,
+        sent: &OriginalRequest<'_>,
     ) -> Result<(Bytes, Option<HeaderValue>, Room), ProxyRefusal> {
         let at = path.collection();
         let reading = async { self.cluster.client().await?.read_as(&at, held.name(), accept).await };
@@ -211,7 +211,7 @@ impl Proxy {
             Ok(read) if read.status == StatusCode::NOT_FOUND => Err(ProxyRefusal::deleted(path, held)),
             Ok(_) => Err(ProxyRefusal::unread(path, held)),
             Err(failure) => {
-                self.cluster.failed(&failure).await;
+                self.cluster.record_failure(&failure).await;
                 Err(ProxyRefusal::unread(path, held))
             }
         }

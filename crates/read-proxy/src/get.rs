@@ -21,7 +21,7 @@ use super::{
     query::Query,
     refusal::ProxyRefusal,
     resources::ResourcePath,
-    serve::{Passing, Proxy, RequestResult, Sent},
+    serve::{ForwardedRequest, OriginalRequest, Proxy, RequestResult},
 };
 use crate::metrics::ProxyOutcome;
 
@@ -29,7 +29,7 @@ use crate::metrics::ProxyOutcome;
 const STATUS: &str = "status";
 
 /// A request without a body, to be sent again.
-struct Again {
+struct RepeatableRequest {
     uri: Uri,
     headers: HeaderMap,
 }
@@ -38,7 +38,7 @@ impl Proxy {
     /// Passes the request, and inspects the object in the response.
     pub(super) async fn get(
         &self,
-        mut passing: Passing<'_>,
+        mut passing: ForwardedRequest<'_>,
         path: &ResourcePath,
     ) -> Result<RequestResult, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
@@ -52,8 +52,9 @@ impl Proxy {
         for field in [ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE] {
             passing.request.headers_mut().remove(field);
         }
-        let again = Again { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
-        let Passing { request, sent } = passing;
+        let again =
+            RepeatableRequest { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
+        let ForwardedRequest { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
         let answer = self.send(sent.user, request).await?;
         // Such a response shows no object. A user without permission gets only the apiserver's rejection.
@@ -104,8 +105,8 @@ impl Proxy {
     /// shows the same object if `before` still exists afterwards.
     async fn get_again(
         &self,
-        again: Again,
-        sent: &Sent<'_>,
+        again: RepeatableRequest,
+        sent: &OriginalRequest<'_>,
         path: &ResourcePath,
         before: &ObjectHead,
     ) -> Result<RequestResult, ProxyRefusal> {
@@ -113,7 +114,7 @@ impl Proxy {
         let query = again.uri.query().map(str::to_owned);
         *request.uri_mut() = again.uri;
         *request.headers_mut() = again.headers;
-        let mut passing = Passing { request, sent: sent.clone() };
+        let mut passing = ForwardedRequest { request, sent: sent.clone() };
         passing.set_query(&Query::new(query.as_deref()).without_version())?;
         let answer = self.send(sent.user, passing.request).await?;
         if answer.status() != StatusCode::OK {
@@ -135,9 +136,9 @@ impl Proxy {
             // The object was deleted meanwhile, so it is not shown.
             Ok(None) => Err(ProxyRefusal::not_found(path)),
             Err(failure) => {
-                self.cluster.failed(&failure).await;
+                self.cluster.record_failure(&failure).await;
                 Err(match failure {
-                    KubeError::Nonsense { .. } => ProxyRefusal::unknown_object(),
+                    KubeError::InvalidResponse { .. } => ProxyRefusal::unknown_object(),
                     _ => ProxyRefusal::unavailable(),
                 })
             }
@@ -152,7 +153,7 @@ impl Proxy {
     /// A refusal if the query cannot be rewritten, or if it is unknown what the user may see.
     pub(super) async fn filter(
         &self,
-        passing: &mut Passing<'_>,
+        passing: &mut ForwardedRequest<'_>,
         path: &ResourcePath,
     ) -> Result<ProxyOutcome, ProxyRefusal> {
         let sent = passing.request.uri().query().map(str::to_owned);

@@ -52,10 +52,10 @@ impl HeldObject {
     }
 
     /// Updates the state of the object, and returns the end of the hold if it is reached. A failure is returned only
-    /// once the object is gone or being deleted, as its creator may create another object of that name at once.
-    pub(super) fn now(&mut self, head: ObjectHead) -> Option<HoldEnd> {
+    /// once the object is gone or being deleted, as its creator may create another object of that name immediately.
+    pub(super) fn update(&mut self, head: ObjectHead) -> Option<HoldEnd> {
         if head.uid != self.head.uid {
-            return Some(self.gone(None));
+            return Some(self.on_deleted(None));
         }
         self.head = head;
         self.read_state();
@@ -63,11 +63,11 @@ impl HeldObject {
             return Some(HoldEnd::Completed);
         }
         let is_over = self.result.is_some() && self.head.deleting;
-        is_over.then(|| self.gone(None))
+        is_over.then(|| self.on_deleted(None))
     }
 
     /// Returns the end of the hold for a deleted object, from its last state if known.
-    pub(super) fn gone(&mut self, last: Option<ObjectHead>) -> HoldEnd {
+    pub(super) fn on_deleted(&mut self, last: Option<ObjectHead>) -> HoldEnd {
         if let Some(last) = last.filter(|last| last.uid == self.head.uid) {
             self.head = last;
             self.read_state();
@@ -111,28 +111,28 @@ mod tests {
     fn an_object_without_the_label_is_initialized() {
         let mut held = HeldObject::new(head("1", &["x", "y"], None));
         assert_eq!(held.waits_for(), Some("x"));
-        assert_eq!(held.now(head("2", &["y"], None)), None);
+        assert_eq!(held.update(head("2", &["y"], None)), None);
         assert_eq!((held.waits_for(), held.resource_version()), (Some("y"), "2"));
-        assert_eq!(held.now(ObjectHead { label: None, ..head("3", &[], None) }), Some(HoldEnd::Completed));
+        assert_eq!(held.update(ObjectHead { label: None, ..head("3", &[], None) }), Some(HoldEnd::Completed));
     }
 
     #[test]
     fn a_failure_is_reported_when_the_object_is_deleted() {
         let result = json!({"status": "Failure", "code": 403, "message": "no"});
         let mut held = HeldObject::new(head("1", &["x"], None));
-        assert_eq!(held.now(head("2", &["x"], Some(result.clone()))), None);
-        assert_eq!(held.gone(None), HoldEnd::Failed(result.clone()));
+        assert_eq!(held.update(head("2", &["x"], Some(result.clone()))), None);
+        assert_eq!(held.on_deleted(None), HoldEnd::Failed(result.clone()));
         // Or when its finalizers run.
         let deleting = ObjectHead { deleting: true, ..head("3", &["x"], Some(result.clone())) };
-        assert_eq!(held.clone().now(deleting), Some(HoldEnd::Failed(result.clone())));
+        assert_eq!(held.clone().update(deleting), Some(HoldEnd::Failed(result.clone())));
         // The last state comes with the deletion, too.
         let mut held = HeldObject::new(head("1", &["x"], None));
-        assert_eq!(held.gone(Some(head("2", &["x"], Some(result.clone())))), HoldEnd::Failed(result.clone()));
+        assert_eq!(held.on_deleted(Some(head("2", &["x"], Some(result.clone())))), HoldEnd::Failed(result.clone()));
         // Another object of that name is not this one.
         let mut held = HeldObject::new(head("1", &["x"], None));
         let other = ObjectHead { uid: "v".into(), ..head("2", &["x"], Some(result)) };
-        assert_eq!(held.clone().gone(Some(other.clone())), HoldEnd::Deleted);
-        assert_eq!(held.now(other), Some(HoldEnd::Deleted));
+        assert_eq!(held.clone().on_deleted(Some(other.clone())), HoldEnd::Deleted);
+        assert_eq!(held.update(other), Some(HoldEnd::Deleted));
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         for state in [None, Some("{"), Some("[]"), Some("{\"pending\": 1, \"result\": \"no\"}")] {
             let mut held = HeldObject::new(ObjectHead { annotation: state.map(Into::into), ..head("1", &["x"], None) });
             assert_eq!(held.waits_for(), None, "{state:?}");
-            assert_eq!(held.gone(None), HoldEnd::Deleted, "{state:?}");
+            assert_eq!(held.on_deleted(None), HoldEnd::Deleted, "{state:?}");
         }
     }
 }

@@ -38,7 +38,7 @@ impl Room {
     /// Reserves this many KiB, of the whole proxy's memory and of the connection's.
     fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-        let why = "no memory left for objects that it must look at";
+        let why = "no memory left to inspect objects";
         let too_many = |_| ProxyRefusal::too_many(ProxyRefused::Memory, why);
         let own = Arc::clone(own).try_acquire_many_owned(kib).map_err(too_many)?;
         let all = Arc::clone(all).try_acquire_many_owned(kib).map_err(too_many)?;
@@ -105,7 +105,7 @@ pub(super) fn head(headers: &HeaderMap, body: &Bytes) -> Option<ObjectHead> {
 
 /// Returns true if every response that these fields allow shows an object's head: JSON does, also as a table with
 /// objects, and protobuf except as a table. An apiserver uses the first `Accept` field, and JSON if there is none.
-pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
+pub(super) fn always_shows_head(headers: &HeaderMap, query: Query<'_>) -> bool {
     let accept = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str());
     let Ok(accept) = accept else { return false };
     let shows = |range: &str| {
@@ -176,7 +176,7 @@ mod tests {
             if !accept.is_empty() {
                 headers.insert(ACCEPT, HeaderValue::from_static(accept));
             }
-            assert_eq!(asks_for_a_head(&headers, Query::new(Some(query))), shows, "{accept} {query}");
+            assert_eq!(always_shows_head(&headers, Query::new(Some(query))), shows, "{accept} {query}");
         }
     }
 }

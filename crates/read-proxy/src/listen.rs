@@ -50,7 +50,7 @@ const WINDOWS: (u32, u32) = (256 << 10, 4 << 20);
 /// Maximum size of a request's header fields over HTTP/2, in bytes: selectors and tokens may be long.
 const MAX_HEADER_LIST_BYTES: u32 = 256 << 10;
 /// Pause after a failed accept, for example if too many files are open.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves connections until `stop` is true, then drains open connections for at most `drain`.
 pub async fn serve(
@@ -88,12 +88,12 @@ pub async fn serve(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_RETRY_PAUSE).await;
                 }
             },
         }
     }
-    proxy.lifecycle.drains();
+    proxy.lifecycle.set_draining();
     drop(listener);
     let ending = async {
         while serving.join_next().await.is_some() {}
@@ -103,7 +103,7 @@ pub async fn serve(
     };
     if timeout(drain, ending).await.is_err() {
         let left = connections.saturating_sub(room.available_permits());
-        tracing::info!(connections = left, "ending the connections that are left");
+        tracing::info!(connections = left, "closing the remaining connections");
     }
     drop(cutting);
 }
@@ -172,18 +172,18 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
     activity: &Activity,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let mut looks = interval(ACTIVITY_CHECK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checks = interval(ACTIVITY_CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopping = pin!(stopped(stop));
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
             () = stopping.as_mut() => break,
             () = activity.retired() => break,
-            _ = looks.tick() => match activity.look(false) {
+            _ = checks.tick() => match activity.check(false) {
                 ActivityCheck::Used => {}
                 ActivityCheck::Idle => break,
-                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+                ActivityCheck::Stuck => return Err(io::Error::other("the client does not read its responses")),
             },
         }
     }
@@ -192,9 +192,9 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            _ = looks.tick() => match activity.look(true) {
+            _ = checks.tick() => match activity.check(true) {
                 _ if activity.is_idle() && since.elapsed() >= CLOSE_TIMEOUT => return Ok(()),
-                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+                ActivityCheck::Stuck => return Err(io::Error::other("the client does not read its responses")),
                 ActivityCheck::Used | ActivityCheck::Idle => {}
             },
         }

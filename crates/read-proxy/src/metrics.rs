@@ -115,7 +115,7 @@ labels! {
     pub enum QuestionEnd {
         /// The token is valid; or the user may initialize.
         Yes = "yes",
-        /// The token is invalid; or the user may not initialize.
+        /// The token is invalid; or the user is not permitted to initialize.
         No = "no",
         /// The apiserver gave no answer.
         Failed = "failed",

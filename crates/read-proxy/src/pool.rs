@@ -1,8 +1,8 @@
 //! Pool of connections to an apiserver, for requests that may share them.
 //!
-//! Over HTTP/2, a connection carries [`MAX_STREAMS_PER_CONNECTION`] requests, and its window is as large as those of its streams
-//! together: a client that does not read its watch fills its own stream and blocks no other. Over HTTP/1.1, a
-//! connection carries one request at a time.
+//! Over HTTP/2, a connection carries [`MAX_STREAMS_PER_CONNECTION`] requests, and its window is as large as those of
+//! its streams together: a client that does not read its watch fills its own stream and blocks no other. Over HTTP/1.1,
+//! a connection carries one request at a time.
 
 use std::{
     io,
@@ -54,10 +54,10 @@ pub(super) struct Pool {
 }
 
 #[derive(Debug, Default)]
-struct Connections(Mutex<Open>);
+struct Connections(Mutex<OpenConnections>);
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     http2: Vec<Http2>,
     http1: Vec<http1::SendRequest<Body>>,
     /// Number of changes of the upstream: connections of an earlier epoch are not reused.
@@ -110,7 +110,7 @@ impl Pool {
     pub(super) fn replace(&self, upstream: Upstream) {
         *locked(&self.upstream) = Arc::new(upstream);
         let mut open = locked(&self.connections.0);
-        *open = Open { epoch: open.epoch + 1, ..Open::default() };
+        *open = OpenConnections { epoch: open.epoch + 1, ..OpenConnections::default() };
     }
 
     pub(super) fn upstream(&self) -> Arc<Upstream> {
@@ -196,7 +196,7 @@ impl Pool {
 impl Connections {
     fn take(&self) -> Option<SelectedConnection> {
         let mut open = locked(&self.0);
-        let Open { http2, http1, epoch } = &mut *open;
+        let OpenConnections { http2, http1, epoch } = &mut *open;
         http2.retain(|connection| !connection.sender.is_closed());
         if let Some(free) = http2.iter().find(|connection| connection.has_room()) {
             free.streams.fetch_add(1, Relaxed);

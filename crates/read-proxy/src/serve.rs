@@ -38,7 +38,7 @@ use gatepost_api::initialization::{HiddenAs, SEE_ALL};
 /// block responses about stored objects.
 const INSPECTED_KIB: (usize, usize) = (192 << 10, 64 << 10);
 /// Pause between reviews until the apiserver answers one.
-const PAUSE: Duration = Duration::from_secs(1);
+const REVIEW_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
@@ -78,14 +78,14 @@ pub struct Proxy {
 
 /// A request in progress: rewritten for the apiserver, and as its client sent it.
 #[derive(Debug)]
-pub(super) struct Passing<'a> {
+pub(super) struct ForwardedRequest<'a> {
     pub(super) request: Request<Body>,
-    pub(super) sent: Sent<'a>,
+    pub(super) sent: OriginalRequest<'a>,
 }
 
 /// A request as its client sent it, without hop-by-hop fields.
 #[derive(Clone, Debug)]
-pub(super) struct Sent<'a> {
+pub(super) struct OriginalRequest<'a> {
     pub(super) headers: HeaderMap,
     pub(super) arrived: Instant,
     /// Owner of the client certificate.
@@ -136,10 +136,10 @@ impl Proxy {
     /// Sends reviews of an invalid token until the apiserver answers one. The answer shows that address, credentials
     /// and permissions of the proxy's own account are valid, so that clients may be sent here.
     pub async fn await_apiserver(&self) {
-        while !self.cluster.answers().await {
-            sleep(PAUSE).await;
+        while !self.cluster.answers_reviews().await {
+            sleep(REVIEW_RETRY_PAUSE).await;
         }
-        self.lifecycle.answered();
+        self.lifecycle.set_answered();
     }
 
     /// Uses these upstreams for new connections.
@@ -152,7 +152,7 @@ impl Proxy {
 
     /// Returns the response to a request.
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
-        let under_way = peer.activity.begin();
+        let in_progress = peer.activity.begin();
         // `Abandoned` counts if the client disconnects, which drops this future.
         let mut counted = self.metrics.begin(ProxyOutcome::Abandoned);
         let broke_off = Arc::new(AtomicBool::new(false));
@@ -165,7 +165,7 @@ impl Proxy {
             }
         };
         counted.end = outcome;
-        answer.map(|body| body.answering(under_way))
+        answer.map(|body| body.answering(in_progress))
     }
 
     /// Handles a request according to its plan. Sets `broke_off` if its body ends prematurely.
@@ -180,7 +180,7 @@ impl Proxy {
             return Err(ProxyRefusal::no_tunnel());
         }
         if fields::drops_the_user(request.headers()) {
-            return Err(ProxyRefusal::bad_request("its Connection names a field that says who the user is"));
+            return Err(ProxyRefusal::bad_request("its Connection field names a field that identifies the user"));
         }
         let protocol = fields::upgrade(request.headers());
         let upgrading = hyper::upgrade::on(&mut request);
@@ -193,12 +193,13 @@ impl Proxy {
             return Err(ProxyRefusal::bad_request("it has too many parameters"));
         }
         let Activity { share, share_of_writes, .. } = &*peer.activity;
-        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
+        let sent =
+            OriginalRequest { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
         requester::identify(&mut parts.headers, user);
         // The remaining extensions belong to the client's connection.
         parts.extensions.clear();
         let request = Request::from_parts(parts, Body::uploaded(body, Arc::clone(broke_off)));
-        let mut passing = Passing { request, sent };
+        let mut passing = ForwardedRequest { request, sent };
         let outcome = match plan {
             ReadPlan::Pass => ProxyOutcome::Passed,
             ReadPlan::Refuse(why @ Unreadable::Path) => return Err(ProxyRefusal::bad_request(&why.to_string())),
@@ -247,7 +248,7 @@ impl Proxy {
     /// # Errors
     /// A refusal if the token is invalid, as by an apiserver, or if its owner is unknown: the request may be one that
     /// must see all objects.
-    pub(super) async fn account(&self, sent: &Sent<'_>) -> Result<Option<Account>, ProxyRefusal> {
+    pub(super) async fn account(&self, sent: &OriginalRequest<'_>) -> Result<Option<Account>, ProxyRefusal> {
         let own = match (sent.user, requester::token(&sent.headers)) {
             (Some(user), _) => user.account().clone(),
             (None, Some(token)) => match self.cluster.owner(token).await? {
@@ -265,7 +266,7 @@ impl Proxy {
     }
 
     /// Returns how a hidden object is reported to this client.
-    pub(super) fn hidden_as(&self, sent: &Sent<'_>, account: Option<&Account>) -> HiddenAs {
+    pub(super) fn hidden_as(&self, sent: &OriginalRequest<'_>, account: Option<&Account>) -> HiddenAs {
         let agent = sent.headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
         if self.settings.not_found_for.iter().any(|beginning| agent.starts_with(beginning.as_bytes())) {
             return HiddenAs::NotFound;
@@ -274,7 +275,7 @@ impl Proxy {
     }
 }
 
-impl Passing<'_> {
+impl ForwardedRequest<'_> {
     /// Replaces the query of the request.
     ///
     /// # Errors

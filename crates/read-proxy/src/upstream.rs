@@ -78,7 +78,7 @@ impl Upstream {
 
     /// Opens a connection, including the TLS handshake; for HTTP/1.1 only, if `http1` is true.
     pub(super) async fn connect(&self, http1: bool) -> io::Result<TlsStream<BufReader<TcpStream>>> {
-        let (config, read_at_once) =
+        let (config, buffer_bytes) =
             if http1 { (&self.http1, READ_BUFFER_BYTES.1) } else { (&self.any, READ_BUFFER_BYTES.0) };
         let config = Arc::clone(config);
         let connecting = async {
@@ -88,7 +88,7 @@ impl Upstream {
                     Ok(stream) => {
                         stream.set_nodelay(true)?;
                         SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-                        let stream = BufReader::with_capacity(read_at_once, stream);
+                        let stream = BufReader::with_capacity(buffer_bytes, stream);
                         return TlsConnector::from(config).connect(self.name.clone(), stream).await;
                     }
                     Err(error) => failed = Some(error),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// Places for writes that may wait for initializers.
 #[derive(Debug)]
 pub(super) struct WritePlaces {
-    most: usize,
+    limit: usize,
     taken: Mutex<TakenPlaces>,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct WritePlace {
 }
 
 impl WritePlaces {
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: Mutex::default() })
+    pub(super) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, taken: Mutex::default() })
     }
 
     /// Takes a place; `None` if all are taken.
     pub(super) fn take(self: &Arc<Self>) -> Option<WritePlace> {
         let mut taken = self.taken();
-        if taken.since.len() >= self.most {
+        if taken.since.len() >= self.limit {
             return None;
         }
         let number = taken.next;
@@ -53,7 +53,7 @@ impl WritePlaces {
 
     /// Returns the number of taken places, and the limit.
     pub(super) fn load(&self) -> (usize, usize) {
-        (self.taken().since.len(), self.most)
+        (self.taken().since.len(), self.limit)
     }
 
     /// Returns the age of the oldest taken place.
@@ -87,7 +87,7 @@ impl fmt::Display for ProxyReadiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ready => "ok",
-            Self::Unanswered => "not ready: the apiserver has not answered a question about a user yet; see the log",
+            Self::Unanswered => "not ready: the apiserver has not answered a review of a user yet; see the log",
             Self::Draining => "not ready: shutting down",
         })
     }
@@ -102,12 +102,12 @@ pub(super) struct Lifecycle {
 
 impl Lifecycle {
     /// Records that the apiserver has answered a review.
-    pub(super) fn answered(&self) {
+    pub(super) fn set_answered(&self) {
         self.answered.store(true, Relaxed);
     }
 
     /// Records that the proxy is shutting down.
-    pub(super) fn drains(&self) {
+    pub(super) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }
 
@@ -149,10 +149,10 @@ mod readiness_tests {
     fn a_proxy_is_ready_between_the_first_answer_and_its_end() {
         let lifecycle = Lifecycle::default();
         assert_eq!(lifecycle.readiness(), ProxyReadiness::Unanswered);
-        lifecycle.answered();
+        lifecycle.set_answered();
         assert_eq!(lifecycle.readiness(), ProxyReadiness::Ready);
-        lifecycle.drains();
-        lifecycle.answered();
+        lifecycle.set_draining();
+        lifecycle.set_answered();
         assert_eq!(lifecycle.readiness(), ProxyReadiness::Draining);
     }
 }

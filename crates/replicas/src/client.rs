@@ -60,7 +60,7 @@ impl FromStr for AdminUrl {
             None => (false, text),
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
-            Some((scheme, _)) => return Err(format!("{scheme} is not spoken there: write http:// or https://")),
+            Some((scheme, _)) => return Err(format!("{scheme} is not supported there: write http:// or https://")),
         };
         let authority = rest.strip_suffix("/configz").unwrap_or(rest).trim_end_matches('/');
         let address = authority.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -175,7 +175,7 @@ fn initializers(configuration: &Value) -> Vec<String> {
 }
 
 /// Reads the reports of all `places` concurrently. A replica counts once, even if two addresses lead to it.
-pub async fn ask_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
+pub async fn read_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
     let mut distinct: Vec<&AdminUrl> = Vec::new();
     places.iter().for_each(|place| {
         if !distinct.contains(&place) {
@@ -187,7 +187,7 @@ pub async fn ask_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Durati
     for (place, answer) in futures_util::future::join_all(asked).await {
         match answer {
             Ok(report) => seen.reports.push(report),
-            Err(why) => seen.silent.push(ReportError { place: place.to_string(), why }),
+            Err(why) => seen.unreadable.push(ReportError { place: place.to_string(), why }),
         }
     }
     let mut instances = HashSet::new();
@@ -214,7 +214,7 @@ pub async fn read_etcd(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen
     for pair in client.get_prefix(prefix).await?.pairs {
         match serde_json::from_slice(&pair.value) {
             Ok(report) => seen.reports.push(report),
-            Err(error) => seen.silent.push(ReportError {
+            Err(error) => seen.unreadable.push(ReportError {
                 place: String::from_utf8_lossy(&pair.key).into_owned(),
                 why: format!("its value is not a report of a replica: {error}"),
             }),
@@ -233,7 +233,7 @@ pub async fn read_objects(client: &KubeClient, now: SystemTime) -> Result<Replic
     match objects.is_empty() {
         true => Err(
             "the cluster has no AdmissionControlConfiguration, in whose status replicas report: create one, which may \
-                 be without hooks; or ask the replicas, with --admin URL"
+                 be without hooks; or read from the replicas, with --admin URL"
                 .to_owned(),
         ),
         false => Ok(status::seen(&objects, now)),

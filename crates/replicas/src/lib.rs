@@ -19,7 +19,7 @@ pub mod wait;
 pub use gatepost_api::schema::status::{HookState as HookStanding, HookStatus as HookReport};
 
 pub use self::{
-    client::{AdminUrl, ask_all, authorities, read_etcd, read_objects},
+    client::{AdminUrl, authorities, read_all, read_etcd, read_objects},
     objects::{FINALIZER, StatusObjects},
     publisher::{LeaseKey, PublishStatus, Publisher, Replica, TTL},
     report::{

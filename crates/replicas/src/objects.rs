@@ -327,7 +327,7 @@ pub(crate) async fn remove_finalizer(client: &KubeClient, meta: &ObjectMeta<'_>)
 /// state.
 fn ignore_codes(outcome: Result<(), KubeError>, codes: &[u16]) -> Result<(), KubeError> {
     match outcome {
-        Err(KubeError::Unwritten { code, .. }) if codes.contains(&code) => Ok(()),
+        Err(KubeError::WriteRefused { code, .. }) if codes.contains(&code) => Ok(()),
         other => other,
     }
 }

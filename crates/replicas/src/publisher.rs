@@ -69,7 +69,7 @@ impl Publisher {
     /// Publishes a report.
     ///
     /// # Errors
-    /// Message with the cause and its fix. The report may not be readable there.
+    /// Message with the cause and its fix. The report might not be readable there.
     pub async fn publish(&mut self, report: &ReplicaReport) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),

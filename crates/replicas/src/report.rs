@@ -4,7 +4,9 @@ use std::time::SystemTime;
 
 use gatepost_api::{
     Revision,
-    schema::status::{BypassInForce, HookState as HookStanding, HookStatus as HookReport, OpenGlass, ReplicaFault},
+    schema::status::{
+        BypassInForce, HookState as HookStanding, HookStatus as HookReport, OpenBreakGlass, ReplicaFault,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +46,7 @@ pub struct ReplicaReport {
     pub faults: Vec<ReplicaFault>,
     /// Open break-glass documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub break_glass: Vec<OpenGlass>,
+    pub break_glass: Vec<OpenBreakGlass>,
     /// The first bypass rules in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bypasses: Vec<BypassInForce>,

@@ -175,17 +175,17 @@ pub(crate) fn hooks(object: &Value) -> usize {
 /// reported only once every object has it. The hooks of all entries are merged. Hooks of an object without an entry of
 /// the replica count as left out.
 pub(crate) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
-    let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
+    let (mut replicas, mut unreadable) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
     for object in objects {
         for entry in entries(object) {
             match entry {
                 Ok(entry) => replicas.entry(entry.name.clone()).or_default().push((object, entry)),
-                Err(why) => silent.push(ReportError { place: configuration_file(name(object)), why }),
+                Err(why) => unreadable.push(ReportError { place: configuration_file(name(object)), why }),
             }
         }
     }
     let reports = replicas.into_values().filter_map(|entries| report(objects, &entries, now)).collect();
-    ReplicasSeen { reports, silent }
+    ReplicasSeen { reports, unreadable }
 }
 
 /// Merges the shares of a replica; returns `None` if it is dead.

@@ -10,7 +10,7 @@ pub struct ReplicasSeen {
     /// Reports of the live replicas, by name.
     pub reports: Vec<ReplicaReport>,
     /// Places that could not be read. A replica that is read by address is expected to be alive.
-    pub silent: Vec<ReportError>,
+    pub unreadable: Vec<ReportError>,
 }
 
 /// Failure to read a report.
@@ -105,8 +105,7 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
             missing.push(format!("hooks that the report of {name} has no room for: {left_out}; use its admin address"));
         } else if report.initializers_left_out > 0 {
             let left_out = report.initializers_left_out;
-            missing
-                .push(format!("initializers that the report of {name} has no room for: {left_out}; look at /configz"));
+            missing.push(format!("initializers that the report of {name} has no room for: {left_out}; see /configz"));
         }
         for one in report.initializers.iter().filter(|one| one.name == hook) {
             is_initializer = true;
@@ -142,12 +141,12 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
     }
     if known.is_empty() {
         return Progress::Failed(format!(
-            "none of {count} knows {hook}: is it spelt so? One that is gone is remembered for an hour, and until a restart. Of \
-             initializers admin pages alone know (--admin), and etcd"
+            "none of {count} knows {hook}: check its spelling. A removed hook is remembered for an hour, at most \
+             until a restart. Only admin pages (--admin) and etcd report initializers"
         ));
     }
     match shared_endpoint(seen, hook, &known) {
-        Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: leave the endpoint on")),
+        Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: keep the endpoint running")),
         None => Progress::Done(format!("{hook} is gone on {count}: its endpoint may be switched off")),
     }
 }
@@ -177,8 +176,11 @@ fn shared_endpoint(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Opt
 
 /// Describes replicas that are missing, unreadable, or share a name.
 fn missing_replicas(seen: &ReplicasSeen, expect: usize) -> Vec<String> {
-    let mut absent: Vec<_> =
-        seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();
+    let mut absent: Vec<_> = seen
+        .unreadable
+        .iter()
+        .map(|unreadable| format!("no answer from {}: {}", unreadable.place, unreadable.why))
+        .collect();
     let twins = seen.reports.iter().filter(|report| report.contested);
     absent.extend(twins.map(|report| {
         let name = &report.replica;

@@ -9,14 +9,14 @@ use webpki::RawPublicKeyEntity;
 
 use crate::{
     TlsError, pem,
-    x509::{Facts, Purpose, Signed, Unfit},
+    x509::{CertificateDefect, CertificateFields, Purpose, Signed},
 };
 
 /// A trusted certificate.
 #[derive(Debug)]
 pub(super) struct Authority {
     pub(super) certificate: CertificateDer<'static>,
-    pub(super) facts: Facts,
+    pub(super) facts: CertificateFields,
     /// The certificate as a trust anchor of webpki.
     pub(super) anchor: TrustAnchor<'static>,
 }
@@ -72,7 +72,7 @@ impl Authorities {
     /// Returns the names for the handshake, by which a client with several certificates chooses one.
     pub(super) fn names(&self) -> Vec<DistinguishedName> {
         // A client finds a trusted certificate that is not an authority by its issuer.
-        let issuer = |facts: &Facts| (!facts.is_authority()).then(|| facts.issuer.clone());
+        let issuer = |facts: &CertificateFields| (!facts.is_authority()).then(|| facts.issuer.clone());
         let both = |one: &Authority| [Some(one.facts.subject.clone()), issuer(&one.facts)];
         let names: BTreeSet<Vec<u8>> = self.0.iter().flat_map(both).flatten().collect();
         names.into_iter().map(DistinguishedName::from).collect()
@@ -96,7 +96,7 @@ impl FromIterator<Authority> for Authorities {
 impl Authority {
     /// Creates an authority; `None` if the certificate cannot be read.
     fn of(certificate: &CertificateDer<'static>) -> Option<Self> {
-        let facts = Facts::of(certificate)?;
+        let facts = CertificateFields::of(certificate)?;
         let mut store = RootCertStore::empty();
         store.add(certificate.clone()).ok()?;
         Some(Self { certificate: certificate.clone(), facts, anchor: store.roots.pop()? })
@@ -115,7 +115,7 @@ const MAX_SIGNATURES: usize = 16;
 #[derive(Clone, Copy)]
 pub(super) struct Link<'a> {
     pub(super) der: &'a [u8],
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a CertificateFields,
 }
 
 /// Certificates from which a chain may be built.
@@ -132,16 +132,16 @@ pub(super) struct Search<'a> {
 struct Progress {
     /// Number of signatures that may still be checked.
     signatures: usize,
-    /// Reason why the first rejected candidate may not sign.
-    unfit: Option<Unfit>,
+    /// Reason why the first rejected candidate must not sign.
+    defect: Option<CertificateDefect>,
 }
 
 impl Search<'_> {
     /// Searches a chain from a peer's certificate to a trusted one. Fails with the reason why the first candidate was
     /// rejected, if there was a candidate.
-    pub(super) fn from(&self, peer: Link<'_>) -> Result<(), Option<Unfit>> {
-        let mut progress = Progress { signatures: MAX_SIGNATURES, unfit: None };
-        if self.reaches_root(&[peer], &mut progress) { Ok(()) } else { Err(progress.unfit) }
+    pub(super) fn from(&self, peer: Link<'_>) -> Result<(), Option<CertificateDefect>> {
+        let mut progress = Progress { signatures: MAX_SIGNATURES, defect: None };
+        if self.reaches_root(&[peer], &mut progress) { Ok(()) } else { Err(progress.defect) }
     }
 
     /// Returns true if a chain that begins with `path` ends at a root.
@@ -153,8 +153,8 @@ impl Search<'_> {
             if facts.subject != last.facts.issuer || path.iter().any(|link| link.facts.is_of_same_entity(facts)) {
                 continue;
             }
-            if let Err(unfit) = self.check_issuer(facts, path.len() - 1, root) {
-                progress.unfit.get_or_insert(unfit);
+            if let Err(defect) = self.check_issuer(facts, path.len() - 1, root) {
+                progress.defect.get_or_insert(defect);
                 continue;
             }
             let Some(left) = progress.signatures.checked_sub(1) else { return false };
@@ -168,14 +168,14 @@ impl Search<'_> {
         false
     }
 
-    fn check_issuer(&self, facts: &Facts, below: usize, root: bool) -> Result<(), Unfit> {
+    fn check_issuer(&self, facts: &CertificateFields, below: usize, root: bool) -> Result<(), CertificateDefect> {
         facts.check_signer(self.now, root)?;
         facts.check_path_length(below)?;
         facts.check_purpose(self.purpose)?;
-        if facts.constrained { Err(Unfit::Constrained) } else { Ok(()) }
+        if facts.constrained { Err(CertificateDefect::Constrained) } else { Ok(()) }
     }
 
-    fn has_signed(&self, issuer: &Facts, der: &[u8]) -> bool {
+    fn has_signed(&self, issuer: &CertificateFields, der: &[u8]) -> bool {
         let (Ok(key), Some(signed)) = (RawPublicKeyEntity::try_from(&issuer.key), Signed::of(der)) else {
             return false;
         };

@@ -18,7 +18,7 @@ use crate::{
     ALPN_H2, ALPN_HTTP1, TlsError,
     authorities::Authorities,
     pem, provider,
-    trust::Servers,
+    trust::ServerVerifier,
     x509::{self, CertificateUser},
 };
 
@@ -38,7 +38,7 @@ impl SystemRoots {
 /// Fault of a bundle without an authority.
 pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let authorities = Authorities::of_bundle(ca_pem, "certificate authority")?;
-    Ok(Arc::new(Servers::of(Arc::new(authorities))))
+    Ok(Arc::new(ServerVerifier::of(Arc::new(authorities))))
 }
 
 /// Returns the client configuration for a hook: aws-lc-rs, TLS 1.3 (1.2 accepted), and the transport's ALPN protocols.
@@ -53,7 +53,7 @@ pub fn client_config(
     ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
     let verifier = match &tls.ca_pem {
         Some(ca_pem) => server_verifier(ca_pem)?,
-        None => Arc::new(Servers::of(system.get()?)),
+        None => Arc::new(ServerVerifier::of(system.get()?)),
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])

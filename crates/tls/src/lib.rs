@@ -16,7 +16,7 @@ pub use expiry::{CertificateFault, Expiry, Reminder};
 pub use failure::{HandshakeFailure, HandshakeFault, normalize_error, reason};
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
-pub use serving::{FileCheck, Oldest, ServerFiles, ServerTls, read_file, server_config};
+pub use serving::{FileCheck, MinTlsVersion, ServerFiles, ServerTls, read_file, server_config};
 pub use x509::CertificateUser;
 
 /// Returns the name in the client certificate of a connection; `None` if there is no certificate.

@@ -105,7 +105,7 @@ impl ServerTls {
     }
 
     /// Reads the files again and uses them for new connections if they are new and usable at time `at`. Blocks.
-    pub fn look(&self, at: SystemTime) -> FileCheck {
+    pub fn reload(&self, at: SystemTime) -> FileCheck {
         let made = self.files.read().and_then(|material| {
             let active = self.active.load();
             if material == active.material {
@@ -148,10 +148,11 @@ impl ActiveTls {
     fn new(material: Material, number: u64, files: &ServerFiles) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca } = &material;
         let optional = files.certificate_optional;
-        let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names, optional });
+        let clients =
+            client_ca.as_deref().map(|ca_pem| ClientRequirements { ca_pem, names: &files.client_names, optional });
         let front = config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
         let admin = config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
-        let verifier = |Clients { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
+        let verifier = |ClientRequirements { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
         let clients = clients.map(verifier).transpose()?;
         let validity = x509::validity(chain);
         Ok(Self { material, number, validity, clients, front, admin })
@@ -164,7 +165,7 @@ impl ActiveTls {
 
 /// Minimum version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Oldest {
+pub enum MinTlsVersion {
     /// TLS 1.2.
     Tls12,
     /// TLS 1.3, the newest version.
@@ -174,7 +175,7 @@ pub enum Oldest {
 
 /// Requirements on clients.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clients<'a> {
+pub(super) struct ClientRequirements<'a> {
     /// Authorities that must have signed the client's certificate, PEM.
     pub(super) ca_pem: &'a [u8],
     /// Names of which the client's certificate must have one; any name if empty.
@@ -193,8 +194,8 @@ pub fn server_config(
     key_pem: &[u8],
     client_ca_pem: Option<&[u8]>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let clients = client_ca_pem.map(|ca_pem| Clients { ca_pem, names: &[], optional: false });
-    config(chain_pem, key_pem, clients, Oldest::Tls12, &[ALPN_H2])
+    let clients = client_ca_pem.map(|ca_pem| ClientRequirements { ca_pem, names: &[], optional: false });
+    config(chain_pem, key_pem, clients, MinTlsVersion::Tls12, &[ALPN_H2])
 }
 
 /// Returns a server configuration with these ALPN protocols. Checks the key against its certificate.
@@ -204,19 +205,19 @@ pub fn server_config(
 pub(super) fn config(
     chain_pem: &[u8],
     key_pem: &[u8],
-    clients: Option<Clients<'_>>,
-    oldest: Oldest,
+    clients: Option<ClientRequirements<'_>>,
+    oldest: MinTlsVersion,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let versions: &[_] = match oldest {
-        Oldest::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
-        Oldest::Tls13 => &[&rustls::version::TLS13],
+        MinTlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        MinTlsVersion::Tls13 => &[&rustls::version::TLS13],
     };
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Refused(error.to_string()))?;
     let builder = match &clients {
-        Some(Clients { ca_pem, names, optional }) => {
+        Some(ClientRequirements { ca_pem, names, optional }) => {
             builder.with_client_cert_verifier(clients::verifier(ca_pem, names, *optional)?)
         }
         None => builder.with_no_client_auth(),
@@ -252,7 +253,7 @@ pub struct ServerFiles {
     /// True if clients without a certificate are accepted, too.
     pub certificate_optional: bool,
     /// Minimum version of TLS.
-    pub oldest: Oldest,
+    pub oldest: MinTlsVersion,
 }
 
 /// Contents of the files.

@@ -18,7 +18,7 @@ use crate::{
     TlsError,
     authorities::{Authorities, Authority, Link, Search},
     provider,
-    x509::{self, Facts, Purpose, Unfit, dns_names},
+    x509::{self, CertificateDefect, CertificateFields, Purpose, dns_names},
 };
 
 /// Authorities, purpose and algorithms by which the certificates of peers are verified.
@@ -37,8 +37,8 @@ impl Trust {
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let own = |unfit| Distrust::own(unfit, now);
-        let facts = Facts::of(certificate).ok_or_else(Distrust::unreadable)?;
+        let own = |defect| Distrust::own(defect, now);
+        let facts = CertificateFields::of(certificate).ok_or_else(Distrust::unreadable)?;
         let peer = EndEntityCert::try_from(certificate).map_err(rustls_error)?;
         facts.check_validity(now).map_err(own)?;
         facts.check_purpose(self.purpose).map_err(own)?;
@@ -54,7 +54,7 @@ impl Trust {
     fn judge_ordinary(
         &self,
         peer: &EndEntityCert<'_>,
-        facts: &Facts,
+        facts: &CertificateFields,
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
@@ -68,7 +68,7 @@ impl Trust {
             let mut between = 0;
             for certificate in path.intermediate_certificates() {
                 between += 1;
-                let facts = Facts::of(&certificate.der()).ok_or(webpki::Error::BadDer)?;
+                let facts = CertificateFields::of(&certificate.der()).ok_or(webpki::Error::BadDer)?;
                 facts.check_signer(now, false).map_err(|_| webpki::Error::EndEntityUsedAsCa)?;
             }
             root.check_path_length(between).map_err(|_| webpki::Error::PathLenConstraintViolated)?;
@@ -85,7 +85,7 @@ impl Trust {
     }
 
     fn judge_authority(&self, peer: Link<'_>, shown: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
-        let read: Vec<_> = shown.iter().filter_map(|der| Some((der, Facts::of(der)?))).collect();
+        let read: Vec<_> = shown.iter().filter_map(|der| Some((der, CertificateFields::of(der)?))).collect();
         let search = Search {
             roots: self.authorities.iter().map(|one| Link { der: &one.certificate, facts: &one.facts }).collect(),
             shown: read.iter().map(|(der, facts)| Link { der, facts }).collect(),
@@ -93,18 +93,25 @@ impl Trust {
             purpose: self.purpose,
             now,
         };
-        search.from(peer).map_err(|unfit| self.unknown_issuer(peer.facts, shown, unfit, now))
+        search.from(peer).map_err(|defect| self.unknown_issuer(peer.facts, shown, defect, now))
     }
 
     /// Returns the error for a peer without a trusted issuer. Its reason is the fault of an authority that has the
-    /// issuer's name and may not sign, if there is one.
-    fn unknown_issuer(&self, peer: &Facts, shown: &[CertificateDer<'_>], unfit: Option<Unfit>, now: UnixTime) -> Error {
-        let mut issuers: Vec<Vec<u8>> = shown.iter().filter_map(|der| Some(Facts::of(der)?.issuer)).collect();
+    /// issuer's name and must not sign, if there is one.
+    fn unknown_issuer(
+        &self,
+        peer: &CertificateFields,
+        shown: &[CertificateDer<'_>],
+        defect: Option<CertificateDefect>,
+        now: UnixTime,
+    ) -> Error {
+        let mut issuers: Vec<Vec<u8>> =
+            shown.iter().filter_map(|der| Some(CertificateFields::of(der)?.issuer)).collect();
         issuers.insert(0, peer.issuer.clone());
         let named = |authority: &&Authority| issuers.contains(&authority.facts.subject);
         let why = |authority: &Authority| authority.facts.check_signer(now, true).err();
-        let unfit = self.authorities.iter().filter(named).find_map(why).or(unfit);
-        unfit.map_or_else(|| rustls_error(webpki::Error::UnknownIssuer), Distrust::issuer)
+        let defect = self.authorities.iter().filter(named).find_map(why).or(defect);
+        defect.map_or_else(|| rustls_error(webpki::Error::UnknownIssuer), Distrust::issuer)
     }
 }
 
@@ -138,9 +145,9 @@ fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
 
 /// Verifier of servers. Accepts a certificate that these authorities trust and that is for the dialled name.
 #[derive(Debug)]
-pub(super) struct Servers(Trust);
+pub(super) struct ServerVerifier(Trust);
 
-impl Servers {
+impl ServerVerifier {
     /// Creates a verifier with these authorities.
     pub(super) fn of(authorities: Arc<Authorities>) -> Self {
         let algorithms = provider().signature_verification_algorithms;
@@ -148,7 +155,7 @@ impl Servers {
     }
 }
 
-impl ServerCertVerifier for Servers {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -198,19 +205,19 @@ pub(super) fn verifier(
     let authorities = Arc::new(Authorities::of_file(ca_pem, "clients' certificate authority")?);
     let (hints, algorithms) = (authorities.names(), provider().signature_verification_algorithms);
     let trust = Trust { authorities, purpose: Purpose::Client, algorithms };
-    Ok(Arc::new(Clients { trust, hints, names: names.to_vec(), optional }))
+    Ok(Arc::new(ClientVerifier { trust, hints, names: names.to_vec(), optional }))
 }
 
 /// Verifier of clients. Accepts a trusted certificate with one of `names`, or with any name if `names` is empty.
 #[derive(Debug)]
-struct Clients {
+struct ClientVerifier {
     trust: Trust,
     hints: Vec<DistinguishedName>,
     names: Vec<String>,
     optional: bool,
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         !self.optional
     }
@@ -306,7 +313,7 @@ impl ExtendedKeyUsageValidator for Usage {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Distrust {
     whose: &'static str,
-    unfit: Unfit,
+    defect: CertificateDefect,
 }
 
 impl Distrust {
@@ -316,42 +323,52 @@ impl Distrust {
     }
 
     /// Returns the error for a fault of the peer's own certificate.
-    pub(super) fn own(unfit: Unfit, now: UnixTime) -> Error {
+    pub(super) fn own(defect: CertificateDefect, now: UnixTime) -> Error {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        match unfit {
-            Unfit::NotYetValid(begin) => CertificateError::NotValidYetContext { time: now, not_before: at(begin) },
-            Unfit::Expired(end) => CertificateError::ExpiredContext { time: now, not_after: at(end) },
-            unfit => return Self::of("its certificate", unfit),
+        match defect {
+            CertificateDefect::NotYetValid(begin) => {
+                CertificateError::NotValidYetContext { time: now, not_before: at(begin) }
+            }
+            CertificateDefect::Expired(end) => CertificateError::ExpiredContext { time: now, not_after: at(end) },
+            defect => return Self::of("its certificate", defect),
         }
         .into()
     }
 
     /// Returns the error for a fault of the certificate of the peer's authority.
-    pub(super) fn issuer(unfit: Unfit) -> Error {
-        Self::of("the certificate of its authority", unfit)
+    pub(super) fn issuer(defect: CertificateDefect) -> Error {
+        Self::of("the certificate of its authority", defect)
     }
 
-    fn of(whose: &'static str, unfit: Unfit) -> Error {
-        CertificateError::Other(OtherError(Arc::new(Self { whose, unfit }))).into()
+    fn of(whose: &'static str, defect: CertificateDefect) -> Error {
+        CertificateError::Other(OtherError(Arc::new(Self { whose, defect }))).into()
     }
 }
 
 impl fmt::Display for Distrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, fix) = match self.unfit {
-            Unfit::NotYetValid(_) => ("is not valid yet", "check the clocks, or wait"),
-            Unfit::Expired(_) => ("has expired", "renew it, and put the new one into the bundle"),
-            Unfit::Critical => ("has a critical extension that is not understood", "make one without it"),
-            Unfit::NoAuthority => {
-                ("is not an authority (basicConstraints without CA:TRUE)", "make one with CA:TRUE, and sign again")
+        let (what, fix) = match self.defect {
+            CertificateDefect::NotYetValid(_) => ("is not valid yet", "check the clocks, or wait"),
+            CertificateDefect::Expired(_) => ("has expired", "renew it, and put the new one into the bundle"),
+            CertificateDefect::Critical => ("has a critical extension that is not supported", "issue one without it"),
+            CertificateDefect::NoAuthority => {
+                ("is not an authority (basicConstraints without CA:TRUE)", "issue one with CA:TRUE, and sign again")
             }
-            Unfit::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign again"),
-            Unfit::Signature => {
+            CertificateDefect::NoCertSign => (
+                "has a keyUsage without keyCertSign",
+                "issue one with it, and sign \
+             again",
+            ),
+            CertificateDefect::Signature => {
                 ("is signed with an unsupported algorithm (SHA-1, or RSA below 2,048 bits)", "sign with SHA-256")
             }
-            Unfit::Usage => ("has an extendedKeyUsage that leaves this use out", "make one with it, or without any"),
-            Unfit::PathLength => ("allows fewer authorities below it (pathlen)", "sign by one nearer to it"),
-            Unfit::Constrained => {
+            CertificateDefect::Usage => {
+                ("has an extendedKeyUsage without this use", "issue one with this use, or without extendedKeyUsage")
+            }
+            CertificateDefect::PathLength => {
+                ("allows fewer authorities below it (pathlen)", "sign by one nearer to it")
+            }
+            CertificateDefect::Constrained => {
                 ("has name constraints, and the peer's certificate is an authority", "sign one with CA:FALSE")
             }
         };
@@ -383,7 +400,7 @@ pub(super) fn rustls_error(error: webpki::Error) -> Error {
         Why::UnsupportedCriticalExtension => CertificateError::UnhandledCriticalExtension,
         Why::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,
         Why::UnsupportedSignatureAlgorithmContext(_) | Why::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-            return Distrust::of("its certificate, or one above it,", Unfit::Signature);
+            return Distrust::of("its certificate, or one above it,", CertificateDefect::Signature);
         }
         other => CertificateError::Other(OtherError(Arc::new(other))),
     }

@@ -89,9 +89,9 @@ pub(crate) enum Purpose {
     Client,
 }
 
-/// Reason why a certificate is not valid, or may not sign another.
+/// Reason why a certificate is not valid, or must not sign another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum CertificateDefect {
     /// It is valid from this second of Unix time on.
     NotYetValid(u64),
     /// It was valid up to this second of Unix time.
@@ -114,7 +114,7 @@ pub(crate) enum Unfit {
 
 /// Fields of a certificate.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct CertificateFields {
     pub(crate) subject: Vec<u8>,
     pub(crate) issuer: Vec<u8>,
     pub(crate) key: SubjectPublicKeyInfoDer<'static>,
@@ -142,7 +142,7 @@ pub(crate) struct Signed<'a> {
     pub(crate) signature: &'a [u8],
 }
 
-impl Facts {
+impl CertificateFields {
     /// Reads the fields of a certificate; `None` if Go could not read it either.
     pub(crate) fn of(der: &[u8]) -> Option<Self> {
         let certificate = parsed(der)?;
@@ -206,22 +206,22 @@ impl Facts {
     }
 
     /// Checks that the certificate is valid at `now`, and that its critical extensions are supported.
-    pub(crate) fn check_validity(&self, now: UnixTime) -> Result<(), Unfit> {
+    pub(crate) fn check_validity(&self, now: UnixTime) -> Result<(), CertificateDefect> {
         match now.as_secs() {
-            _ if self.critical => Err(Unfit::Critical),
-            now if now < self.not_before => Err(Unfit::NotYetValid(self.not_before)),
-            now if now > self.not_after => Err(Unfit::Expired(self.not_after)),
+            _ if self.critical => Err(CertificateDefect::Critical),
+            now if now < self.not_before => Err(CertificateDefect::NotYetValid(self.not_before)),
+            now if now > self.not_after => Err(CertificateDefect::Expired(self.not_after)),
             _ => Ok(()),
         }
     }
 
     /// Checks that the certificate may be used for this purpose. Its issuers must allow the purpose, too.
-    pub(crate) fn check_purpose(&self, purpose: Purpose) -> Result<(), Unfit> {
+    pub(crate) fn check_purpose(&self, purpose: Purpose) -> Result<(), CertificateDefect> {
         let serves = match purpose {
             Purpose::Server => self.server,
             Purpose::Client => self.client,
         };
-        if serves { Ok(()) } else { Err(Unfit::Usage) }
+        if serves { Ok(()) } else { Err(CertificateDefect::Usage) }
     }
 
     /// Returns true if its basicConstraints have CA:TRUE.
@@ -231,19 +231,19 @@ impl Facts {
 
     /// Checks that the certificate may sign others at `now`. A root below version 3 cannot have basicConstraints, and
     /// does not need them.
-    pub(crate) fn check_signer(&self, now: UnixTime, root: bool) -> Result<(), Unfit> {
+    pub(crate) fn check_signer(&self, now: UnixTime, root: bool) -> Result<(), CertificateDefect> {
         self.check_validity(now)?;
         let of_before = root && !self.version_3;
         if !self.is_authority() && !of_before {
-            return Err(Unfit::NoAuthority);
+            return Err(CertificateDefect::NoAuthority);
         }
-        if self.cert_sign { Ok(()) } else { Err(Unfit::NoCertSign) }
+        if self.cert_sign { Ok(()) } else { Err(CertificateDefect::NoCertSign) }
     }
 
     /// Checks that its pathLenConstraint allows this number of authorities between it and the peer's certificate.
-    pub(crate) fn check_path_length(&self, authorities: usize) -> Result<(), Unfit> {
+    pub(crate) fn check_path_length(&self, authorities: usize) -> Result<(), CertificateDefect> {
         let most = self.path_length.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        if authorities > most { Err(Unfit::PathLength) } else { Ok(()) }
+        if authorities > most { Err(CertificateDefect::PathLength) } else { Ok(()) }
     }
 
     /// Returns true if both have the same subject, key and names. A chain must not contain both, or it would be a loop.

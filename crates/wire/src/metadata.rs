@@ -27,7 +27,7 @@ pub struct ObjectMarks {
     /// Value of the annotation; the outer `None` if the object has no annotations.
     pub annotation: Option<Option<Box<str>>>,
     /// True if the object has a deletion timestamp.
-    pub leaves: bool,
+    pub is_being_deleted: bool,
 }
 
 /// Returns the labels of the object in `range`: `None` if it has no metadata (as many CONNECT options), an empty set if
@@ -74,7 +74,9 @@ pub fn marks(rope: &Rope, range: Range<usize>, label: &str, annotation: &str) ->
         match key {
             Some("labels") => found.label = one_value(cursor, "metadata.labels", label)?,
             Some("annotations") => found.annotation = one_value(cursor, "metadata.annotations", annotation)?,
-            Some("deletionTimestamp") => found.leaves = cursor.string("metadata.deletionTimestamp")?.is_some(),
+            Some("deletionTimestamp") => {
+                found.is_being_deleted = cursor.string("metadata.deletionTimestamp")?.is_some()
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -312,9 +314,10 @@ mod tests {
             marks_of(r#"{"spec":{"metadata":{"labels":{"a/b":"x"}}},"metadata":null}"#),
             Ok(ObjectMarks::default())
         );
-        let without = ObjectMarks { label: Some(None), annotation: None, leaves: false };
+        let without = ObjectMarks { label: Some(None), annotation: None, is_being_deleted: false };
         assert_eq!(marks_of(r#"{"metadata":{"labels":{"c":"x","d":{}},"annotations":null}}"#), Ok(without));
-        let both = ObjectMarks { label: Some(Some("1".into())), annotation: Some(Some("".into())), leaves: true };
+        let both =
+            ObjectMarks { label: Some(Some("1".into())), annotation: Some(Some("".into())), is_being_deleted: true };
         assert_eq!(
             marks_of(
                 r#"{"metadata":{"labels":{"a\/b":"0"},"deletionTimestamp":"t","annotations":{"\u0063":null},"labels":{"a/b":"1"}}}"#

@@ -84,10 +84,10 @@ impl Share {
     }
 }
 
-/// Kind of a call that is no review. Each kind has its own limit, so that long calls cannot exclude a kubelet's health
-/// check.
+/// Kind of a call that is no review. Each kind has its own [`Quota`](crate::front::limits::Quota), so that long calls
+/// cannot exclude a kubelet's health check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Places {
+pub(crate) enum QuotaKind {
     /// Calls of health and reflection.
     #[default]
     Aux,
@@ -97,8 +97,8 @@ pub(crate) enum Places {
     Initialization,
 }
 
-/// Number of calls by [`Places`].
-pub(crate) type PlaceCounts = [AtomicUsize; 3];
+/// Number of calls by [`QuotaKind`].
+pub(crate) type QuotaCounts = [AtomicUsize; 3];
 
 /// One client with all its connections.
 #[derive(Debug)]
@@ -106,15 +106,20 @@ pub(crate) struct ConnectedClient {
     pub(crate) identity: Identity,
     /// Bytes of its reviews in the memory budget.
     bytes: AtomicUsize,
-    /// Calls on all its connections.
-    pub(crate) places: PlaceCounts,
+    /// Calls that are no reviews, on all its connections.
+    pub(crate) quota_counts: QuotaCounts,
     /// End of the time for which a verdict made it known, in seconds since the front began; 0 if it had no verdict.
     known_until: AtomicU64,
 }
 
 impl ConnectedClient {
     pub(crate) fn new(identity: Identity) -> Self {
-        Self { identity, bytes: AtomicUsize::new(0), places: PlaceCounts::default(), known_until: AtomicU64::new(0) }
+        Self {
+            identity,
+            bytes: AtomicUsize::new(0),
+            quota_counts: QuotaCounts::default(),
+            known_until: AtomicU64::new(0),
+        }
     }
 
     /// Returns true if the client is known at `second`.
@@ -158,7 +163,7 @@ pub(crate) struct Session {
     /// Reviews that are being read or decided.
     calls: AtomicUsize,
     /// Calls that are no reviews.
-    pub(crate) places: PlaceCounts,
+    pub(crate) quota_counts: QuotaCounts,
     /// Attached instances of initializers.
     instances: AtomicUsize,
     /// True once the connection had a verdict.
@@ -176,7 +181,7 @@ impl Session {
             client,
             unsent: Unsent::new(now),
             calls: AtomicUsize::new(0),
-            places: PlaceCounts::default(),
+            quota_counts: QuotaCounts::default(),
             instances: AtomicUsize::new(0),
             served: AtomicBool::new(false),
             last_used: AtomicU64::new(second),

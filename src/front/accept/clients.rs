@@ -18,7 +18,7 @@ use super::client::{ConnectedClient, Identity, Session, Share};
 /// Number of remembered clients without a connection, as a multiple of the limit on connections.
 const REMEMBERED_PER_CONNECTION: usize = 4;
 
-/// ClientEntry clients.
+/// Registry of the connected clients and their connections.
 #[derive(Debug)]
 pub(crate) struct Clients {
     began: Instant,
@@ -44,7 +44,7 @@ struct ClientEntry {
 
 /// Reason why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub(crate) enum ConnectionRefusal {
     /// All clients together have too many connections.
     Full,
     /// The client has used up its share.
@@ -68,7 +68,11 @@ impl Clients {
     }
 
     /// Admits a connection of the client `identity`, evicting an idle connection if needed.
-    pub(crate) fn admit(self: &Arc<Self>, identity: Identity, now: Instant) -> Result<AdmittedConnection, NoRoom> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        identity: Identity,
+        now: Instant,
+    ) -> Result<AdmittedConnection, ConnectionRefusal> {
         let second = self.second(now);
         let mut registry = self.lock();
         let client = registry.client(identity);
@@ -108,22 +112,22 @@ impl Registry {
     }
 
     /// Makes room for one more connection of `client`, evicting idle connections if needed.
-    fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), NoRoom> {
+    fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), ConnectionRefusal> {
         let known = client.is_known(second);
         let beside_others = self.clients.values().any(|other| {
             other.connections > 0 && other.client.is_known(second) && other.client.identity != client.identity
         });
         let share = Share::of(limit, known, beside_others);
         if self.connections(client) >= share.own && !self.evict(|session| session.client.identity == client.identity) {
-            return Err(NoRoom::Share);
+            return Err(ConnectionRefusal::Share);
         }
         let is_unknown = |session: &Session| !session.client.is_known(second);
         let unknown = self.sessions.values().filter(|session| is_unknown(session)).count();
         if !known && unknown >= share.of_all && !self.evict(is_unknown) {
-            return Err(NoRoom::Full);
+            return Err(ConnectionRefusal::Full);
         }
         if self.sessions.len() >= limit && !self.evict(|session| known || is_unknown(session)) {
-            return Err(NoRoom::Full);
+            return Err(ConnectionRefusal::Full);
         }
         Ok(())
     }
@@ -168,11 +172,11 @@ pub(crate) struct AdmittedConnection {
 impl AdmittedConnection {
     /// Replaces the client by the one that its certificate names, before the first call. The client with the
     /// connection's address counts as known from then on.
-    pub(crate) fn identify(&mut self, identity: Identity, now: Instant) -> Result<(), NoRoom> {
+    pub(crate) fn identify(&mut self, identity: Identity, now: Instant) -> Result<(), ConnectionRefusal> {
         let second = self.clients.second(now);
         let mut registry = self.clients.lock();
         // The connection may have been evicted meanwhile, and then ends.
-        let Some(before) = registry.remove(self.session.number) else { return Err(NoRoom::Full) };
+        let Some(before) = registry.remove(self.session.number) else { return Err(ConnectionRefusal::Full) };
         before.client.had_verdict(second);
         let client = registry.client(identity);
         registry.make_room(self.clients.limit, &client, second)?;

@@ -26,7 +26,7 @@ const BACKLOG: i32 = 4096;
 /// Interval at which an instance that cannot decide yet checks whether it can.
 const DECIDES_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for TCP handshakes that had begun before the socket stopped taking new ones, from anywhere in the cluster.
-pub(crate) const HANDSHAKES_SETTLE: Duration = Duration::from_millis(20);
+pub(crate) const HANDSHAKE_SETTLE_TIME: Duration = Duration::from_millis(20);
 
 /// Bound socket.
 #[derive(Debug)]
@@ -71,13 +71,13 @@ impl Bound {
         Ok(Accepted::tcp(stream.into_std()?, peer, tls))
     }
 
-    /// Leaves new connections to another instance, if another can listen on the port. Returns true if the caller must
-    /// still accept handshakes that have begun.
-    pub(crate) fn turn_away(&self) -> bool {
+    /// Makes the system pass new connections to another instance, if another can listen on the port. Returns true if
+    /// the caller must still accept handshakes that have begun.
+    pub(crate) fn divert_new_connections(&self) -> bool {
         let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
-        let turned = turn_away(listener);
+        let turned = divert_new_connections(listener);
         if let Err(error) = &turned {
-            tracing::warn!(%error, "a connection that comes in this very moment may be reset");
+            tracing::warn!(%error, "connections that arrive while the listener closes might be reset");
         }
         turned.unwrap_or_default()
     }
@@ -186,7 +186,7 @@ fn now() -> std::time::Instant {
 
 /// Makes the system drop SYN packets to this socket, and nothing else. The peer retransmits after a second and then
 /// meets another instance. Returns false if the socket does not share its port, as new peers would then be refused.
-fn turn_away(listener: &TcpListener) -> io::Result<bool> {
+fn divert_new_connections(listener: &TcpListener) -> io::Result<bool> {
     /// Classic BPF over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then drop or pass the whole packet.
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
@@ -266,13 +266,13 @@ mod tests {
         let address = address(&first);
         let first = listen(first).unwrap();
         let begun = TcpStream::connect(address).unwrap();
-        assert!(turn_away(&first).unwrap());
+        assert!(divert_new_connections(&first).unwrap());
         let late = TcpStream::connect_timeout(&address, Duration::from_millis(100)).unwrap_err();
         assert_eq!(late.kind(), ErrorKind::TimedOut, "neither taken nor refused: it asks again");
         let (_, peer) = first.accept().await.unwrap();
         assert_eq!(peer, begun.local_addr().unwrap());
         let alone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        assert!(!turn_away(&alone).unwrap());
+        assert!(!divert_new_connections(&alone).unwrap());
         assert!(TcpStream::connect(alone.local_addr().unwrap()).is_ok());
     }
 }

@@ -29,8 +29,8 @@ use tokio::{
 
 use self::{
     client::Identity,
-    clients::NoRoom,
-    listener::{Accepted, Bound, HANDSHAKES_SETTLE, is_peer_abort},
+    clients::ConnectionRefusal,
+    listener::{Accepted, Bound, HANDSHAKE_SETTLE_TIME, is_peer_abort},
 };
 use crate::{
     front::{
@@ -55,23 +55,24 @@ pub struct Worker {
     index: usize,
     /// Handle of the worker's runtime.
     pub handle: Handle,
-    open: AtomicUsize,
+    /// Number of connections that the worker serves.
+    connections: AtomicUsize,
 }
 
 impl Worker {
     /// Creates the worker with the number `index` (0..n) on a runtime.
     pub fn new(index: usize, handle: Handle) -> Arc<Self> {
-        Arc::new(Self { index, handle, open: AtomicUsize::new(0) })
+        Arc::new(Self { index, handle, connections: AtomicUsize::new(0) })
     }
 
     /// Returns the number of connections that the worker serves.
-    fn open(&self) -> usize {
-        self.open.load(Relaxed)
+    fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
     }
 
     /// Counts one more connection until the guard is dropped.
     fn enter(self: &Arc<Self>) -> ConnectionGuard {
-        self.open.fetch_add(1, Relaxed);
+        self.connections.fetch_add(1, Relaxed);
         ConnectionGuard(Arc::clone(self))
     }
 }
@@ -81,7 +82,7 @@ struct ConnectionGuard(Arc<Worker>);
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
+        self.0.connections.fetch_sub(1, Relaxed);
     }
 }
 
@@ -101,13 +102,13 @@ pub async fn serve(
     workers: Vec<Arc<Worker>>,
     shutdown: impl Future<Output = ()>,
 ) -> DrainSummary {
-    let (life, signal) = drain::channel(front.limits.drain);
+    let (stage, signal) = drain::channel(front.limits.drain);
     // Every connection has a sender; when all senders are dropped, all connections have ended.
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let workers: Arc<[_]> = workers.into();
     let counted = Arc::clone(&workers);
-    front.gate.metrics.observe(Reading::OpenConnections, move || {
-        Some(counted.iter().map(|worker| worker.open()).sum::<usize>() as f64)
+    front.deps.metrics.observe(Reading::OpenConnections, move || {
+        Some(counted.iter().map(|worker| worker.connections()).sum::<usize>() as f64)
     });
     let (close, closed) = watch::channel(false);
     let (mut accepting, mut following) = (JoinSet::new(), JoinSet::new());
@@ -130,11 +131,11 @@ pub async fn serve(
     following.shutdown().await;
     // Watchers of the health service should get the change before their stream ends.
     front.aux_services.refresh_health().await;
-    life.send_replace(ServerStage::Draining);
+    stage.send_replace(ServerStage::Draining);
     let _ = timeout(front.limits.drain, ended.recv()).await;
     // A connection that waits for its peer to close has no call any more.
     let cut = front.clients.busy();
-    life.send_replace(ServerStage::Over);
+    stage.send_replace(ServerStage::Over);
     let _ = timeout(CUT_TIMEOUT, ended.recv()).await;
     DrainSummary { cut }
 }
@@ -178,11 +179,11 @@ impl Acceptor {
             _ = &mut closed => {}
             () = self.accept(&socket) => {}
         }
-        if socket.turn_away() {
-            let _ = timeout(HANDSHAKES_SETTLE, self.accept(&socket)).await;
+        if socket.divert_new_connections() {
+            let _ = timeout(HANDSHAKE_SETTLE_TIME, self.accept(&socket)).await;
         }
         // A queued client is connected already; without this its connection would be reset.
-        if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
+        if let Err(error) = socket.close(|accepted, identity| self.assign(accepted, identity)) {
             tracing::warn!(%error, "connections waiting to be accepted are lost");
         }
     }
@@ -193,7 +194,7 @@ impl Acceptor {
             match socket.accept().await {
                 Ok((accepted, identity)) => {
                     backoff.reset();
-                    self.hand_out(accepted, identity);
+                    self.assign(accepted, identity);
                 }
                 Err(error) if is_peer_abort(&error) => {}
                 Err(error) => {
@@ -209,11 +210,12 @@ impl Acceptor {
         }
     }
 
-    fn hand_out(&self, accepted: Accepted, identity: Identity) {
-        let metrics = &self.front.gate.metrics;
+    /// Assigns the connection to the worker with the fewest connections, unless it is beyond a limit.
+    fn assign(&self, accepted: Accepted, identity: Identity) {
+        let metrics = &self.front.deps.metrics;
         let admitted = match self.front.clients.admit(identity, Instant::now()) {
             Ok(admitted) => admitted,
-            Err(NoRoom::Full) => {
+            Err(ConnectionRefusal::Full) => {
                 static TOO_MANY: Throttle = Throttle::new();
                 let limit = self.front.limits.connections;
                 if let Some(held_back) = TOO_MANY.pass() {
@@ -221,7 +223,7 @@ impl Acceptor {
                 }
                 return metrics.refused(Refused::Connections);
             }
-            Err(NoRoom::Share) => {
+            Err(ConnectionRefusal::Share) => {
                 static SHARE: Throttle = Throttle::new();
                 if let Some(held_back) = SHARE.pass() {
                     tracing::warn!(held_back, "a client is at its share of the connections; this one is closed");
@@ -229,7 +231,7 @@ impl Acceptor {
                 return metrics.refused(Refused::ClientShare);
             }
         };
-        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.open()) else { return };
+        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections()) else { return };
         let serving = worker.enter();
         let (front, drain, alive) = (Arc::clone(&self.front), self.drain.clone(), self.alive.clone());
         let index = worker.index;

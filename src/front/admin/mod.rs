@@ -113,7 +113,7 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
             "stale": !current.freshness().is_fresh(now),
             "lastFailure": health.status.failed_read.get().as_deref().map(failed_read),
         },
-        "namespaces": known(namespaces, now),
+        "namespaces": namespaces_status(namespaces, now),
         "rejected": health.status.rejected.get().as_deref().map(rejection),
         "unconfirmed": health.status.pending_confirmation.get().as_deref().map(unconfirmed),
         "lastGood": health.status.last_good.get().as_deref().map(last_good),
@@ -153,7 +153,7 @@ fn break_glass(glasses: &BreakGlassDocuments, now: Instant) -> Value {
 }
 
 /// Describes the number and age of the known namespaces, if they are watched.
-fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
+fn namespaces_status(namespaces: Option<&Namespaces>, now: Instant) -> Value {
     json!({
         "followed": namespaces.is_some(),
         "count": namespaces.map(Namespaces::len),
@@ -179,7 +179,7 @@ fn hook(live: &LiveHook) -> Value {
         "name": &*live.hook.name,
         "endpoint": live.target.endpoint().to_string(),
         "protocol": describe_protocol(live.target.protocol()),
-        "effectivePolicy": live.effective_policy().as_str(),
+        "effectivePolicy": live.shown_policy().as_str(),
         "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,

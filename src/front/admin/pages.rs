@@ -26,12 +26,12 @@ use gatepost_tls::ServerTls;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest lifetime of an operator's connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Operators' connections at once; one more closes the oldest.
+/// Maximum number of concurrent connections of operators; one more closes the oldest.
 const MAX_CONNECTIONS: usize = 64;
 /// Time for which a write of a page may make no progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Large pages that are rendered at once.
-const MAX_PAGES_IN_WORK: usize = 2;
+/// Maximum number of large pages that are rendered concurrently.
+const MAX_CONCURRENT_RENDERS: usize = 2;
 /// Timeout for rendering a page, including the wait for its turn.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed.
@@ -62,7 +62,8 @@ pub async fn serve<P: AdminPages>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    let served = PageServer { pages: Arc::new(pages), tls, making: Arc::new(Semaphore::new(MAX_PAGES_IN_WORK)) };
+    let served =
+        PageServer { pages: Arc::new(pages), tls, render_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_RENDERS)) };
     let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     let accepting = async {
         loop {
@@ -99,12 +100,13 @@ struct PageServer<P> {
     pages: Arc<P>,
     /// TLS for the pages, if other machines can reach them.
     tls: Option<Arc<ServerTls>>,
-    making: Arc<Semaphore>,
+    /// One permit for each large page that is being rendered.
+    render_permits: Arc<Semaphore>,
 }
 
 impl<P> Clone for PageServer<P> {
     fn clone(&self) -> Self {
-        Self { pages: Arc::clone(&self.pages), tls: self.tls.clone(), making: Arc::clone(&self.making) }
+        Self { pages: Arc::clone(&self.pages), tls: self.tls.clone(), render_permits: Arc::clone(&self.render_permits) }
     }
 }
 
@@ -142,7 +144,7 @@ impl<P: AdminPages> PageServer<P> {
     async fn answer<B>(&self, request: &Request<B>) -> AdminPage {
         let path = request.uri().path();
         if path != LIVEZ && !P::PATHS.contains(&path) {
-            return text(StatusCode::NOT_FOUND, format!("there are {}\n", listed(P::PATHS)));
+            return text(StatusCode::NOT_FOUND, format!("no such page; there are {}\n", listed(P::PATHS)));
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} can only be read: use GET\n"));
@@ -151,25 +153,26 @@ impl<P: AdminPages> PageServer<P> {
         }
         match path {
             LIVEZ => text(StatusCode::OK, "ok\n".into()),
-            _ if P::is_large(request.uri()) => self.made(request.uri().clone()).await,
+            _ if P::is_large(request.uri()) => self.render_offloaded(request.uri().clone()).await,
             _ => self.pages.page(request.uri()),
         }
     }
 
     /// Renders the page on another thread: with ten thousand hooks it takes as long as many reviews.
-    async fn made(&self, uri: Uri) -> AdminPage {
+    async fn render_offloaded(&self, uri: Uri) -> AdminPage {
         let pages = Arc::clone(&self.pages);
-        let making = async {
-            let turn = Arc::clone(&self.making).acquire_owned().await.ok()?;
-            let made = spawn_blocking(move || {
+        let rendering = async {
+            let turn = Arc::clone(&self.render_permits).acquire_owned().await.ok()?;
+            let rendered = spawn_blocking(move || {
                 let page = pages.page(&uri);
                 drop(turn);
                 page
             });
-            made.await.ok()
+            rendered.await.ok()
         };
-        let late = || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be made in time; try again\n".into());
-        timeout(PAGE_TIMEOUT, making).await.ok().flatten().unwrap_or_else(late)
+        let late =
+            || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be rendered in time; try again\n".into());
+        timeout(PAGE_TIMEOUT, rendering).await.ok().flatten().unwrap_or_else(late)
     }
 }
 

@@ -61,8 +61,8 @@ impl Readiness {
     }
 
     /// Returns the readiness for callers that have other replicas. A replica that has been stale for a while is
-    /// unready, unless it still answers otherwise than a Service without endpoints. A replica that break-glass opens is
-    /// ready.
+    /// unready, unless its answers still differ from those of a Service without endpoints. A replica that break-glass
+    /// opens is ready.
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
         let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
@@ -102,7 +102,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
             .status
             .failed_read
             .get()
-            .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
+            .map_or_else(|| "no read has finished yet".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
     if let Some(rejected) = health.status.rejected.get() {
@@ -114,7 +114,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
         }
         for held in rejected.quarantined.iter().take(MAX_HELD_LINES) {
             let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
-            lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
+            lines.push(format!("document {document}: held back since {since}, {}: {}", held.effect(), held.problem));
         }
         if let Some(more) = rejected.quarantined.len().checked_sub(MAX_HELD_LINES).filter(|more| *more > 0) {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
@@ -131,7 +131,8 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     for live in &current.load().hooks {
         let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_effect()) else { continue };
         let within = humantime::format_duration(overdue.within);
-        let why = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
+        let why =
+            overdue.last_failure.as_ref().map_or_else(|| "no probe has finished yet".to_owned(), ToString::to_string);
         lines.push(format!("hook {}: has passed no probe within {within}; {what}: {why}", live.hook.name));
     }
     lines
@@ -143,7 +144,7 @@ impl fmt::Display for Readiness {
             Self::Ready => "ok",
             Self::NeverRead => "not ready: the configuration has not been read yet",
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
-            Self::Nameless => "not ready: the apiserver has not said yet as whom it knows Gatepost",
+            Self::Nameless => "not ready: the username that the apiserver gives Gatepost is not known yet",
             Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
             Self::Unreachable => "not ready: the serving certificate is not valid now, and callers reject it",
             Self::Draining => "not ready: shutting down",
@@ -152,7 +153,7 @@ impl fmt::Display for Readiness {
 }
 
 /// Registers the readings of the health with the metrics. By weak references: metrics must keep no configuration alive.
-pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
+pub(crate) fn observe(deps: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     fn weak<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
@@ -160,7 +161,7 @@ pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
         let of: Weak<T> = Arc::downgrade(of);
         move || of.upgrade().and_then(|of| read(&of))
     }
-    let metrics = &gate.metrics;
+    let metrics = &deps.metrics;
     let value = |reading, read: fn(&ReplicaHealth) -> Option<f64>| metrics.observe(reading, weak(health, read));
     value(Reading::ConfigAge, |health| health.current.freshness().age(Instant::now()).map(|age| age.as_secs_f64()));
     value(Reading::ConfigGeneration, |health| Some(health.current.load().number as f64));
@@ -188,16 +189,16 @@ pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     hooks(Reading::HooksUnproven, |live| HookState::of(live) == HookState::Unproven);
     hooks(Reading::HooksMoving, |live| HookState::of(live) == HookState::Moving);
     hooks(Reading::HooksProbing, |live| HookState::of(live) == HookState::Probing);
-    hooks(Reading::HooksUnasked, |live| !live.rotation.asks());
+    hooks(Reading::HooksUnasked, |live| !live.rotation.is_called());
     hooks(Reading::HooksOverdue, |live| live.overdue.is_some());
     value(Reading::HooksDraining, |health| {
-        Some(health.status.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
+        Some(health.status.retired().iter().filter(|one| one.is_hook() && one.is_draining()).count() as f64)
     });
     value(Reading::BreakGlassOpen, |health| Some(health.break_glass.open(Instant::now()).len() as f64));
     value(Reading::RegistrationUncovered, |health| {
         Some(health.registration.get()?.uncovered(Instant::now())?.len() as f64)
     });
-    if let Some(namespaces) = &gate.namespaces {
+    if let Some(namespaces) = &deps.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
         metrics.observe(Reading::NamespacesAge, weak(namespaces, age));
         metrics.observe(Reading::Namespaces, weak(namespaces, |known| Some(known.len() as f64)));
@@ -206,7 +207,7 @@ pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     metrics.observe_attendance(move || {
         of.upgrade().map(|current| attendance(&current, Instant::now())).unwrap_or_default()
     });
-    metrics.observe(Reading::AuditLost, weak(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+    metrics.observe(Reading::AuditLost, weak(&deps.audit, |audit: &Audit| Some(audit.lost() as f64)));
 }
 
 fn flag(is_set: bool) -> f64 {
@@ -266,7 +267,7 @@ mod tests {
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
             by: "ann".into(),
         };
-        health.break_glass.take(BreakGlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+        health.break_glass.set_documents(BreakGlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
     }
 
     #[test]

@@ -51,37 +51,37 @@ where
         // Writes verdicts without copying them into hyper's buffer.
         .writev(true)
         .serve_connection(TokioIo::new(socket), service);
-    // Until the grace is over the peer may still send a request without knowing of the drain. That request is answered,
+    // Until the grace is over the peer might send a request before it knows of the drain. That request is answered,
     // and the answer announces the close.
     let mut draining = pin!(drain.grace_over());
     let mut evicted = pin!(session.evicted());
     let mut beat = interval(limits::BEAT_INTERVAL);
-    let (mut last_message, mut making_room) = (false, false);
+    let (mut shutdown_begun, mut eviction_begun) = (false, false);
     let ended = loop {
         tokio::select! {
             biased;
             ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
-            () = &mut draining, if !last_message => {
-                last_message = true;
+            () = &mut draining, if !shutdown_begun => {
+                shutdown_begun = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = &mut evicted, if !making_room => {
-                making_room = true;
-                front.gate.metrics.refused(Refused::Evicted);
+            () = &mut evicted, if !eviction_begun => {
+                eviction_begun = true;
+                front.deps.metrics.refused(Refused::Evicted);
                 if !session.is_busy() {
                     return;
                 }
                 Pin::new(&mut connection).graceful_shutdown();
             }
             now = beat.tick() => if session.unsent.has_expired(now.into_std()) {
-                return front.gate.metrics.refused(Refused::Unread);
+                return front.deps.metrics.refused(Refused::Unread);
             }
         }
     };
     match ended {
         Err(error) if error.is_parse() => {
             tracing::debug!(%error, "a connection did not speak HTTP/1.1");
-            front.gate.metrics.refused(Refused::Protocol);
+            front.deps.metrics.refused(Refused::Protocol);
         }
         Err(error) => return tracing::debug!(%error, "a connection broke"),
         Ok(()) => {}

@@ -49,7 +49,7 @@ where
 {
     let context = Arc::new(context);
     let ConnectionContext { front, session, drain, .. } = &*context;
-    let (metrics, buffers) = (&front.gate.metrics, front.buffers());
+    let (metrics, buffers) = (&front.deps.metrics, front.buffers());
     // h2 shuts the socket down after its last answer is written, and then drops it.
     let handshake = h2::server::Builder::new()
         .max_frame_size(buffers.frame)
@@ -176,7 +176,7 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
             tokio::spawn(async move {
                 let ConnectionContext { front, session, drain, .. } = &*context;
                 let answered = async {
-                    let _place = front.aux_places.take(session, service.memory())?;
+                    let _quota_guard = front.aux_quota.take(session, service.memory())?;
                     front.aux_services.answer(service, request, &mut respond, front.limits.timeout, drain).await
                 };
                 if let Err(refusal) = answered.await {
@@ -210,13 +210,13 @@ enum Beat {
 struct Keepalive {
     ping: Option<PingPong>,
     since_ping: u32,
-    answered: bool,
+    ping_answered: bool,
     idle: u32,
 }
 
 impl Keepalive {
     fn new(ping: Option<PingPong>) -> Self {
-        Self { ping, since_ping: 0, answered: true, idle: 0 }
+        Self { ping, since_ping: 0, ping_answered: true, idle: 0 }
     }
 
     /// Records that the connection is in use.
@@ -240,12 +240,12 @@ impl Keepalive {
                 Poll::Ready(pong) => Poll::Ready(pong.is_ok()),
                 Poll::Pending => Poll::Ready(false),
             });
-            self.answered |= pong.now_or_never().unwrap_or(false);
-            if !self.answered && self.since_ping >= PONG_SECONDS {
+            self.ping_answered |= pong.now_or_never().unwrap_or(false);
+            if !self.ping_answered && self.since_ping >= PONG_SECONDS {
                 return Beat::Dead;
             }
-            if self.answered && self.since_ping >= PING_SECONDS {
-                (self.since_ping, self.answered) = (0, ping.send_ping(Ping::opaque()).is_err());
+            if self.ping_answered && self.since_ping >= PING_SECONDS {
+                (self.since_ping, self.ping_answered) = (0, ping.send_ping(Ping::opaque()).is_err());
             }
         }
         Beat::Alive

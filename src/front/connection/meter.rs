@@ -67,16 +67,19 @@ impl FrameMeter {
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::QuotaExceeded`] if they are a flood.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !self.frames.take(bytes) {
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames that ask nothing"));
+    pub(crate) fn count_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.frames.count(bytes) {
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "too many frames that carry neither a call nor data",
+            ));
         }
-        self.hold(self.frames.partial());
+        self.reserve(self.frames.partial());
         Ok(())
     }
 
     /// Changes the reservation to `bytes`, as far as there is room.
-    fn hold(&mut self, bytes: usize) {
+    fn reserve(&mut self, bytes: usize) {
         let before = self.held.bytes();
         if bytes < before {
             // A complete frame is reserved by its call.
@@ -109,14 +112,14 @@ struct Frames {
     large: usize,
     head: [u8; HEAD],
     /// Bytes of the frame head that have arrived.
-    have: usize,
+    head_len: usize,
     bucket: u32,
-    filled: Instant,
+    last_filled: Instant,
 }
 
 impl Frames {
     fn new(now: Instant) -> Self {
-        Self { skip: HTTP2_PREFACE.len(), large: 0, head: [0; HEAD], have: 0, bucket: BUCKET, filled: now }
+        Self { skip: HTTP2_PREFACE.len(), large: 0, head: [0; HEAD], head_len: 0, bucket: BUCKET, last_filled: now }
     }
 
     /// Returns the received bytes of an incomplete large DATA frame.
@@ -125,7 +128,7 @@ impl Frames {
     }
 
     /// Counts bytes that were read; returns false if they are a flood.
-    fn take(&mut self, mut bytes: &[u8]) -> bool {
+    fn count(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -133,12 +136,12 @@ impl Frames {
             if bytes.is_empty() {
                 return true;
             }
-            let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.have));
-            self.head[self.have..][..head.len()].copy_from_slice(head);
-            self.have += head.len();
+            let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head_len));
+            self.head[self.head_len..][..head.len()].copy_from_slice(head);
+            self.head_len += head.len();
             bytes = rest;
-            if self.have == HEAD {
-                self.have = 0;
+            if self.head_len == HEAD {
+                self.head_len = 0;
                 let [a, b, c, kind, flags, ..] = self.head;
                 self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 self.large = if kind == DATA && self.skip > MAX_UNHELD_FRAME { self.skip } else { 0 };
@@ -160,8 +163,8 @@ impl Frames {
         };
         if self.bucket < cost {
             let now = Instant::now();
-            let passed = now.saturating_duration_since(self.filled).min(Duration::from_secs(3600));
-            self.filled = now;
+            let passed = now.saturating_duration_since(self.last_filled).min(Duration::from_secs(3600));
+            self.last_filled = now;
             self.fill((passed.as_millis() * u128::from(CREDIT_PER_SECOND) / 1000) as usize);
         }
         match self.bucket.checked_sub(cost) {

@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     };
     tokio::select! {
         served = begin => if let Err(error) = served {
-            tracing::debug!(%error, "a connection ended before it began");
+            tracing::debug!(%error, "cannot set up an accepted connection");
         },
         () = drain.over() => {}
     }
@@ -65,7 +65,7 @@ where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut socket = Socket::new(io);
-    let metrics = &context.front.gate.metrics;
+    let metrics = &context.front.deps.metrics;
     let version = tokio::select! {
         biased;
         version = timeout(limits::HANDSHAKE_TIMEOUT, socket.sniff()) => version,
@@ -76,7 +76,7 @@ where
         Ok(Ok(Some(HttpVersion::Http2))) => http2::serve(context, socket).await,
         Ok(Ok(Some(HttpVersion::Http1))) => http1::serve(context, socket).await,
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
+        Ok(Err(error)) => tracing::debug!(%error, "a connection broke before its version of HTTP was known"),
         Err(_) => metrics.refused(Refused::Protocol),
     }
 }
@@ -100,7 +100,7 @@ async fn serve_tls(
     admitted: &mut AdmittedConnection,
 ) {
     let ConnectionContext { front, session, drain, .. } = &context;
-    let metrics = &front.gate.metrics;
+    let metrics = &front.deps.metrics;
     let begun = tokio::select! {
         biased;
         begun = timeout(limits::HANDSHAKE_TIMEOUT, begin_tls(stream, config, front.buffers().tls)) => begun,
@@ -119,7 +119,7 @@ async fn serve_tls(
             metrics.refused(Refused::TlsHandshake);
             return Socket::new(stream).close_unless_evicted(session).await;
         }
-        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before its TLS handshake began"),
         Err(_) => {
             tracing::debug!(within = ?limits::HANDSHAKE_TIMEOUT, "a TLS handshake was not finished in time");
             return metrics.refused(Refused::TlsHandshake);

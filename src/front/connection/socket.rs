@@ -49,17 +49,17 @@ pub(crate) struct Socket<Io> {
     write_timeout: Option<Duration>,
     /// Timer that runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
-    close: Close,
+    close: CloseStage,
 }
 
 /// Stage of a connection's close.
 #[derive(Debug)]
-enum Close {
+enum CloseStage {
     NotYet,
     /// Our side is being closed, or is closed; at most `left` more bytes are read and dropped.
     Lingering {
         until: Pin<Box<Sleep>>,
-        ended: bool,
+        write_side_closed: bool,
         left: usize,
     },
     Done,
@@ -67,7 +67,7 @@ enum Close {
 
 impl<Io> Socket<Io> {
     pub(crate) fn new(io: Io) -> Self {
-        Self { io, sniffed: Bytes::new(), meter: None, write_timeout: None, stalled: None, close: Close::NotYet }
+        Self { io, sniffed: Bytes::new(), meter: None, write_timeout: None, stalled: None, close: CloseStage::NotYet }
     }
 
     /// Meters the HTTP/2 frames that are read. Reads fail with [`io::ErrorKind::QuotaExceeded`] if the frames are a
@@ -129,17 +129,19 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Socket<Io> {
 
     /// Advances the close. Pending while the peer may still send.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Close::NotYet = self.close {
+        if let CloseStage::NotYet = self.close {
             let until = Box::pin(sleep(LINGER_TIMEOUT));
-            self.close = Close::Lingering { until, ended: false, left: MAX_LINGER_BYTES };
+            self.close = CloseStage::Lingering { until, write_side_closed: false, left: MAX_LINGER_BYTES };
         }
-        let Close::Lingering { until, ended, left } = &mut self.close else { return Poll::Ready(Ok(())) };
+        let CloseStage::Lingering { until, write_side_closed, left } = &mut self.close else {
+            return Poll::Ready(Ok(()));
+        };
         if until.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        if !*ended {
+        if !*write_side_closed {
             ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-            *ended = true;
+            *write_side_closed = true;
         }
         let mut dropped = [const { MaybeUninit::uninit() }; LINGER_READ];
         while *left > 0 {
@@ -165,7 +167,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Socket<Io> {
             buf.put_slice(&this.sniffed.split_to(len));
         }
         Poll::Ready(match &mut this.meter {
-            Some(meter) => meter.read(&buf.filled()[before..]),
+            Some(meter) => meter.count_read(&buf.filled()[before..]),
             None => Ok(()),
         })
     }
@@ -198,7 +200,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<Io> {
     /// Lingers. Errors of the peer no longer matter.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let _ = ready!(self.poll_linger(cx));
-        self.close = Close::Done;
+        self.close = CloseStage::Done;
         Poll::Ready(Ok(()))
     }
 }

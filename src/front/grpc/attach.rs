@@ -32,7 +32,7 @@ use crate::{
         accept::client::{Identity, InstanceGuard},
         answer,
         head::grpc_encoding,
-        limits::{self, PlaceGuard},
+        limits::{self, QuotaGuard},
         outgoing::{Outgoing, UnsentGuard},
         refusal::Refusal,
         state::{ConnectionContext, Front},
@@ -66,10 +66,10 @@ const TASK_OVERHEAD: usize = 256;
 type End = (Code, &'static str);
 
 const GONE: End = (Code::Cancelled, "");
-const NOT_YOURS: End = (Code::PermissionDenied, "the name is not configured as one that you may claim any more");
+const NOT_YOURS: End = (Code::PermissionDenied, "the configuration no longer allows you to claim this name");
 const NOT_READABLE: End = (Code::InvalidArgument, "a message cannot be read");
 const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
-const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
+const LATE_CLAIM: End = (Code::InvalidArgument, "a claim must be the first message, and must not be repeated");
 
 /// Failure of a task whose answer cannot be read.
 const UNREAD: &str = "its answer cannot be read";
@@ -108,9 +108,9 @@ struct Claim {
 }
 
 impl Claim {
-    /// Returns true if the claimant may have the name. Every resource with an initializer of this name must admit the
-    /// claimant, because a task does not name its resource.
-    fn is_good(&self, generation: &Generation) -> bool {
+    /// Returns true if the claimant is allowed to claim the name. Every resource with an initializer of this name must
+    /// admit the claimant, because a task does not name its resource.
+    fn is_admitted(&self, generation: &Generation) -> bool {
         let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
         let mut attached = all.filter(|one| *one.name == *self.name).filter_map(|one| one.attach.as_ref()).peekable();
         let admitted = |by: &gatepost_api::Claimants| by.admit(self.certificate.as_deref(), self.token);
@@ -125,10 +125,11 @@ struct Stream<'a> {
     claim: Claim,
     /// Generation against which the claim was last checked.
     generation: u64,
-    is_good: bool,
+    /// True if that generation admits the claim.
+    claim_valid: bool,
     window: u32,
     _instance: InstanceGuard<'a>,
-    _place: PlaceGuard<'a>,
+    _quota_guard: QuotaGuard<'a>,
 }
 
 /// Reads the claim and checks it.
@@ -138,12 +139,12 @@ async fn begin<'a>(
     body: RecvStream,
 ) -> Result<Stream<'a>, Refusal> {
     grpc_encoding(headers)?;
-    let current = &front.gate.current;
+    let current = &front.deps.current;
     // If no name can be claimed, nothing is read.
-    if current.load().snapshot.claimed().next().is_none() {
+    if current.load().snapshot.claimable().next().is_none() {
         return Err(Refusal::NotYours);
     }
-    let _place = front.attach_places.take(session, STREAM_MEMORY)?;
+    let _quota_guard = front.attach_quota.take(session, STREAM_MEMORY)?;
     let mut messages = InstanceMessages::new(body, front.budget());
     let within = limits::HANDSHAKE_TIMEOUT;
     let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })?? {
@@ -162,7 +163,7 @@ async fn begin<'a>(
     let claim = Claim { name: name.into(), certificate, token };
     let generation = current.load();
     // An unknown name gets the same answer as a name of another instance.
-    if !claim.is_good(&generation) {
+    if !claim.is_admitted(&generation) {
         return Err(Refusal::NotYours);
     }
     let window = if window == 0 { DEFAULT_WINDOW } else { window.min(MAX_WINDOW) };
@@ -171,47 +172,47 @@ async fn begin<'a>(
     messages.allow_answers();
     let _instance = session.attach();
     let generation = generation.number;
-    Ok(Stream { messages, attached, claim, generation, is_good: true, window, _instance, _place })
+    Ok(Stream { messages, attached, claim, generation, claim_valid: true, window, _instance, _quota_guard })
 }
 
 impl Stream<'_> {
     /// Transfers messages in both directions until the stream ends.
     async fn serve(&mut self, to: &mut InstanceSender<'_>) -> Result<End, End> {
         let ConnectionContext { front, drain, .. } = to.context;
-        let lease = front.gate.current.hub().lease();
+        let lease = front.deps.current.hub().lease();
         to.send_reserved(ToWire::Attached { lease, window: self.window })?;
         let (mut drain_begun, mut grace_over) = (pin!(drain.begun()), pin!(drain.grace_over()));
-        let (mut drains, mut over, mut leaves) = (false, false, false);
+        let (mut drain_announced, mut grace_is_over, mut leave_requested) = (false, false, false);
         let mut check = interval(CHECK_INTERVAL);
         loop {
-            if !self.is_still_good(front) {
+            if !self.is_claim_valid(front) {
                 return Ok(NOT_YOURS);
             }
             if !self.attached.is_busy() {
-                if leaves {
+                if leave_requested {
                     return Ok((Code::Ok, ""));
                 }
                 // Reviews under way may still create a task for the instance.
-                if over && front.inflight.requests() == 0 {
+                if grace_is_over && front.inflight.requests() == 0 {
                     return Ok((Code::Unavailable, "shutting down"));
                 }
             }
             tokio::select! {
                 biased;
                 _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
-                () = &mut drain_begun, if !drains => {
-                    drains = true;
+                () = &mut drain_begun, if !drain_announced => {
+                    drain_announced = true;
                     to.send_reserved(ToWire::Draining)?;
                 }
-                () = &mut grace_over, if !over => over = true,
+                () = &mut grace_over, if !grace_is_over => grace_is_over = true,
                 outbound = self.attached.recv() => match outbound {
                     // The configuration may have changed meanwhile.
-                    Some(_) if !self.is_still_good(front) => return Ok(NOT_YOURS),
-                    Some(outbound) => to.pass(outbound, &self.attached)?,
-                    None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
+                    Some(_) if !self.is_claim_valid(front) => return Ok(NOT_YOURS),
+                    Some(outbound) => to.send_outbound(outbound, &self.attached)?,
+                    None => return Ok((Code::DeadlineExceeded, "no message has arrived for too long: attach again")),
                 },
                 message = self.messages.next() => match message {
-                    Ok(Some(message)) => self.take(message, &mut leaves).await?,
+                    Ok(Some(message)) => self.handle(message, &mut leave_requested).await?,
                     // The instance has closed its side: its tasks are assigned to other instances.
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
@@ -223,23 +224,23 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns true if the instance may keep its name. A name that was removed from the configuration is kept until the
-    /// objects that wait for it are finished.
-    fn is_still_good(&mut self, front: &Front) -> bool {
-        let current = &front.gate.current;
+    /// Returns true if the instance is still allowed to keep its name. A name that was removed from the configuration
+    /// is kept until the objects that wait for it are finished.
+    fn is_claim_valid(&mut self, front: &Front) -> bool {
+        let current = &front.deps.current;
         let generation = current.load();
         if generation.number != self.generation {
             self.generation = generation.number;
-            self.is_good = self.claim.is_good(&generation);
+            self.claim_valid = self.claim.is_admitted(&generation);
         }
-        self.is_good || current.hub().is_draining(&self.claim.name)
+        self.claim_valid || current.hub().is_draining(&self.claim.name)
     }
 
     /// Handles one message. An answer that is not expected any more changes nothing.
     ///
     /// # Errors
     /// Returns the status that ends the stream if the message is not allowed now, or is not one of an instance.
-    async fn take(&self, message: InstanceMessage, leaves: &mut bool) -> Result<(), End> {
+    async fn handle(&self, message: InstanceMessage, leave_requested: &mut bool) -> Result<(), End> {
         self.attached.renew();
         let (message, room) = match message {
             InstanceMessage::Whole(message, room) => (message, room),
@@ -258,7 +259,7 @@ impl Stream<'_> {
             Some(FromInstance::Claim { .. }) => return Err(LATE_CLAIM),
             Some(FromInstance::Heartbeat) => {}
             Some(FromInstance::Leave) => {
-                *leaves = true;
+                *leave_requested = true;
                 self.attached.drain();
             }
             Some(FromInstance::Done { task, attempt, patch, adds }) => {
@@ -291,8 +292,8 @@ struct InstanceSender<'a> {
 }
 
 impl InstanceSender<'_> {
-    /// Sends one message of the hub.
-    fn pass(&mut self, outbound: ToInstance, attached: &Attachment) -> Result<(), End> {
+    /// Sends a message of the hub to the instance.
+    fn send_outbound(&mut self, outbound: ToInstance, attached: &Attachment) -> Result<(), End> {
         match outbound {
             ToInstance::Task { task, attempt, deadline, message } => {
                 let left = deadline.saturating_duration_since(Instant::now());

@@ -69,14 +69,14 @@ pub(crate) async fn answer(
     mut respond: SendResponse<Outgoing>,
 ) {
     let ConnectionContext { front, session, .. } = context;
-    let place = grpc_encoding(headers).and_then(|()| front.attach_places.take(session, STREAM_MEMORY));
-    let _place = match place {
-        Ok(place) => place,
+    let quota_guard = grpc_encoding(headers).and_then(|()| front.attach_quota.take(session, STREAM_MEMORY));
+    let _quota_guard = match quota_guard {
+        Ok(guard) => guard,
         Err(refusal) => return front.refuse(&mut respond, &refusal),
     };
     // An error here, and below, means that the apiserver is gone.
     let Ok(to) = answer::begin_grpc(&mut respond) else { return };
-    let following = front.gate.current.stored().follow(&session.client.identity.to_key());
+    let following = front.deps.current.stored().follow(&session.client.identity.to_key());
     let room = front.budget().empty(Purpose::Queue);
     let mut stream = Stream { to, context, following, room, skipped: (0, None) };
     let messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
@@ -115,7 +115,7 @@ impl Stream<'_> {
                     None => return Ok(GONE),
                 },
                 message = messages.next() => match message {
-                    Ok(Some((message, _room))) => self.take(message)?,
+                    Ok(Some((message, _room))) => self.handle(message)?,
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
                     Err(Refusal::TooLarge { declared, .. }) if declared <= MAX_SKIPPED_MESSAGE => {
@@ -130,7 +130,7 @@ impl Stream<'_> {
     }
 
     /// Handles one report.
-    fn take(&mut self, message: Bytes) -> Result<(), End> {
+    fn handle(&mut self, message: Bytes) -> Result<(), End> {
         let (uid, read) = match wire::event(message) {
             Some(wire::StoredObjectReport::Event(pb::StoredObjectEvent { event: Some(read) })) => {
                 (uid_of(&read), event(read))
@@ -144,7 +144,7 @@ impl Stream<'_> {
         match read {
             Ok(event) => {
                 if !self.following.apply(event) {
-                    self.context.front.gate.metrics.dropped_report(DroppedReport::Unknown);
+                    self.context.front.deps.metrics.dropped_report(DroppedReport::Unknown);
                 }
             }
             Err(DroppedReport::Unreadable) => return Err(self.end(DroppedReport::Unreadable, UNREADABLE)),
@@ -164,20 +164,20 @@ impl Stream<'_> {
 
     /// Counts a report that ends the stream, and returns `end`.
     fn end(&self, reason: DroppedReport, end: End) -> End {
-        self.context.front.gate.metrics.dropped_report(reason);
+        self.context.front.deps.metrics.dropped_report(reason);
         end
     }
 
     /// Skips one report that is too long: its object is not followed, all others are.
     fn skip_report(&mut self, reason: DroppedReport) {
-        self.context.front.gate.metrics.dropped_report(reason);
+        self.context.front.deps.metrics.dropped_report(reason);
         let (count, logged) = &mut self.skipped;
         *count += 1;
         let now = Instant::now();
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             tracing::warn!(
                 count,
-                "passed over reports of unfinished objects that are too long; these are not corrected"
+                "skipped reports of unfinished objects that are too long; these objects are not corrected"
             );
             (*count, *logged) = (0, Some(now));
         }
@@ -185,7 +185,7 @@ impl Stream<'_> {
 
     /// Corrects late heads for which no hold waits.
     async fn control(&mut self) -> Result<(), End> {
-        let current = &self.context.front.gate.current;
+        let current = &self.context.front.deps.current;
         let now = Instant::now();
         let generation = current.load();
         let age = current.freshness().age(now).filter(|_| current.freshness().is_fresh(now));

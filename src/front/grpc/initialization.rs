@@ -1,7 +1,7 @@
 //! Initialization: the unary calls of an apiserver that stores objects before they are initialized.
 //!
-//! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
-//! until the call's deadline. In a drain a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
+//! `ReadPolicy` and `QuotaPhase` are answered immediately; `Hold` waits for the end of an object's initialization, at
+//! most until the call's deadline. In a drain a `Hold` ends with UNAVAILABLE, and the apiserver retries it elsewhere.
 
 use gatepost_api::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
@@ -16,7 +16,7 @@ use crate::{
     front::{
         answer,
         head::GrpcHead,
-        limits::PlaceGuard,
+        limits::QuotaGuard,
         outgoing::Outgoing,
         refusal::Refusal,
         route::InitializationCall,
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     let ConnectionContext { front, session, .. } = context;
     let arrived = Instant::now();
     let answering = async {
-        let Call { _place, message, room, deadline } = read_call(context, headers, body, arrived).await?;
+        let Call { _quota_guard, message, room, deadline } = read_call(context, headers, body, arrived).await?;
         match call {
             InitializationCall::ReadPolicy => read_policy(front, message, room, deadline).await,
             InitializationCall::QuotaPhase => quota(message),
@@ -86,7 +86,7 @@ pub(crate) async fn answer(
 
 /// One call with its message.
 struct Call<'a> {
-    _place: PlaceGuard<'a>,
+    _quota_guard: QuotaGuard<'a>,
     message: Bytes,
     /// Reservation for the message.
     room: Reservation,
@@ -100,13 +100,13 @@ async fn read_call<'a>(
     arrived: Instant,
 ) -> Result<Call<'a>, Refusal> {
     let GrpcHead { deadline, .. } = GrpcHead::read(headers, arrived, front.limits.timeout)?;
-    let _place = front.initialization_places.take(session, CALL_MEMORY)?;
+    let _quota_guard = front.initialization_quota.take(session, CALL_MEMORY)?;
     let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
     let within = deadline.left(arrived);
     let first = timeout_at(deadline.instant().into(), messages.next()).await;
     let first = first.map_err(|_| Refusal::CallDeadline { within })??;
     let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
-    Ok(Call { _place, message, room, deadline })
+    Ok(Call { _quota_guard, message, room, deadline })
 }
 
 /// Answers a `ReadPolicy`. The user's memory stays reserved until the authorizer has answered.
@@ -116,14 +116,14 @@ async fn read_policy(
     mut room: Reservation,
     deadline: Deadline,
 ) -> Result<Bytes, Refusal> {
-    let asked = wire::read_policy(message).ok_or(Refusal::NotAMessage)?;
-    let verb = match asked.verb() {
+    let request = wire::read_policy(message).ok_or(Refusal::NotAMessage)?;
+    let verb = match request.verb() {
         pb::ReadVerb::Get => ReadVerb::Get,
         pb::ReadVerb::List => ReadVerb::List,
         pb::ReadVerb::Watch => ReadVerb::Watch,
         pb::ReadVerb::Deletecollection => ReadVerb::DeleteCollection,
     };
-    let user = asked.user.unwrap_or_default();
+    let user = request.user.unwrap_or_default();
     let entries = user.groups.len() + user.extra.values().map(|values| 2 + values.items.len()).sum::<usize>();
     let bytes = ENTRY_OVERHEAD * entries;
     if !room.try_grow(bytes) {
@@ -140,13 +140,13 @@ async fn read_policy(
         verb,
         username: username.into(),
         user: Arc::new(attributes),
-        group: asked.group.into(),
-        resource: asked.resource.into(),
-        namespace: asked.namespace.into(),
-        name: asked.name.into(),
-        includes: asked.include_uninitialized,
+        group: request.group.into(),
+        resource: request.resource.into(),
+        namespace: request.namespace.into(),
+        name: request.name.into(),
+        includes_unfinished: request.include_uninitialized,
     };
-    let policy = review::read_policy(&front.gate, &read, deadline.instant()).await;
+    let policy = review::read_policy(&front.deps, &read, deadline.instant()).await;
     let ObjectRead { group, resource, name, .. } = &read;
     let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
     let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
@@ -169,7 +169,7 @@ async fn read_policy(
 }
 
 fn quota(message: Bytes) -> Result<Bytes, Refusal> {
-    let asked = wire::quota_phase(message).ok_or(Refusal::NotAMessage)?;
+    let request = wire::quota_phase(message).ok_or(Refusal::NotAMessage)?;
     let stage = |stage| match stage {
         pb::QuotaStage::Absent => QuotaStage::Absent,
         pb::QuotaStage::Unfinished => QuotaStage::Unfinished,
@@ -183,7 +183,7 @@ fn quota(message: Bytes) -> Result<Bytes, Refusal> {
         Charge::Release => pb::Charge::Release,
     };
     let QuotaPhase { count, rest } =
-        quota_phase(stage(asked.before()), stage(asked.after())).ok_or(Refusal::NotAMessage)?;
+        quota_phase(stage(request.before()), stage(request.after())).ok_or(Refusal::NotAMessage)?;
     Ok(framed(&pb::QuotaPhaseResponse { count: charge(count).into(), rest: charge(rest).into() }))
 }
 
@@ -205,7 +205,7 @@ async fn hold(
     version: &str,
     deadline: Deadline,
 ) -> Result<Bytes, Refusal> {
-    let current = &front.gate.current;
+    let current = &front.deps.current;
     let client = session.client.identity.to_key();
     let rule = |object: &StoredObject| {
         current.freshness().is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object))

@@ -54,7 +54,7 @@ impl<'a> CallMessages<'a> {
     /// safe. After `TooLarge` it continues with the following message.
     pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Reservation)>, Refusal> {
         loop {
-            // Many short messages may have arrived at once: other tasks must run between them.
+            // Many short messages might have arrived together: other tasks must run between them.
             consume_budget().await;
             self.drop_skipped();
             if let Some(message) = self.first()? {
@@ -84,11 +84,11 @@ impl<'a> CallMessages<'a> {
 
     /// Drops the received bytes of a message that is being skipped.
     fn drop_skipped(&mut self) {
-        let come = self.skipping.min(self.buffer.len());
-        if come > 0 {
-            self.skipping -= come;
+        let received = self.skipping.min(self.buffer.len());
+        if received > 0 {
+            self.skipping -= received;
             // Copies the rest, so that the buffer of the skipped message is freed.
-            self.buffer = BytesMut::from(&self.buffer[come..]);
+            self.buffer = BytesMut::from(&self.buffer[received..]);
             self.room.shrink_to(self.buffer.len());
         }
     }
@@ -160,7 +160,7 @@ impl<'a> InstanceMessages<'a> {
     /// Returns the next message; `None` at the end of the stream. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<InstanceMessage>, Refusal> {
         loop {
-            // Many short messages may have arrived at once: other tasks must run between them.
+            // Many short messages might have arrived together: other tasks must run between them.
             consume_budget().await;
             if let Some(message) = self.first()? {
                 return Ok(Some(message));
@@ -223,12 +223,12 @@ impl<'a> InstanceMessages<'a> {
 
     /// Returns the message that is being skipped, once it has arrived completely.
     fn take_skipped(&mut self) -> Option<InstanceMessage> {
-        let passing = self.skipping.as_mut()?;
-        let come = passing.left.min(self.buffer.len());
-        passing.left -= come;
+        let skipped = self.skipping.as_mut()?;
+        let received = skipped.left.min(self.buffer.len());
+        skipped.left -= received;
         // Copies the rest, so that the buffer of the skipped message is freed.
-        self.buffer = BytesMut::from(self.buffer.get(come..).unwrap_or_default());
-        if passing.left > 0 {
+        self.buffer = BytesMut::from(self.buffer.get(received..).unwrap_or_default());
+        if skipped.left > 0 {
             return None;
         }
         self.skipping.take().map(|SkippedMessage { beginning, why, .. }| InstanceMessage::Skipped { beginning, why })

@@ -75,7 +75,7 @@ fn a_wait_for_a_shared_connection_is_visible_to_all_hooks() {
     let budget = ConnectionBudget::new(8);
     let (busy, other) = (budget.share(1), budget.share(1));
     let mut taken = all(&other);
-    assert_eq!(taken.iter().filter(|slot| slot.is_beyond()).count(), 4);
+    assert_eq!(taken.iter().filter(|slot| slot.is_beyond_guarantee()).count(), 4);
     let mut own = all(&busy);
     assert_eq!(own.len(), 2, "what it is guaranteed");
     let mut cx = Context::from_waker(Waker::noop());

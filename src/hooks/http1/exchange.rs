@@ -126,7 +126,7 @@ impl CallRunner {
 
     /// Carries out a call over a new connection.
     async fn run_over_new(&self, call: Call, new: NewConnection) -> Result<CallOutcome, FailedCall> {
-        let attempt = self.arbiter.breaker.try_one(now())?;
+        let attempt = self.arbiter.breaker.begin_attempt(now())?;
         let dialled = match new {
             NewConnection::Dialled(socket) => Ok(HookConnection::Http1(socket)),
             NewConnection::Dial(slot) => self.dialler.dial_with(slot).await,
@@ -161,7 +161,7 @@ impl CallRunner {
 
     async fn post(&self, connection: Http1Connection, call: &Call) -> Result<CallOutcome, PostError> {
         let HookRequest::Http(HttpRequest { path, form, timeout }) = &call.request else {
-            return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
+            return Ok(failed(CallFailure::NotGrpc("it is called over HTTP/1.1".into())));
         };
         if now() >= call.deadline {
             // A call past its deadline is not sent.
@@ -183,8 +183,8 @@ pub(super) fn failed(failure: impl Into<FailedCall>) -> CallOutcome {
 /// Returns the result of a call whose reused connection has failed. The connection may have been dead before the call.
 fn on_reused_connection(error: PostError) -> FailedCall {
     let evidence = match (error.nothing_sent, error.no_response_bytes) {
-        (true, _) => ProcessingEvidence::ReusedConnectionEnded { sent: false },
-        (false, true) => ProcessingEvidence::ReusedConnectionEnded { sent: true },
+        (true, _) => ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: false },
+        (false, true) => ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true },
         (false, false) => ProcessingEvidence::Perhaps,
     };
     FailedCall { failure: error.failure, evidence }
@@ -237,7 +237,7 @@ impl Drop for Http1Connection {
 impl Http1Connection {
     /// Connects over this socket; `gone` is notified when the connection ends.
     pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
-        let (read_limit, is_beyond_guarantee) = (ReadLimit::default(), socket.slot.is_beyond());
+        let (read_limit, is_beyond_guarantee) = (ReadLimit::default(), socket.slot.is_beyond_guarantee());
         let connected = handshake(socket, read_limit.clone()).await;
         let (sender, connection) =
             connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Handshake, error_chain(&error))))?;

@@ -24,7 +24,7 @@ use gatepost_base::clock::Backoff;
 pub(super) const EVICTION_DELAY: Duration = Duration::from_millis(100);
 /// Number of consecutive failures before the first pause: a hook that restarts breaks all its connections.
 const MAX_FAILURES_IN_A_ROW: u32 = 16;
-/// First and maximum pause between two tries.
+/// First and maximum pause between two connection attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,7 +32,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// A hook that serves one connection at a time serves no other one while one of ours is open, idle or not. Only waiting
 /// shows which hooks do so. Idle connections of all clients therefore give way when a call has waited on a new
-/// connection for [`EVICTION_DELAY`], unless the hook was seen to serve several connections at once.
+/// connection for [`EVICTION_DELAY`], unless the hook was seen to serve several connections concurrently.
 #[derive(Debug, Default)]
 pub(in super::super) struct IdleArbiter {
     /// Number of calls that have waited long enough for an idle connection to be closed.
@@ -103,15 +103,16 @@ impl Drop for IdleGuard {
     }
 }
 
-/// Circuit breaker for connections that are made and carry no answer.
+/// Circuit breaker for connections that are established and carry no answer.
 ///
 /// A hook that accepts connections and closes them costs both sides a handshake for each call. After several in a row,
-/// calls fail at once with the failure of the last one; after each pause one call tries again.
+/// calls fail immediately with the failure of the last one; after each pause one call tries again.
 #[derive(Debug, Default)]
-pub(super) struct ConnectBreaker(Mutex<FailureRow>);
+pub(super) struct ConnectBreaker(Mutex<FailureStreak>);
 
+/// Consecutive connections without an answer, and the pauses after them.
 #[derive(Debug)]
-struct FailureRow {
+struct FailureStreak {
     length: u32,
     /// Number of the pause. Only connections that began in it make it longer.
     pauses: u64,
@@ -122,55 +123,55 @@ struct FailureRow {
     last: Option<CallFailure>,
 }
 
-impl Default for FailureRow {
+impl Default for FailureStreak {
     fn default() -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         Self { length: 0, pauses: 0, backoff, pause: Duration::ZERO, next: None, last: None }
     }
 }
 
-/// A connection that is being made.
+/// A connection that is being dialled. The attempt knows in which pause it began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trial {
+pub(super) struct ConnectionAttempt {
     pauses: u64,
 }
 
 impl ConnectBreaker {
-    fn row(&self) -> MutexGuard<'_, FailureRow> {
+    fn streak(&self) -> MutexGuard<'_, FailureStreak> {
         // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allows a connection, or returns the failure of the last one.
-    pub(super) fn try_one(&self, now: Instant) -> Result<Trial, CallFailure> {
-        let mut row = self.row();
-        let attempt = Trial { pauses: row.pauses };
-        if let (Some(next), Some(last)) = (row.next, &row.last)
+    /// Allows a new connection; during a pause, returns the failure of the last connection instead.
+    pub(super) fn begin_attempt(&self, now: Instant) -> Result<ConnectionAttempt, CallFailure> {
+        let mut streak = self.streak();
+        let attempt = ConnectionAttempt { pauses: streak.pauses };
+        if let (Some(next), Some(last)) = (streak.next, &streak.last)
             && now < next
         {
             return Err(last.clone());
         }
-        row.next = row.next.map(|_| now + row.pause);
+        streak.next = streak.next.map(|_| now + streak.pause);
         Ok(attempt)
     }
 
     /// Records a connection without an answer.
-    pub(super) fn failed(&self, attempt: Trial, now: Instant, failure: &CallFailure) {
-        let mut row = self.row();
-        row.length = row.length.saturating_add(1);
-        row.last = Some(failure.clone());
-        if row.length >= MAX_FAILURES_IN_A_ROW && attempt.pauses == row.pauses {
-            row.pauses += 1;
-            row.pause = row.backoff.pause();
-            row.next = Some(now + row.pause);
+    pub(super) fn failed(&self, attempt: ConnectionAttempt, now: Instant, failure: &CallFailure) {
+        let mut streak = self.streak();
+        streak.length = streak.length.saturating_add(1);
+        streak.last = Some(failure.clone());
+        if streak.length >= MAX_FAILURES_IN_A_ROW && attempt.pauses == streak.pauses {
+            streak.pauses += 1;
+            streak.pause = streak.backoff.pause();
+            streak.next = Some(now + streak.pause);
         }
     }
 
     /// Records a connection with an answer.
     pub(super) fn answered(&self) {
-        let mut row = self.row();
-        if row.length > 0 {
-            *row = FailureRow { pauses: row.pauses + 1, ..FailureRow::default() };
+        let mut streak = self.streak();
+        if streak.length > 0 {
+            *streak = FailureStreak { pauses: streak.pauses + 1, ..FailureStreak::default() };
         }
     }
 }
@@ -208,7 +209,7 @@ mod tests {
     /// Connections to a hook in that time, were one wanted every millisecond; none carries an answer.
     fn made(breaker: &ConnectBreaker, from: Instant, millis: u64) -> usize {
         let times = (0..millis).map(|after| from + Duration::from_millis(after));
-        let made = times.filter(|now| match breaker.try_one(*now) {
+        let made = times.filter(|now| match breaker.begin_attempt(*now) {
             Ok(attempt) => {
                 breaker.failed(attempt, *now, &lost());
                 true
@@ -237,10 +238,10 @@ mod tests {
     #[test]
     fn connections_that_break_together_cause_one_pause() {
         let (breaker, now) = (ConnectBreaker::default(), Instant::now());
-        let attempts: Vec<_> = (0..64).map(|_| breaker.try_one(now).expect("may be made")).collect();
+        let attempts: Vec<_> = (0..64).map(|_| breaker.begin_attempt(now).expect("may be made")).collect();
         attempts.into_iter().for_each(|attempt| breaker.failed(attempt, now, &lost()));
-        assert!(breaker.try_one(now).is_err());
-        assert!(breaker.try_one(now + FIRST_PAUSE).is_ok());
-        assert!(breaker.try_one(now + FIRST_PAUSE).is_err(), "one is enough to find out");
+        assert!(breaker.begin_attempt(now).is_err());
+        assert!(breaker.begin_attempt(now + FIRST_PAUSE).is_ok());
+        assert!(breaker.begin_attempt(now + FIRST_PAUSE).is_err(), "one is enough to find out");
     }
 }

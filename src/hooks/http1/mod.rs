@@ -61,9 +61,9 @@ pub use self::reader::read_http1;
 
 /// Time for which an idle connection is kept, as by Go.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Interval at which idle connections beyond the hook's guaranteed ones check whether other hooks want their room.
+/// Interval of the check whether other hooks wait for connections that this hook keeps idle beyond its guaranteed ones.
 const EVICTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of waiting calls. Further calls fail at once.
+/// Maximum number of waiting calls. Further calls fail immediately.
 const MAX_WAITING_CALLS: usize = 1024;
 
 /// The connections of one client.
@@ -119,13 +119,13 @@ impl Pool {
     ) -> Option<String> {
         self.begin(dialled, pending).await;
         let (gone, arbiter) = (Arc::clone(&self.runner.gone), Arc::clone(&self.runner.arbiter));
-        let mut open = true;
+        let mut commands_open = true;
         loop {
             // Before the check, so that no later change is missed.
             let mut changed = pin!(arbiter.changed());
             changed.as_mut().enable();
             self.tidy(now());
-            if !open && self.running.is_empty() {
+            if !commands_open && self.running.is_empty() {
                 return None;
             }
             if let Some(why) = self.is_over(pending) {
@@ -138,11 +138,11 @@ impl Pool {
                 () = gone.notified() => {}
                 () = changed => {}
                 slot = self.queue.slot(&self.runner) => self.offer_slot(slot),
-                command = commands.recv(), if open => match command {
-                    Some(Command::Ask(call)) => self.start(call, None),
+                command = commands.recv(), if commands_open => match command {
+                    Some(Command::Call(call)) => self.start(call, None),
                     Some(Command::CancelAbandoned) => self.cancel_abandoned(),
                     Some(Command::Probe(probe)) => pending.probes.push(probe),
-                    None => open = false,
+                    None => commands_open = false,
                 },
                 () = sleep_until_some(alarm) => {}
             }
@@ -168,14 +168,14 @@ impl Pool {
         if !self.idle.is_empty() {
             pending.connected();
         }
-        match (self.is_bare(), pending.probes.is_empty()) {
-            (true, false) => Some("a probe asks"),
+        match (self.has_no_connection(), pending.probes.is_empty()) {
+            (true, false) => Some("a probe needs a connection"),
             (true, true) if self.http2 => Some("the hook speaks HTTP/2"),
             _ => None,
         }
     }
 
-    fn is_bare(&self) -> bool {
+    fn has_no_connection(&self) -> bool {
         self.idle.is_empty() && self.running.is_empty()
     }
 

@@ -34,7 +34,7 @@ async fn idle_connections_are_closed_after_a_timeout() {
     assert_eq!(pool.idle.len(), 5);
     assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_TIMEOUT));
     pool.tidy(now + IDLE_TIMEOUT);
-    assert!(pool.is_bare());
+    assert!(pool.has_no_connection());
     assert_eq!(pool.alarm(), None);
 }
 
@@ -87,7 +87,7 @@ async fn idle_connections_give_way_to_a_call_that_waits() {
     let _waiting = arbiter.want_eviction();
     assert!(pool.alarm().is_some_and(|alarm| alarm <= now + EVICTION_DELAY));
     pool.tidy(now + EVICTION_DELAY);
-    assert!(pool.is_bare());
+    assert!(pool.has_no_connection());
 }
 
 #[tokio::test]
@@ -98,5 +98,5 @@ async fn an_idle_connection_that_has_ended_is_dropped() {
         pool.runner.gone.notified().await;
     }
     assert!(pool.take_idle().is_none());
-    assert!(pool.is_bare());
+    assert!(pool.has_no_connection());
 }

@@ -76,7 +76,7 @@ impl Exchange for CallExchange {
 
     fn head(&mut self, status: u16, fields: ResponseFields) -> Result<(), CallFailure> {
         let head = self.head.insert(ResponseHead { status, fields });
-        self.call.request.refuses(head, self.limit).map_or(Ok(()), Err)
+        self.call.request.early_failure(head, self.limit).map_or(Ok(()), Err)
     }
 
     fn data(&mut self, part: &[u8]) -> Result<(), CallFailure> {
@@ -97,7 +97,7 @@ impl Exchange for CallExchange {
             ExchangeFailure::Lost(why) => CallFailure::Connection(why.to_owned()),
             ExchangeFailure::Reset(code) => CallFailure::Connection(format!("the hook reset the call: {code}")),
             ExchangeFailure::Malformed(what) => self.call.request.malformed(what),
-            ExchangeFailure::Refused(failure) => failure,
+            ExchangeFailure::AnswerRejected(failure) => failure,
         };
         self.deliver(Err(failure.into()));
     }
@@ -167,7 +167,7 @@ mod tests {
             (ExchangeFailure::Lost("gone"), CallFailure::Connection("gone".into())),
             (ExchangeFailure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),
             (ExchangeFailure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
-            (ExchangeFailure::Refused(CallFailure::Overloaded), CallFailure::Overloaded),
+            (ExchangeFailure::AnswerRejected(CallFailure::Overloaded), CallFailure::Overloaded),
         ] {
             let (responses, exchange) = posted();
             exchange.fail(failure);

@@ -62,7 +62,7 @@ pub(super) struct Limits {
 pub(super) struct DriveOutcome<S> {
     /// Reason; `None` if there are no further commands.
     pub(super) why: Option<String>,
-    /// Calls that never began, to be sent over another connection.
+    /// Calls of which nothing was sent, to be sent over another connection.
     pub(super) unsent: Vec<Call>,
     /// The connection itself if the hook still answers calls on it: to be driven by [`Http2Connection::finish_calls`].
     pub(super) draining: Option<Http2Connection<S>>,
@@ -209,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     async fn close(&mut self, error: ConnectionError) -> String {
         if let ConnectionError::Fault(fault) = error {
             self.connection.send_goaway(fault);
-            // Bytes that cannot be written at once are dropped, which does no harm.
+            // Bytes that cannot be written immediately are dropped, which does no harm.
             poll_fn(|cx| {
                 Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
             })
@@ -236,7 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         let (mut closed, mut abandoned) = (false, false);
         loop {
             match commands.poll_recv(cx) {
-                Poll::Ready(Some(Command::Ask(call))) => self.submit(call),
+                Poll::Ready(Some(Command::Call(call))) => self.submit(call),
                 Poll::Ready(Some(Command::CancelAbandoned)) => abandoned = true,
                 Poll::Ready(Some(Command::Probe(probe))) => report_connected(probe),
                 Poll::Ready(None) => {
@@ -293,7 +293,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     fn expire(&mut self, now: Instant) -> Result<(), ConnectionError> {
         self.connection.expire(now);
         if self.stall_deadline().is_some_and(|deadline| deadline <= now) {
-            return Err(ConnectionError::Lost("the hook has taken nothing of what it was sent for 10 s".into()));
+            return Err(ConnectionError::Lost(
+                "the hook has read nothing for 10 s, although bytes were queued for it".into(),
+            ));
         }
         Ok(())
     }

@@ -54,8 +54,8 @@ async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Scene
 }
 
 impl Scene {
-    fn ask(&self, call: Call) {
-        self.commands.send(Command::Ask(call)).expect("the connection is driven");
+    fn submit(&self, call: Call) {
+        self.commands.send(Command::Call(call)).expect("the connection is driven");
     }
 
     /// The next arrival: tag, and reply or failure.

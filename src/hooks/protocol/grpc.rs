@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::request_head::{Field, Method, RequestHeads, ResponseFields, ResponseHead};
-use gatepost_api::{CallFailure, Forwarded};
+use gatepost_api::{CallFailure, ForwardedContext};
 use gatepost_http2_client::hpack::{FieldName, literal};
 use gatepost_wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS};
 
@@ -22,7 +22,7 @@ impl GrpcRequest {
     /// Appends the header block of the call.
     pub(super) fn write_head(
         &self,
-        forwarded: &Forwarded,
+        forwarded: &ForwardedContext,
         left: Duration,
         heads: &mut RequestHeads,
         out: &mut Vec<u8>,
@@ -40,7 +40,7 @@ impl GrpcRequest {
 }
 
 /// Returns the failure of a call whose answer is not from a gRPC server.
-pub(super) fn refuses(head: &ResponseHead) -> Option<CallFailure> {
+pub(super) fn early_failure(head: &ResponseHead) -> Option<CallFailure> {
     let what = match (head.status, head.fields.grpc) {
         (200, Some(true)) => return None,
         (200, Some(false)) => "its content type is not application/grpc".to_owned(),
@@ -170,7 +170,7 @@ mod tests {
     fn answers_without_grpc_headers_are_refused() {
         let refused = |status, grpc| {
             let fields = ResponseFields { grpc, ..Default::default() };
-            refuses(&ResponseHead { status, fields })
+            early_failure(&ResponseHead { status, fields })
         };
         assert_eq!(refused(200, Some(true)), None);
         for (status, grpc) in [(204, Some(true)), (404, Some(true)), (200, Some(false)), (200, None)] {

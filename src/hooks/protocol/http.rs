@@ -7,7 +7,7 @@ use crate::hooks::{
     answer_buffer::AnswerBuffer,
     reply::{HttpReply, ReplyHead},
 };
-use gatepost_api::{CallFailure, Forwarded, HttpForm};
+use gatepost_api::{CallFailure, ForwardedContext, HttpForm};
 use gatepost_http2_client::hpack::{FieldName, literal, short_literal};
 
 /// A POST.
@@ -24,7 +24,13 @@ pub struct HttpRequest {
 
 impl HttpRequest {
     /// Appends the header block of the request. Path and length differ from call to call, and are literals.
-    pub(super) fn write_head(&self, forwarded: &Forwarded, len: usize, heads: &mut RequestHeads, out: &mut Vec<u8>) {
+    pub(super) fn write_head(
+        &self,
+        forwarded: &ForwardedContext,
+        len: usize,
+        heads: &mut RequestHeads,
+        out: &mut Vec<u8>,
+    ) {
         let media = Media::of(self.form);
         heads.begin(out);
         heads.path.clear();
@@ -41,7 +47,7 @@ impl HttpRequest {
 }
 
 /// Returns the failure of a response that announces more than `limit` bytes.
-pub(super) fn refuses(head: &ResponseHead, limit: usize) -> Option<CallFailure> {
+pub(super) fn early_failure(head: &ResponseHead, limit: usize) -> Option<CallFailure> {
     let too_large = head.fields.content_length.is_some_and(|len| len > limit as u64 && len != INVALID_LENGTH);
     too_large.then_some(CallFailure::TooLarge { limit })
 }
@@ -89,8 +95,8 @@ mod tests {
 
     #[test]
     fn a_response_that_announces_too_much_is_refused() {
-        assert_eq!(refuses(&head(200, Some(10)), 10), None);
-        assert_eq!(refuses(&head(200, Some(11)), 10), Some(CallFailure::TooLarge { limit: 10 }));
-        assert_eq!(refuses(&head(200, Some(INVALID_LENGTH)), 10), None, "judged with the body");
+        assert_eq!(early_failure(&head(200, Some(10)), 10), None);
+        assert_eq!(early_failure(&head(200, Some(11)), 10), Some(CallFailure::TooLarge { limit: 10 }));
+        assert_eq!(early_failure(&head(200, Some(INVALID_LENGTH)), 10), None, "judged with the body");
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use self::request_head::{RequestHeads, ResponseFields, ResponseHead};
 use super::{answer_buffer::AnswerBuffer, reply::Reply};
-use gatepost_api::{CallFailure, Forwarded};
+use gatepost_api::{CallFailure, ForwardedContext};
 use gatepost_wire::inbound::FRAME_HEAD;
 
 pub use self::{grpc::GrpcRequest, http::HttpRequest, request_head::Method};
@@ -37,7 +37,7 @@ impl HookRequest {
     /// Appends the HTTP/2 header block of this request, with a body of `len` bytes and the time `left`.
     pub(super) fn write_head(
         &self,
-        forwarded: &Forwarded,
+        forwarded: &ForwardedContext,
         len: usize,
         left: Duration,
         heads: &mut RequestHeads,
@@ -49,11 +49,12 @@ impl HookRequest {
         }
     }
 
-    /// Returns the failure that the head of an answer makes certain. The rest of the answer is then not read.
-    pub(super) fn refuses(&self, head: &ResponseHead, limit: usize) -> Option<CallFailure> {
+    /// Returns the failure of the call if the head of its answer makes that certain. The rest of the answer is then not
+    /// read.
+    pub(super) fn early_failure(&self, head: &ResponseHead, limit: usize) -> Option<CallFailure> {
         match self {
-            Self::Grpc(_) => grpc::refuses(head),
-            Self::Http(_) => http::refuses(head, limit),
+            Self::Grpc(_) => grpc::early_failure(head),
+            Self::Http(_) => http::early_failure(head, limit),
         }
     }
 

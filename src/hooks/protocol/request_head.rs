@@ -5,7 +5,7 @@
 
 use std::{io::Write, str::FromStr, time::Duration};
 
-use gatepost_api::{Forwarded, Hops, HttpForm};
+use gatepost_api::{ForwardedContext, Hops, HttpForm};
 use gatepost_http2_client::{
     FieldError, HeaderFields,
     hpack::{Encoder, FieldName, HeaderName, HeaderText, KnownText, entry, known, literal, short_literal},
@@ -171,7 +171,7 @@ impl RequestHeads {
     }
 
     /// Appends what goes on from the caller: the number of Gateposts, and the trace if there is one.
-    pub(super) fn forwarded(&mut self, forwarded: &Forwarded, out: &mut Vec<u8>) {
+    pub(super) fn forwarded(&mut self, forwarded: &ForwardedContext, out: &mut Vec<u8>) {
         self.hops(forwarded.hops, out);
         for (name, value) in forwarded.trace.iter().flat_map(|trace| trace.iter()) {
             literal(FieldName::Text(name.as_bytes()), value, out);

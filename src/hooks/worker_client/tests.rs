@@ -65,7 +65,7 @@ async fn a_client_that_panics_fails_its_calls_and_is_restarted() {
     let client = client_to(address);
     let responses = Arc::new(Responses::default());
     let before = reading::hook_worker_panics();
-    client.ask(call(&responses, 0, Bytes::from_static(b"one"), LONG));
+    client.submit(call(&responses, 0, Bytes::from_static(b"one"), LONG));
     let mut hook = accepted(&listener).await;
     hook.call().await;
     // The client wakes this waker when it reports that it is connected.
@@ -74,7 +74,7 @@ async fn a_client_that_panics_fails_its_calls_and_is_restarted() {
     assert!(Pin::new(&mut connected).poll(&mut Context::from_waker(&waker)).is_pending());
     client.probe(probe);
     assert!(matches!(result(&responses).await, Err(CallFailure::Connection(_))));
-    client.ask(call(&responses, 1, Bytes::from_static(b"two"), LONG));
+    client.submit(call(&responses, 1, Bytes::from_static(b"two"), LONG));
     let mut hook = accepted(&listener).await;
     let stream = hook.call().await;
     hook.answer(stream, b"yes").await;
@@ -101,7 +101,7 @@ async fn a_hook_that_closes_connections_is_dialled_seldom() {
     // Calls that come all the time find it soon, and do not make us dial for each.
     let responses = Arc::new(Responses::default());
     for tag in 0..1000 {
-        client.ask(call(&responses, tag, Bytes::from_static(b"x"), Duration::from_millis(5)));
+        client.submit(call(&responses, tag, Bytes::from_static(b"x"), Duration::from_millis(5)));
         sleep(Duration::from_millis(10)).await;
     }
     let dialled = dials.load(SeqCst);
@@ -139,7 +139,7 @@ async fn draining_connections_are_limited_and_drop_abandoned_calls() {
     let mut hooks = Vec::new();
     for tag in 0..10 {
         let responses = if tag < 2 { &first } else { &later };
-        client.ask(call(responses, tag, Bytes::from_static(b"x"), LONG));
+        client.submit(call(responses, tag, Bytes::from_static(b"x"), LONG));
         let mut hook = accepted(&listener).await;
         assert_eq!(hook.call().await, 1);
         hook.goaway(1, 0).await;
@@ -169,14 +169,14 @@ async fn calls_move_to_a_new_connection_when_the_window_stays_used_up() {
     let client = client_to(address);
     let before = reading::starved_connections();
     let responses = Arc::new(Responses::default());
-    client.ask(call(&responses, 0, Bytes::from_static(b"review"), LONG));
+    client.submit(call(&responses, 0, Bytes::from_static(b"review"), LONG));
     let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
     let mut shut = ScriptedHook::greet(socket, &[(setting::INITIAL_WINDOW_SIZE, 0)]).await;
     while shut.any().await.expect("a call").0.kind != kind::HEADERS {}
     tokio::time::pause();
     sleep(Duration::from_secs(11)).await;
     tokio::time::resume();
-    client.ask(call(&responses, 1, Bytes::from_static(b"review"), LONG));
+    client.submit(call(&responses, 1, Bytes::from_static(b"review"), LONG));
     let mut open = accepted(&listener).await;
     let stream = open.call().await;
     open.answer(stream, b"yes").await;

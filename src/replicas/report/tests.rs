@@ -92,22 +92,22 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
         by: "".into(),
     };
-    glasses.take(BreakGlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
-    let entries = open_glasses(&glasses, (now, wall + Duration::from_millis(5)));
-    let all = OpenGlass {
+    glasses.set_documents(BreakGlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
+    let entries = open_break_glass(&glasses, (now, wall + Duration::from_millis(5)));
+    let all = OpenBreakGlass {
         name: "all".to_owned(),
         hooks: None,
         until: "2026-01-31T22:15:00Z".to_owned(),
         reason: "INC-4711".to_owned(),
         by: None,
     };
-    let one = OpenGlass { name: "one".to_owned(), hooks: Some(vec!["a.x".to_owned()]), ..all.clone() };
+    let one = OpenBreakGlass { name: "one".to_owned(), hooks: Some(vec!["a.x".to_owned()]), ..all.clone() };
     assert_eq!(entries, [all.clone(), one]);
     // The wall clock was set forward, and back again: it closes when it would have closed then.
     glasses.tick(now, wall + Duration::from_secs(600));
-    let entries = open_glasses(&glasses, (now, wall));
+    let entries = open_break_glass(&glasses, (now, wall));
     assert_eq!(entries[0].until, "2026-01-31T22:05:00Z");
-    assert_eq!(open_glasses(&glasses, (now + Duration::from_secs(900), wall)), []);
+    assert_eq!(open_break_glass(&glasses, (now + Duration::from_secs(900), wall)), []);
 }
 
 #[test]

@@ -13,7 +13,7 @@ const LEFT: Duration = Duration::from_secs(10);
 /// The step after what came, with ten seconds left.
 fn next(asks: RetryState, (retry, idempotent): (bool, bool), came: &CallResult<'_>) -> NextStep {
     let now = Instant::now();
-    asks.next(RetryTerms { retry, idempotent, deadline: now + LEFT }, came, now)
+    asks.next_step(RetryTerms { retry_policy: retry, idempotent, deadline: now + LEFT }, came, now)
 }
 
 fn reply(status: u16, retry_after: Option<u64>) -> Reply {
@@ -42,9 +42,14 @@ fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
         (once, fail, BeyondGoAway, NextStep::Resend(Allowed)),
         (twice, fail, BeyondGoAway, NextStep::Settle),
         (twice, retry, BeyondGoAway, NextStep::Retry),
-        (RetryState::default(), unsafe_retry, ReusedConnectionEnded { sent: false }, NextStep::Resend(Forbidden)),
-        (RetryState::default(), unsafe_retry, ReusedConnectionEnded { sent: true }, NextStep::Settle),
-        (RetryState::default(), retry, ReusedConnectionEnded { sent: true }, NextStep::Resend(Forbidden)),
+        (
+            RetryState::default(),
+            unsafe_retry,
+            ReusedConnectionEnded { may_have_arrived: false },
+            NextStep::Resend(Forbidden),
+        ),
+        (RetryState::default(), unsafe_retry, ReusedConnectionEnded { may_have_arrived: true }, NextStep::Settle),
+        (RetryState::default(), retry, ReusedConnectionEnded { may_have_arrived: true }, NextStep::Resend(Forbidden)),
     ] {
         let failure = lost();
         assert_eq!(
@@ -57,7 +62,7 @@ fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
 
 #[test]
 fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
-    let retried = RetryState { retried: true, ..RetryState::default() };
+    let retried = RetryState { retried_by_policy: true, ..RetryState::default() };
     let answered = CallFailure::Grpc { code: "INTERNAL", message: String::new() };
     let away = CallFailure::Grpc { code: "UNAVAILABLE", message: String::new() };
     for (asks, failure, expected) in [
@@ -68,9 +73,9 @@ fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
         assert_eq!(next(asks, (true, true), &CallResult::Failure(failure, Perhaps)), expected, "{asks:?} {failure:?}");
     }
     let now = Instant::now();
-    let late = RetryTerms { retry: true, idempotent: true, deadline: now };
+    let late = RetryTerms { retry_policy: true, idempotent: true, deadline: now };
     assert_eq!(
-        RetryState::default().next(late, &CallResult::Failure(&away, Perhaps), now),
+        RetryState::default().next_step(late, &CallResult::Failure(&away, Perhaps), now),
         NextStep::Settle,
         "its time is over"
     );
@@ -78,8 +83,8 @@ fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
 
 #[test]
 fn a_hook_that_asks_for_time_has_it_ten_times_within_the_deadline() {
-    let tenth = RetryState { rests: MAX_RESTS, ..RetryState::default() };
-    let rest = |seconds| NextStep::Rest(Duration::from_secs(seconds));
+    let tenth = RetryState { pauses: MAX_PAUSES, ..RetryState::default() };
+    let rest = |seconds| NextStep::Pause(Duration::from_secs(seconds));
     for (asks, status, retry_after, expected) in [
         (RetryState::default(), 429, Some(9), rest(9)),
         (RetryState::default(), 503, Some(0), rest(0)),
@@ -103,11 +108,11 @@ fn a_hook_that_asks_for_time_has_it_ten_times_within_the_deadline() {
 #[test]
 fn every_step_is_counted() {
     let asks = RetryState::default().after(NextStep::Retry);
-    assert_eq!(asks, RetryState { retried: true, elsewhere: true, ..RetryState::default() });
+    assert_eq!(asks, RetryState { retried_by_policy: true, over_spare_client: true, ..RetryState::default() });
     let resent = asks.after(NextStep::Resend(Forbidden));
     assert_eq!(resent, RetryState { resends: 1, reuse: Forbidden, ..asks });
-    let rested = resent.after(NextStep::Rest(LEFT));
-    assert_eq!(rested, RetryState { rests: 1, retried: true, ..RetryState::default() });
+    let rested = resent.after(NextStep::Pause(LEFT));
+    assert_eq!(rested, RetryState { pauses: 1, retried_by_policy: true, ..RetryState::default() });
     assert_eq!(rested.after(NextStep::Settle), rested);
 }
 
@@ -115,7 +120,7 @@ fn every_step_is_counted() {
 #[test]
 fn the_number_of_asks_is_bounded() {
     let away = reply(503, Some(0));
-    for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { sent: true }, Perhaps] {
+    for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { may_have_arrived: true }, Perhaps] {
         let (mut asks, mut asked) = (RetryState::default(), 0);
         loop {
             asked += 1;
@@ -129,7 +134,7 @@ fn the_number_of_asks_is_bounded() {
             }
             asks = asks.after(step);
         }
-        assert!(asked <= 3 * (1 + 1 + usize::from(MAX_RESTS)), "{worst:?}: {asked}");
+        assert!(asked <= 3 * (1 + 1 + usize::from(MAX_PAUSES)), "{worst:?}: {asked}");
     }
 }
 

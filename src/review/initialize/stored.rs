@@ -71,11 +71,11 @@ pub(super) async fn stored_list(
         list: Initializers::read(text.as_bytes()),
         creator: metadata::creator(text).map(str::to_owned),
     };
-    ctx.read(size, move || Ok(metadata::initializers(&bytes, place)?.as_deref().map(list))).await
+    ctx.run_reading(size, move || Ok(metadata::initializers(&bytes, place)?.as_deref().map(list))).await
 }
 
 /// Returns the configuration of a resource without initializers.
-pub(super) fn nobody(review: &Review) -> ResourceInitializers {
+pub(super) fn no_initializers(review: &Review) -> ResourceInitializers {
     ResourceInitializers {
         api_group: (*review.resource.group).into(),
         resource: (*review.resource.resource).into(),
@@ -101,13 +101,13 @@ impl InitializingPhase<'_, '_> {
         let (old, field) = (old?, field?);
         let creates = review.operation == Operation::Create;
         let (list, creator) = if creates {
-            let field = read(field).map_err(|refused| self.denied(refused))?.0;
+            let field = list_and_creator(field).map_err(|refused| self.denied(refused))?.0;
             (self.pending(entry, review, field, &mut facts).await?, None)
         } else {
             if old.is_none() && field.is_none() {
                 return Ok(());
             }
-            let lists = read(old).and_then(|old| Ok((old, read(field)?)));
+            let lists = list_and_creator(old).and_then(|old| Ok((old, list_and_creator(field)?)));
             let ((before, creator), (after, _)) = lists.map_err(|refused| self.denied(refused))?;
             (self.list_after_update(entry, before, after).await?, creator)
         };
@@ -189,7 +189,7 @@ impl InitializingPhase<'_, '_> {
             });
             Ok(creator.to_string())
         };
-        self.ctx.read(size, reading).await
+        self.ctx.run_reading(size, reading).await
     }
 
     /// Writes the list into the current object, or removes it.
@@ -228,24 +228,25 @@ impl InitializingPhase<'_, '_> {
 }
 
 /// Returns the list and the creator of an object.
-fn read(field: Option<StoredList>) -> Result<(Option<Initializers>, Option<String>), ListError> {
+fn list_and_creator(field: Option<StoredList>) -> Result<(Option<Initializers>, Option<String>), ListError> {
     let Some(StoredList { list, creator }) = field else { return Ok((None, None)) };
     let list = list.map_err(|why| ListError::Invalid { field: "metadata.initializers".into(), why })?;
     Ok((list, creator))
 }
 
-/// Marks of an object. `has`: it has labels, and it has annotations. `leaves`: it is being deleted.
+/// Marks of an object of a review, and what else their check needs.
 #[derive(Debug, Default)]
-struct Marked {
+struct ReviewedMarks {
     marks: Marks,
-    has: (bool, bool),
-    leaves: bool,
+    /// True if the object has labels, and true if it has annotations.
+    has_maps: (bool, bool),
+    is_being_deleted: bool,
 }
 
-impl From<ObjectMarks> for Marked {
-    fn from(ObjectMarks { label, annotation, leaves }: ObjectMarks) -> Self {
-        let has = (label.is_some(), annotation.is_some());
-        Self { marks: Marks { label: label.flatten(), state: annotation.flatten() }, has, leaves }
+impl From<ObjectMarks> for ReviewedMarks {
+    fn from(ObjectMarks { label, annotation, is_being_deleted }: ObjectMarks) -> Self {
+        let has_maps = (label.is_some(), annotation.is_some());
+        Self { marks: Marks { label: label.flatten(), state: annotation.flatten() }, has_maps, is_being_deleted }
     }
 }
 
@@ -264,7 +265,7 @@ impl InitializingPhase<'_, '_> {
         let object = self.draft.object.clone();
         let review = self.ctx.current_review(object.as_ref());
         let mut facts = Facts::new(self.ctx, review, None);
-        let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
+        let ReviewedMarks { marks: written, has_maps, .. } = self.marks(review, review.object.clone()).await?;
         let list = self.pending(entry, review, None, &mut facts).await?;
         let list = list.filter(|_| !self.ctx.review.dry_run);
         if list.is_none() && written.is_finished() {
@@ -280,7 +281,7 @@ impl InitializingPhase<'_, '_> {
             InitState::new(list, creator, &started).write().map_err(|why| Box::new(rejection::internal(&why)))?;
         let id = init_id(random());
         let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
-        self.apply(marks::marking_patch(has, &marks).to_string(), "marking the object").await?;
+        self.apply(marks::marking_patch(has_maps, &marks).to_string(), "marking the object").await?;
         self.draft.pending_warning = Some(pending_warning(&id));
         Ok(())
     }
@@ -290,23 +291,23 @@ impl InitializingPhase<'_, '_> {
         let object = self.draft.object.clone();
         let review = self.ctx.current_review(object.as_ref());
         let old = self.marks(review, review.old_object.clone()).await?;
-        let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
+        let ReviewedMarks { marks: new, has_maps, .. } = self.marks(review, review.object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
             MarksOutcome::Keep => Ok(()),
             MarksOutcome::Record => {
                 let marks = marks::with_turn_recorded(&old.marks, &new);
                 let marks = marks.map_err(|why| Box::new(rejection::internal(&why)))?;
-                self.apply(marks::marking_patch(has, &marks).to_string(), "recording whose turn is over").await
+                self.apply(marks::marking_patch(has_maps, &marks).to_string(), "recording whose turn is over").await
             }
             MarksOutcome::Restore => {
-                let patch = marks::marking_patch(has, &old.marks);
+                let patch = marks::marking_patch(has_maps, &old.marks);
                 self.apply(patch.to_string(), "restoring the marks of the object").await
             }
         }
     }
 
     /// Runs the validating phase: checks that the object has the marks to be stored with.
-    pub(super) async fn guard(mut self) -> Flow {
+    pub(super) async fn run_mark_check(mut self) -> Flow {
         let Some(entry) = self.ctx.initializers() else { return Flow::Continue(()) };
         match self.check_marks(entry).await {
             Ok(()) => Flow::Continue(()),
@@ -331,32 +332,34 @@ impl InitializingPhase<'_, '_> {
     async fn judge(
         &mut self,
         entry: &ResourceInitializers,
-        old: &Marked,
+        old: &ReviewedMarks,
         new: &Marks,
     ) -> Result<MarksOutcome, StatusError> {
-        let Marked { marks: old, leaves, .. } = old;
+        let ReviewedMarks { marks: old, is_being_deleted, .. } = old;
         let head = match old.object() {
             MarkedObject::Unfinished(state) => state.list.head().map(Box::<str>::from),
             _ => None,
         };
         let own = [head.as_deref().unwrap_or_default()];
         // Most updates are of visible objects, and need no permission.
-        let actor = match old.label.is_some() && !(*leaves && new == old) {
+        let actor = match old.label.is_some() && !(*is_being_deleted && new == old) {
             true => self.requester_as_actor(entry, &own).await?,
             false => STRANGER,
         };
-        marks::judge_update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
+        marks::judge_update(old, new, *is_being_deleted, actor).map_err(|refused| self.denied(refused))
     }
 
-    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
-        let Some(place) = place else { return Ok(Marked::default()) };
+    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<ReviewedMarks, StatusError> {
+        let Some(place) = place else { return Ok(ReviewedMarks::default()) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        self.ctx.read(size, move || Ok(metadata::marks(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into())).await
+        self.ctx
+            .run_reading(size, move || Ok(metadata::marks(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into()))
+            .await
     }
 }
 
 /// Returns true if the validating phase checks the marks of this request's object.
-pub(super) fn is_guarded(ctx: &ReviewContext<'_>) -> bool {
+pub(super) fn must_check_marks(ctx: &ReviewContext<'_>) -> bool {
     let ReviewContext { review, caller, .. } = ctx;
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
     (creates || review.operation == Operation::Update)
@@ -388,8 +391,8 @@ pub struct ObjectRead {
     pub namespace: Box<str>,
     /// Name; may be empty.
     pub name: Box<str>,
-    /// True if the client requests unfinished objects.
-    pub includes: bool,
+    /// True if the client has requested that the read includes unfinished objects.
+    pub includes_unfinished: bool,
 }
 
 /// Decision on one read.
@@ -409,8 +412,8 @@ pub struct ReadPolicy {
 pub async fn read_policy(deps: &AdmissionDeps, read: &ObjectRead, deadline: Instant) -> ReadPolicy {
     let fresh = deps.current.freshness().is_fresh(now());
     let generation = deps.current.load();
-    let permitted = read.includes && fresh && permitted(deps, &generation, read, deadline).await;
-    let user = ReadingUser { user: &read.username, includes: read.includes, may_initialize: permitted };
+    let permitted = read.includes_unfinished && fresh && permitted(deps, &generation, read, deadline).await;
+    let user = ReadingUser { user: &read.username, includes: read.includes_unfinished, may_initialize: permitted };
     ReadPolicy {
         visibility: visibility(read.verb, user),
         must_act: fresh.then(|| failure::must_act(generation.snapshot.initializers_of(&read.group, &read.resource))),
@@ -432,8 +435,8 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
     }
     let Some(authorizer) = &deps.authorizer else { return false };
     let check = permission(&read.group, &read.resource, &read.namespace, &read.name);
-    let Ok(asked) = authorizer.ask(&read.username, &read.user, check) else { return false };
-    matches!(timeout_at(deadline.into(), asked).await, Ok(Ok(Ok(decision))) if decision.allowed)
+    let Ok(decision) = authorizer.ask(&read.username, &read.user, check) else { return false };
+    matches!(timeout_at(deadline.into(), decision).await, Ok(Ok(Ok(decision))) if decision.allowed)
 }
 
 /// Returns the configuration of the head of a stored object's list.

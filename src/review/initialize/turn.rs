@@ -1,6 +1,6 @@
 //! Turn: one initializer's turn at the object, built in or by a process that has claimed its name.
 //!
-//! Consecutive initializers with `parallel` are called at once, with the object of the first one's turn
+//! Consecutive initializers with `parallel` are called concurrently, with the object of the first one's turn
 //! ([`ParallelCalls`]). Each of them should change fields of its own. An answer is applied in its initializer's turn,
 //! unless it touches fields that earlier answers have touched, or something else has changed the object in between;
 //! then the initializer is called again, in order. The turn of the first does not wait for the answers of the others.
@@ -21,7 +21,7 @@ use super::super::{
     failure::{InitializerFailure, is_skipped_on_failure},
     object::{PatchFailure, PatchedObject, apply_patch},
 };
-use gatepost_api::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review};
+use gatepost_api::{HookType, Initializer, Labels, ObjectAdditions, Phase, ResourceInitializers, Review};
 use gatepost_base::{
     clock::now,
     memory::{Purpose, Reservation},
@@ -73,14 +73,18 @@ impl Turn<'_> {
     /// Lets the initializer act.
     pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         match (&self.one.built_in, &self.one.attach) {
-            (Some(additions), _) => self.add(additions, facts).await,
+            (Some(additions), _) => self.apply_built_in(additions, facts).await,
             (None, Some(_)) => self.call_process(facts).await,
             // No process can claim its name.
             (None, None) => Ok(TurnEffect::default()),
         }
     }
 
-    async fn add(&self, additions: &BuiltIn, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
+    async fn apply_built_in(
+        &self,
+        additions: &ObjectAdditions,
+        facts: &mut Facts<'_, '_>,
+    ) -> Result<TurnEffect, InitializerFailure> {
         let labels = if additions.reads_namespace() {
             let found = self.run_until(self.until, facts.namespace_labels()).await?;
             Some(found.map_err(|refusal| InitializerFailure::Unable(refusal.message))?)
@@ -119,17 +123,17 @@ impl Turn<'_> {
         });
         // A built-in initializer waits for nothing. So it acts until the request's deadline, even if others have used
         // up its time.
-        Ok(TurnEffect { changed: changed(self.run_until(self.end(), adding).await?)?, adds: Vec::new() })
+        Ok(TurnEffect { changed: changed(self.run_until(self.request_deadline(), adding).await?)?, adds: Vec::new() })
     }
 
     async fn call_process(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         let labels = self.run_until(self.until, labels(facts)).await?;
-        let answer = self.answer(labels).await?;
+        let answer = self.call(labels).await?;
         self.apply_answer(answer).await
     }
 
     /// Calls the process that has claimed the name, and returns its answer.
-    pub(super) async fn answer(&self, labels: Labels) -> Result<Answer, InitializerFailure> {
+    pub(super) async fn call(&self, labels: Labels) -> Result<Answer, InitializerFailure> {
         if self.ctx.review.dry_run && !self.one.side_effects.none_for(true) {
             return Err(InitializerFailure::DryRun);
         }
@@ -163,7 +167,7 @@ impl Turn<'_> {
             Ok::<_, String>((patch.fields(), patch))
         });
         // The answer arrived in time, so its patch may be parsed until the request's deadline.
-        let parsed = self.run_until(self.end(), parsing).await?;
+        let parsed = self.run_until(self.request_deadline(), parsing).await?;
         let (fields, patch) = parsed.map_err(InitializerFailure::Unable)?;
         Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
     }
@@ -185,8 +189,8 @@ impl Turn<'_> {
         self.ctx.current_review(self.before.as_ref())
     }
 
-    /// Returns the deadline for work on an answer that arrived in time.
-    fn end(&self) -> Instant {
+    /// Returns the request's deadline, which also bounds work on an answer that arrived in time.
+    fn request_deadline(&self) -> Instant {
         self.ctx.caller.deadline.instant()
     }
 
@@ -209,7 +213,7 @@ fn changed(
 /// Returns the deadline of an initializer whose turn begins at `began`. It leaves time for processes behind the first
 /// `before` names of the list, and for validating hooks. An initializer without which the object is not created leaves
 /// no time.
-pub(super) fn until(
+pub(super) fn turn_deadline(
     ctx: &ReviewContext<'_>,
     entry: &ResourceInitializers,
     one: &Initializer,
@@ -217,7 +221,7 @@ pub(super) fn until(
     before: usize,
     began: Instant,
 ) -> Instant {
-    let left = end_of(ctx).saturating_duration_since(began);
+    let left = initializers_deadline(ctx).saturating_duration_since(began);
     if !is_skipped_on_failure(ctx, one) {
         return began + one.timeout.min(left);
     }
@@ -227,14 +231,14 @@ pub(super) fn until(
         initialization.pending().skip(before).filter_map(named).filter(processes).map(|one| one.timeout).collect();
     if ctx.caller.phase == Phase::Review {
         let validating = ctx.generation.hooks.iter().filter(|live| live.hook.hook_type == HookType::Validating);
-        // They are called at once, so only the longest timeout counts.
+        // They are called concurrently, so only the longest timeout counts.
         behind.extend(validating.map(|live| live.target.timeout()).max());
     }
     began + share(left, one.timeout, &behind)
 }
 
-/// Returns the end of a request's time for initializers.
-pub(super) fn end_of(ctx: &ReviewContext<'_>) -> Instant {
+/// Returns the deadline of all initializers of a request: its own deadline less a margin for the answer.
+pub(super) fn initializers_deadline(ctx: &ReviewContext<'_>) -> Instant {
     let (deadline, began) = (ctx.caller.deadline, ctx.began);
     let margin = MAX_ANSWER_MARGIN.min(deadline.left(began) / 10);
     deadline.instant().checked_sub(margin).unwrap_or(began).max(began.min(now()))
@@ -259,14 +263,14 @@ pub(super) struct ParallelCalls<'a> {
     /// Calls of initializers without an answer.
     calls: FuturesUnordered<AnswerFuture<'a>>,
     /// The object that the initializers were called with.
-    of: Option<Arc<PatchedObject>>,
-    /// Time of the calls.
+    called_with: Option<Arc<PatchedObject>>,
+    /// Time at which the initializers were called.
     pub(super) began: Option<Instant>,
     /// Fields that the answers applied so far have touched.
     touched: TouchedFields,
 }
 
-/// Returns the initializers, from the head of the list on, that may be called at once; none if that is only one.
+/// Returns the initializers, from the head of the list on, that may be called concurrently; none if that is only one.
 fn group<'e>(entry: &'e ResourceInitializers, initialization: &Initialization) -> Vec<&'e Initializer> {
     let mut group = Vec::new();
     for name in initialization.pending() {
@@ -293,10 +297,10 @@ impl<'a> ParallelCalls<'a> {
         let group = group(entry, initialization);
         let Some(longest) = group.iter().map(|one| one.timeout).max() else { return };
         let began = now();
-        let found = timeout_at(end_of(ctx).min(began + longest).into(), labels(facts)).await;
+        let found = timeout_at(initializers_deadline(ctx).min(began + longest).into(), labels(facts)).await;
         let together = group.len();
         for one in group {
-            let until = until(ctx, entry, one, initialization, together, began);
+            let until = turn_deadline(ctx, entry, one, initialization, together, began);
             let (name, turn) =
                 (Arc::clone(&one.name), Turn { ctx, one, before: object.cloned(), began, until, creator: None });
             let Ok(labels) = &found else {
@@ -305,9 +309,9 @@ impl<'a> ParallelCalls<'a> {
             };
             self.answers.push_back((Arc::clone(&name), None));
             let labels = labels.clone();
-            self.calls.push(Box::pin(async move { (name, turn.answer(labels).await) }));
+            self.calls.push(Box::pin(async move { (name, turn.call(labels).await) }));
         }
-        (self.of, self.began, self.touched) = (object.cloned(), Some(began), TouchedFields::default());
+        (self.called_with, self.began, self.touched) = (object.cloned(), Some(began), TouchedFields::default());
     }
 
     /// Waits for the answer of the initializer whose turn it is, and returns it; `None` if it has none that applies to
@@ -316,12 +320,12 @@ impl<'a> ParallelCalls<'a> {
     /// # Errors
     /// An initializer that was called rejects the object: its name, and the rejection. The object is then not created,
     /// whatever the other answers are.
-    pub(super) async fn take(
+    pub(super) async fn wait_for_answer(
         &mut self,
         name: &str,
         object: Option<&Arc<PatchedObject>>,
     ) -> Result<Option<Result<Answer, InitializerFailure>>, (Arc<str>, InitializerFailure)> {
-        let same = match (&self.of, object) {
+        let same = match (&self.called_with, object) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
@@ -335,7 +339,7 @@ impl<'a> ParallelCalls<'a> {
             match self.calls.next().await {
                 Some((name, Err(failure @ InitializerFailure::Rejected(_)))) => return Err((name, failure)),
                 Some((name, answer)) => {
-                    if let Some(place) = self.answers.iter_mut().find(|(asked, _)| *asked == name) {
+                    if let Some(place) = self.answers.iter_mut().find(|(called, _)| *called == name) {
                         place.1 = Some(answer);
                     }
                 }
@@ -354,7 +358,7 @@ impl<'a> ParallelCalls<'a> {
 
     /// Sets the object that an applied answer has changed: the other answers still apply to it.
     pub(super) fn set_object(&mut self, object: Option<&Arc<PatchedObject>>) {
-        self.of = object.cloned();
+        self.called_with = object.cloned();
     }
 
     /// Returns true if every initializer that was called has had its turn.

@@ -80,15 +80,15 @@ fn rotator_with(options: RotatorOptions) -> Rotator {
 async fn started(hooks: &[(&str, u16)]) -> Rotator {
     let mut rotator = rotator();
     read(&mut rotator, contents(hooks)).await;
-    rotator.take(reading(Ok(contents(hooks)))).await;
+    rotator.apply_read(reading(Ok(contents(hooks)))).await;
     rotator
 }
 
 /// The contents are read; once more where they have to be confirmed.
 async fn read(rotator: &mut Rotator, contents: Contents) {
-    rotator.take(reading(Ok(contents.clone()))).await;
+    rotator.apply_read(reading(Ok(contents.clone()))).await;
     if rotator.pending_confirmation.is_some() {
-        rotator.take(reading(Ok(contents))).await;
+        rotator.apply_read(reading(Ok(contents))).await;
     }
 }
 

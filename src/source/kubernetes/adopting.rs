@@ -17,8 +17,8 @@ pub use self::upkeep::Upkeep;
 use super::objects::Kind;
 use crate::source::Contents;
 use gatepost_adopt::{
-    AdoptionRequests, AdoptionSettings, AdoptionView, CalledWebhook, Follower, Lease, MAX_WEBHOOKS, OwnRegistration,
-    ReadWebhook, Reason, RegistrationUpdate, SeenWebhook, WebhookKey, standings,
+    AdoptionRequests, AdoptionSettings, AdoptionView, AssessedWebhook, CalledWebhook, ClusterWebhook, Follower, Lease,
+    MAX_WEBHOOKS, OwnRegistration, Reason, RegistrationUpdate, WebhookKey, webhooks_of,
 };
 use gatepost_api::{HookType, registration::is_our_webhook};
 use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
@@ -74,7 +74,7 @@ impl WebhookReader {
         lists: &[(Kind, Vec<Value>)],
         settings: &AdoptionSettings,
         requests: &AdoptionRequests,
-    ) -> Vec<SeenWebhook> {
+    ) -> Vec<AssessedWebhook> {
         let mut seen = Vec::new();
         let isolates = isolates(lists);
         let former = std::mem::take(&mut self.judged);
@@ -96,12 +96,12 @@ impl WebhookReader {
                 self.judged.insert(standing.key.clone(), (inputs, verdict.clone()));
                 let has_room = seen.len() < MAX_WEBHOOKS;
                 let wanted = if has_room { requests.judge(&standing, &settings.scope) } else { Err(Reason::TooMany) };
-                let Verdict { unservable, objection, unsent, uses_authorizer } = verdict;
+                let Verdict { unservable, reason_not_to_adopt, unsent, uses_authorizer } = verdict;
                 let in_flight = Duration::ZERO;
-                seen.push(SeenWebhook {
+                seen.push(AssessedWebhook {
                     standing,
                     unservable,
-                    objection,
+                    reason_not_to_adopt,
                     unsent,
                     wanted,
                     uses_authorizer,
@@ -119,8 +119,8 @@ impl WebhookReader {
 
 /// Returns the webhooks of a configuration, without those of Gatepost's own registration. The label alone does not
 /// identify a registration: if it did, labelling an adopted configuration would leave its webhooks uncalled.
-fn foreign_webhooks(hook_type: HookType, item: &Value) -> Vec<ReadWebhook> {
-    let mut all = standings(hook_type, item);
+fn foreign_webhooks(hook_type: HookType, item: &Value) -> Vec<ClusterWebhook> {
+    let mut all = webhooks_of(hook_type, item);
     if is_our_own(item) {
         all.retain(|standing| !is_our_webhook(&standing.key.webhook));
     }
@@ -132,7 +132,7 @@ pub fn judged(
     lists: &[(HookType, Vec<Value>)],
     settings: &AdoptionSettings,
     requests: &AdoptionRequests,
-) -> Vec<SeenWebhook> {
+) -> Vec<AssessedWebhook> {
     let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::of_type(*hook_type), items.clone())).collect();
     WebhookReader::default().seen(&lists, settings, requests)
 }

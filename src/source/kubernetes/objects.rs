@@ -110,7 +110,7 @@ pub(super) enum ConvertedObject {
 ///
 /// # Errors
 /// Returns a message if no apiserver could have stored the object.
-pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, String> {
+pub(super) fn convert(kind: Kind, mut object: Value) -> Result<ConvertedObject, String> {
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
     let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
     let file = format!("{}/{}", kind.resource(), name.ok_or("an object has no name")?);
@@ -125,7 +125,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, St
         let text = [
             "the object is being deleted",
             "so it is no longer read, and its hooks drain",
-            "to keep them, write the object anew once it is gone",
+            "to keep them, create the object again once it is gone",
         ];
         return Ok(ConvertedObject::LeftOut(note("metadata.deletionTimestamp", text)));
     }
@@ -133,7 +133,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, St
         let text = [
             "Gatepost's own registration is ignored",
             "since Gatepost would call itself",
-            "see that this apiserver does not also call the other webhooks: they would be called twice",
+            "make sure that this apiserver does not also call the other webhooks: they would be called twice",
         ];
         return Ok(ConvertedObject::LeftOut(note("metadata.labels", text)));
     }
@@ -167,14 +167,14 @@ mod tests {
     use super::*;
 
     fn file(kind: Kind, object: &Value) -> SourceFile {
-        match taken(kind, object.clone()) {
+        match convert(kind, object.clone()) {
             Ok(ConvertedObject::File(file)) => file,
             other => panic!("{object}: {other:?}"),
         }
     }
 
     fn left_out(kind: Kind, object: &Value) -> String {
-        match taken(kind, object.clone()) {
+        match convert(kind, object.clone()) {
             Ok(ConvertedObject::LeftOut(note)) => note.to_string(),
             other => panic!("{object}: {other:?}"),
         }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn what_no_apiserver_stores_is_refused() {
         for wrong in [json!(1), json!({}), json!({"metadata": {}}), json!({"metadata": {"name": ""}})] {
-            assert!(taken(Kind::Validating, wrong.clone()).is_err(), "{wrong}");
+            assert!(convert(Kind::Validating, wrong.clone()).is_err(), "{wrong}");
         }
     }
 

@@ -120,7 +120,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix("# TYPE "))
             .map(|line| line.replace(" counter", "_total").replace(" gauge", ""))
             .collect();
-        let families = table::read_proxy::ALL.iter().chain(&table::BESIDE_THE_PROXY);
+        let families = table::read_proxy::ALL.iter().chain(&table::SHARED_WITH_THE_PROXY);
         assert_eq!(exposed, families.map(|family| family.name).collect::<Vec<_>>());
         for line in [
             "gatepost_read_proxy_requests_total{outcome=\"refused\"} 1",

@@ -9,7 +9,7 @@ use super::{
     review,
     turn::{Turn, WholeObject},
 };
-use gatepost_api::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo};
+use gatepost_api::{FailurePolicy, Initializer, Labels, ObjectAdditions, StatusCause, StatusInfo};
 use gatepost_base::{memory::Purpose, offload};
 use gatepost_initializers::{
     TurnFailure,
@@ -114,7 +114,7 @@ impl Turn {
 
     async fn add(
         &self,
-        additions: &BuiltIn,
+        additions: &ObjectAdditions,
         state: &State,
         whole: WholeObject,
     ) -> Result<StoredTurnEffect, ActFailure> {
@@ -179,7 +179,7 @@ impl Turn {
         }
         let unknown = |failure| match failure {
             KubeError::Refused { code: 401 | 403, .. } => {
-                ActFailure::Unable("the labels of the namespace may not be read".to_owned())
+                ActFailure::Unable("Gatepost has no permission to read the labels of the namespace".to_owned())
             }
             failure => ActFailure::Unread(failure),
         };
@@ -195,17 +195,17 @@ fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurn
     }
     let unable = |why: &str| ActFailure::Unable(why.to_owned());
     if acted.changes.len() > MAX_OPERATIONS {
-        return Err(unable("its patch has more operations than an apiserver takes"));
+        return Err(unable("its patch has more operations than an apiserver accepts"));
     }
     let outside = |operation: &&Value| {
-        let leaves = |key: &str| {
+        let is_outside = |key: &str| {
             let path = operation[key].as_str();
             path.is_some_and(|path| !path.starts_with("/metadata/"))
         };
-        operation["op"] != "test" && (leaves("path") || leaves("from"))
+        operation["op"] != "test" && (is_outside("path") || is_outside("from"))
     };
     if one.metadata_only && acted.changes.iter().any(|operation| outside(&operation)) {
-        return Err(unable("it changes more than metadata, and says `changes: Metadata`"));
+        return Err(unable("it changes more than metadata, although its entry has `changes: Metadata`"));
     }
     match touches_reserved(&acted.changes) {
         false => Ok(acted),

@@ -34,7 +34,7 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(30);
 const MAX_CORRECTIONS: usize = 500;
 /// Most queued corrections of heads that exceeded their timeout; the rest is for the controller.
 const MAX_LATE_CORRECTIONS: usize = 400;
-/// Corrections that run at once.
+/// Most corrections that run concurrently.
 const MAX_CONCURRENT_CORRECTIONS: usize = 128;
 /// Approximate bytes of one object for the cost of building an index.
 const INDEXED: usize = 256;
@@ -71,11 +71,13 @@ pub(super) struct Agenda {
     objects: Unfinished,
     resources: HashMap<Arc<str>, Arc<ServedResource>>,
     turns: DueTurns,
-    /// Queued corrections, and below them the uids of their objects.
     corrections: VecDeque<Correction>,
+    /// uids of the objects of `corrections`.
     correcting: HashSet<Arc<str>>,
+    /// Objects with a step under way, by uid.
     busy: HashMap<Arc<str>, Busy>,
-    again: BTreeMap<Arc<str>, Instant>,
+    /// Time of the next retry, by uid.
+    retry_at: BTreeMap<Arc<str>, Instant>,
     /// Number of failed writes in a row, by object.
     failures: HashMap<Arc<str>, u32>,
     controller: Controller,
@@ -86,8 +88,8 @@ impl Agenda {
     /// Creates an empty agenda. `room` is the reservation for its objects.
     pub(super) fn new(room: Reservation) -> Self {
         let (objects, resources, turns, corrections, correcting) = Default::default();
-        let (busy, again, failures, controller) = Default::default();
-        Self { objects, resources, turns, corrections, correcting, busy, again, failures, controller, room }
+        let (busy, retry_at, failures, controller) = Default::default();
+        Self { objects, resources, turns, corrections, correcting, busy, retry_at, failures, controller, room }
     }
 
     /// Returns the number of objects.
@@ -142,14 +144,14 @@ impl Agenda {
         self.resources.insert(Arc::clone(&uid), Arc::clone(resource));
         if !known {
             self.failures.remove(&uid);
-            self.again.remove(&uid);
+            self.retry_at.remove(&uid);
         }
         match self.busy.get_mut(&uid) {
             // A list of known objects brings nothing new.
             Some(_) if known => {}
             Some(busy) => busy.changed = true,
             // Its retry is due later.
-            None if self.again.contains_key(&uid) => {}
+            None if self.retry_at.contains_key(&uid) => {}
             None => self.queue(uid, now),
         }
     }
@@ -157,7 +159,7 @@ impl Agenda {
     fn forget(&mut self, uid: &Arc<str>, now: Instant) {
         self.objects.apply(StoredEvent::Gone { uid: Arc::clone(uid) }, now);
         self.resources.remove(uid);
-        self.again.remove(uid);
+        self.retry_at.remove(uid);
         self.failures.remove(uid);
         self.turns.forget(uid);
         if self.objects.is_empty() {
@@ -228,29 +230,29 @@ impl Agenda {
         }
         match ended {
             _ if changed => self.queue(Arc::clone(uid), now),
-            TurnEnd::Retry(None) => _ = self.again.insert(Arc::clone(uid), now + MIN_RETRY_PAUSE),
+            TurnEnd::Retry(None) => _ = self.retry_at.insert(Arc::clone(uid), now + MIN_RETRY_PAUSE),
             TurnEnd::Retry(Some(_)) => {
                 let failures = self.failures.entry(Arc::clone(uid)).or_default();
                 let pause = MIN_RETRY_PAUSE.saturating_mul(1 << (*failures).min(5)).min(MAX_RETRY_PAUSE);
                 *failures += 1;
-                self.again.insert(Arc::clone(uid), now + pause);
+                self.retry_at.insert(Arc::clone(uid), now + pause);
             }
             TurnEnd::Settled => _ = self.failures.remove(uid),
             TurnEnd::Waiting => {}
         }
     }
 
-    /// Returns true if no correction is due, as a step is queued or under way or a retry is pending.
-    fn pauses(&self, uid: &str) -> bool {
+    /// Returns true if no correction is due, because a step is queued or under way, or a retry is pending.
+    fn has_pending_step(&self, uid: &str) -> bool {
         let waits = self.busy.contains_key(uid) || self.turns.contains(uid) || self.correcting.contains(uid);
-        waits || self.failures.contains_key(uid) && self.again.contains_key(uid)
+        waits || self.failures.contains_key(uid) && self.retry_at.contains_key(uid)
     }
 
     /// Queues due retries and corrections. Called once a second.
-    pub(super) async fn look(&mut self, current: &Current, now: Instant) {
-        let due: Vec<_> = self.again.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| Arc::clone(uid)).collect();
+    pub(super) async fn queue_due(&mut self, current: &Current, now: Instant) {
+        let due: Vec<_> = self.retry_at.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| Arc::clone(uid)).collect();
         for uid in due {
-            self.again.remove(&uid);
+            self.retry_at.remove(&uid);
             self.queue(uid, now);
         }
         // No initializer is skipped by a configuration that may be outdated.
@@ -260,7 +262,7 @@ impl Agenda {
         // Objects without failed corrections come first, so that failing objects do not delay them.
         let this = &*self;
         let idle = move |failed: bool| {
-            let entries = this.objects.entries().filter(|entry| !this.pauses(&entry.object.uid));
+            let entries = this.objects.entries().filter(|entry| !this.has_pending_step(&entry.object.uid));
             entries.filter(move |entry| this.failures.contains_key(&entry.object.uid) == failed)
         };
         let late = idle(false).chain(idle(true)).filter_map(|entry| {

@@ -165,9 +165,9 @@ impl FollowHandler for MarkedObjects {
     type Object = MarkedObject;
     const METADATA_ONLY: bool = true;
     /// Interval of lists, which also find objects that have become old.
-    const RELIST: Duration = Duration::from_secs(300);
-    const LOST: &'static str = "cannot watch objects that are stored unfinished; they wait";
-    const FOUND: &'static str = "watching objects that are stored unfinished again";
+    const RELIST_INTERVAL: Duration = Duration::from_secs(300);
+    const FAILURE_MESSAGE: &'static str = "cannot watch objects that are stored unfinished; they wait";
+    const RECOVERY_MESSAGE: &'static str = "watching objects that are stored unfinished again";
 
     fn count_unreadable(&self) {
         UnreadableObjects::StoredUnfinished.count();
@@ -185,7 +185,7 @@ impl FollowHandler for MarkedObjects {
         Ok(target)
     }
 
-    async fn take(&mut self, event: FollowEvent<MarkedObject>) -> Result<(), KubeError> {
+    async fn handle(&mut self, event: FollowEvent<MarkedObject>) -> Result<(), KubeError> {
         let Some(resource) = self.resource.clone() else { return Ok(()) };
         let news = match event {
             FollowEvent::Listing => {

@@ -20,7 +20,7 @@ use gatepost_initializers::{
 use gatepost_kube_support::{KubeClient, KubeError, RawAnswer, object_path};
 
 const JSON_PATCH: &str = "application/json-patch+json";
-/// Whole objects that are read at once, since the size of an object is known only after the read.
+/// Most whole objects that are read concurrently. The size of an object is known only after the read.
 const MAX_CONCURRENT_READS: usize = 4;
 /// Approximate bytes of memory per byte of a parsed object.
 const PARSED: usize = 8;
@@ -132,7 +132,7 @@ impl Turn {
         });
         let (marked, object) = parsing.await.map_err(|at: String| {
             let cause = format!("no JSON ({at})");
-            KubeError::Nonsense { server, path, cause }
+            KubeError::InvalidResponse { server, path, cause }
         })?;
         let Some(read) = ReadMarks::of(&marked, &self.stored.uid) else { return Ok(ReadOutcome::Gone) };
         Ok(ReadOutcome::Present(read, object.map(|object| WholeObject { object, room })))
@@ -169,8 +169,8 @@ impl Turn {
             Err(failure) => failure,
         };
         let (code, why) = match &failure {
-            KubeError::Unwritten { code: 404, .. } => return Ok(WriteOutcome::Outdated),
-            KubeError::Unwritten { code, message, .. } if is_about_object(*code, message, marks_alone) => {
+            KubeError::WriteRefused { code: 404, .. } => return Ok(WriteOutcome::Outdated),
+            KubeError::WriteRefused { code, message, .. } if is_about_object(*code, message, marks_alone) => {
                 (*code, message.clone())
             }
             _ => return Err(failure),
@@ -193,7 +193,7 @@ impl Turn {
 }
 
 impl WriteOutcome {
-    /// Returns the end of the turn; `None` if it must be retried at once.
+    /// Returns the end of the turn; `None` if it must be retried immediately.
     pub(super) fn turn_end(self) -> Option<TurnEnd> {
         match self {
             Self::Done => Some(TurnEnd::Settled),
@@ -210,7 +210,7 @@ const MISSING_RIGHTS: [&str; 4] = [
     " cannot patch resource ",
     " is attempting to grant RBAC permissions not currently held",
     "may only be changed by users with permission to",
-    "only its owner changes the list",
+    "only its owner can change the list",
 ];
 
 /// Returns true if the answer rejects the object, and not our rights or the request. A forbidden patch of `marks_alone`

@@ -69,7 +69,7 @@ fn judge(case: &Case) -> Outcome {
         state = before.after(happened(*event)?, at);
     }
     equal("state", state.as_ref().map(|state| state.as_str().to_owned()), case.expect.clone())?;
-    equal("asked", state.is_some_and(|state| state.asks()), case.asked)
+    equal("asked", state.is_some_and(|state| state.is_called()), case.asked)
 }
 
 fn happened(event: Event) -> Result<RotationEvent, String> {

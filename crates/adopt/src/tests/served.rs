@@ -3,13 +3,13 @@
 
 use std::{borrow::Cow, cell::Cell};
 
-use gatepost_api::{ServedCondition, registration::SERVED_BUT_EXEMPT};
+use gatepost_api::{AdoptionCondition, registration::SERVED_BUT_EXEMPT};
 use gatepost_cel::{AccessDecisions, Allowance, Condition, Input, JsonDocument, Request, User};
 
 /// Resource, subresource, operation, namespace, and the labels of the object; `None` where there is no object.
 type About<'a> = (&'a str, &'a str, &'a str, &'a str, Option<&'a str>);
 
-fn holds(condition: &ServedCondition, (resource, sub_resource, operation, namespace, labels): About<'_>) -> bool {
+fn holds(condition: &AdoptionCondition, (resource, sub_resource, operation, namespace, labels): About<'_>) -> bool {
     let object = labels.map_or("null".to_owned(), |labels| {
         let labels = if labels.is_empty() { String::new() } else { format!(", \"labels\": {labels}") };
         format!("{{\"metadata\": {{\"resourceVersion\": \"1\"{labels}}}}}")
@@ -35,7 +35,7 @@ fn holds(condition: &ServedCondition, (resource, sub_resource, operation, namesp
 
 #[test]
 fn in_namespaces_that_are_never_sent_the_apiserver_goes_on_and_nowhere_else() {
-    let only = ServedCondition::default().in_namespaces(["gatepost", "kube-system"]);
+    let only = AdoptionCondition::default().in_namespaces(["gatepost", "kube-system"]);
     let both = only.clone().of_exempt(true);
     let named = |name: &str| format!("{{\"kubernetes.io/metadata.name\": \"{name}\"}}");
     let (system, shop) = (named("kube-system"), named("shop"));
@@ -71,6 +71,6 @@ fn in_namespaces_that_are_never_sent_the_apiserver_goes_on_and_nowhere_else() {
     }
     assert!(both.to_string().starts_with(SERVED_BUT_EXEMPT));
     let about = ("selfsubjectreviews", "", "CREATE", "", Some(""));
-    let exempt = ServedCondition::default().of_exempt(true);
+    let exempt = AdoptionCondition::default().of_exempt(true);
     assert!(!holds(&exempt, about), "of another group");
 }

@@ -166,18 +166,18 @@ impl World {
         }
     }
 
-    fn seen(&self) -> SeenWebhook {
+    fn seen(&self) -> AssessedWebhook {
         let mut entry = json!({"name": "w"});
         if self.carries_now() {
             entry["matchConditions"] = json!([{"name": CONDITION, "expression": EXPRESSION}]);
         }
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": self.version.to_string()});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        SeenWebhook {
+        AssessedWebhook {
             unservable: (!self.servable).then(|| Reason::Unservable("x".to_owned())),
             in_flight: now(self.in_flight),
             wanted: if self.wanted { Ok(()) } else { Err(Reason::Released) },
-            ..SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
+            ..AssessedWebhook::sound(webhooks_of(HookType::Validating, &object).remove(0))
         }
     }
 
@@ -314,16 +314,23 @@ impl World {
         if !replica.leadership.may_lead(now(step), &leases[0], &holder) {
             return;
         }
-        let held = self.holder == holder;
+        let held_leader_lease = self.holder == holder;
         let seen = std::slice::from_ref(&seen);
-        let turn =
-            Turn { now: now(step), leases: &leases, seen, registrations: &[], receivers: &[], unsupported: None, held };
+        let turn = Turn {
+            now: now(step),
+            leases: &leases,
+            seen,
+            registrations: &[],
+            receivers: &[],
+            unsupported: None,
+            held_leader_lease,
+        };
         let plan = replica.leadership.plan(turn);
         if step < self.mute {
             return;
         }
         // A write may be slow, and its object change meanwhile; a lease that was just taken over is written first.
-        for write in plan.writes(seen).into_iter().filter(|_| held) {
+        for write in plan.writes(seen).into_iter().filter(|_| held_leader_lease) {
             let carries = write.fenced.is_empty().then_some(!write.carry.is_empty());
             let at = step + slow + std::mem::take(&mut self.late);
             self.writing.push(Writing { at, version: self.version, carries, by: (index, holder.clone()) });

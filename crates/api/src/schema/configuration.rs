@@ -27,7 +27,7 @@ pub struct AdmissionControlConfiguration {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
     )]
     pub resource_initializers: Option<Vec<ResourceInitializers>>,
-    /// Requests that skip hooks, and why.
+    /// Rules by which requests skip hooks, or are not rejected by failed calls.
     #[schemars(
         length(max = words::MAX_BYPASSES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
@@ -45,7 +45,8 @@ const BREAK_GLASS: [(&str, &str); 3] = [
     ),
     (
         concat!("self.until == self.opened + ", duration!("self.__for__")),
-        "until is not opened and for together: let `gatepost break-glass` write the document, which says when it closes in two ways",
+        "until is not the sum of opened and for: let `gatepost break-glass` write the document, or set until to \
+         opened plus for",
     ),
 ];
 
@@ -73,27 +74,28 @@ pub struct BreakGlass {
 const BYPASS: [(&str, &str); 2] = [
     (
         "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
-        "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
+        "the bypass would match every request: name namespaces, users, groups, serviceAccounts or resources",
     ),
     (
         "self.name != 'own-configuration'",
-        "own-configuration is what requests about Gatepost's own configuration are counted as: rename the bypass",
+        "own-configuration is the name under which metrics count requests about Gatepost's own configuration: rename \
+         the bypass",
     ),
 ];
 
-const SOMEBODY: [(&str, &str); 1] = [(
+const NOT_EVERYBODY: [(&str, &str); 1] = [(
     "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
-    "that is anybody, and would open everything: write the exact name of somebody",
+    "system:authenticated, system:unauthenticated and system:anonymous match any client: write exact names of users or groups",
 )];
 
-/// Requests that skip hooks. A request matches if every field named here matches.
+/// Requests that skip hooks, or that failed calls do not reject. A request matches if every field that is set matches.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
 pub struct Bypass {
     /// Name in the audit log and metrics; a DNS name of at most 63 characters.
     #[schemars(length(min = 1, max = 63))]
     pub name: Name,
-    /// Reason in one line, written to the audit log for every request that skips hooks.
+    /// Reason in one line, written to the audit log for every matching request.
     pub reason: Line,
     /// Effect on matching requests. `Skip` by default.
     pub effect: Option<Effect>,
@@ -107,14 +109,14 @@ pub struct Bypass {
     #[schemars(
         length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
-        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+        extend("x-kubernetes-validations" = rules(&NOT_EVERYBODY))
     )]
     pub users: Option<Vec<String>>,
     /// Exact names of groups of users who make the request.
     #[schemars(
         length(min = 1, max = words::MAX_NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
-        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+        extend("x-kubernetes-validations" = rules(&NOT_EVERYBODY))
     )]
     pub groups: Option<Vec<String>>,
     /// Service accounts that make the request: `namespace/name`.

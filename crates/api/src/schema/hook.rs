@@ -17,25 +17,30 @@ macro_rules! over_http {
 const HOOK: [(&str, &str); 10] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
-        "reinvocationPolicy: only a hook of type Mutating is asked once more: remove it, or make the hook Mutating",
+        "reinvocationPolicy: only a hook of type Mutating is called again: remove it, or make the hook Mutating",
     ),
     (
         "!has(self.dispatch) || (has(self.type) && self.type == 'Mutating')",
-        "dispatch: validating hooks are always asked at once: remove it, or make the hook Mutating",
+        "dispatch: validating hooks are always called in parallel: remove it, or make the hook Mutating",
     ),
     (
         "!has(self.isolate) || (has(self.type) && self.type == 'Mutating')",
-        "isolate: only a hook of type Mutating can be registered apart: remove it, or make the hook Mutating",
+        "isolate: only a hook of type Mutating can be registered in a segment of its own: remove it, or make the hook \
+         Mutating",
     ),
     (
         "!has(self.dispatch) || self.dispatch != 'Speculative' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
-        "dispatch: Speculative may ask about objects that never come to the hook: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
+        "dispatch: Speculative may call the hook with objects that Serial would not send to it: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
     ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects == 'None')",
-        "failurePolicy: Retry may ask twice: declare sideEffects None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
+        "failurePolicy: Retry may call the hook twice: declare sideEffects None if that is true (NoneOnDryRun is not \
+         enough), or use Fail or Ignore",
     ),
-    ("!has(self.timeout) || !has(self.timeoutSeconds)", "timeout and timeoutSeconds say the same: keep one of the two"),
+    (
+        "!has(self.timeout) || !has(self.timeoutSeconds)",
+        "timeout and timeoutSeconds set the same time: keep one of the two",
+    ),
     (
         concat!(
             "!has(self.timeout) || (",
@@ -48,7 +53,8 @@ const HOOK: [(&str, &str); 10] = [
     ),
     (
         concat!("!has(self.protocol) || !has(self.clientConfig.url) || (self.protocol != 'grpc') == ", over_http!()),
-        "protocol is not what the scheme of clientConfig.url says: grpc for grpc, grpcs and unix; json, protobuf or legacy for https, http and http+unix",
+        "protocol does not match the scheme of clientConfig.url: grpc for grpc, grpcs and unix; json, protobuf or \
+         legacy for https, http and http+unix",
     ),
     (
         "!has(self.clientConfig.service) || !has(self.clientConfig.service.path) || (has(self.protocol) && self.protocol != 'grpc')",
@@ -64,10 +70,8 @@ const HOOK: [(&str, &str); 10] = [
     ),
 ];
 
-const VERSIONS: [(&str, &str); 1] = [(
-    "'v1' in self || 'v1beta1' in self",
-    "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
-)];
+const VERSIONS: [(&str, &str); 1] =
+    [("'v1' in self || 'v1beta1' in self", "admissionReviewVersions lists no known version: list v1 or v1beta1")];
 
 /// A hook: its address, the requests for which it is called, and the effect of a failed call.
 #[derive(Clone, Debug, JsonSchema)]
@@ -94,7 +98,7 @@ pub struct Hook {
     /// Rules that select requests; one match is enough. With `[]`, the hook is never called.
     #[schemars(length(max = words::MAX_RULES))]
     pub rules: Vec<Rule>,
-    /// Treatment of a request made or sent in a version that no rule names. `Equivalent` by default.
+    /// Whether rules match requests in other versions of their resources. `Equivalent` by default.
     pub match_policy: Option<MatchPolicy>,
     /// Effect of a failed call. `Fail` by default.
     pub failure_policy: Option<FailurePolicy>,
@@ -156,7 +160,8 @@ pub enum ReinvocationPolicy {
 pub enum Dispatch {
     /// One by one, in order.
     Serial,
-    /// Together with others, ahead of its turn, if the result is the same.
+    /// Concurrently with the hooks before it. The answer is discarded if one of them changes the object or rejects the
+    /// request, so the result is the same as with `Serial`.
     Speculative,
 }
 
@@ -174,12 +179,12 @@ pub enum Protocol {
     Legacy,
 }
 
-/// Treatment of a request in a version that no rule names.
+/// Whether rules match requests in other versions of their resources.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum MatchPolicy {
-    /// It does not match.
+    /// Only the versions that the rules name match.
     Exact,
-    /// It matches.
+    /// A request in another version of the resource also matches.
     Equivalent,
 }
 
@@ -190,7 +195,7 @@ pub enum FailurePolicy {
     Fail,
     /// The hook is skipped.
     Ignore,
-    /// The hook is called once more, then as `Fail`; only with sideEffects `None`.
+    /// The hook is called once more. If that call fails too, the request is rejected. Only with sideEffects `None`.
     Retry,
 }
 
@@ -245,7 +250,7 @@ const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
 
 const CLIENT: [(&str, &str); 4] = [
     ("has(self.url) != has(self.service)", "clientConfig needs exactly one of url and service"),
-    ("!has(self.caBundle) || !has(self.caFile)", "caFile stands beside caBundle: keep one of the two"),
+    ("!has(self.caBundle) || !has(self.caFile)", "caFile is set together with caBundle: keep one of the two"),
     (
         "has(self.clientCertificateFile) == has(self.clientKeyFile)",
         "a client certificate needs its key, and a key its certificate: write clientCertificateFile and clientKeyFile, or neither",
@@ -257,7 +262,7 @@ const CLIENT: [(&str, &str); 4] = [
     ),
 ];
 
-/// Address of a hook: exactly one of `url` and `service`, and files for TLS. Gatepost reads the files where it runs.
+/// Address of a hook: exactly one of `url` and `service`, and files for TLS in Gatepost's own file system.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&CLIENT)))]
 pub struct ClientConfig {
@@ -265,7 +270,7 @@ pub struct ClientConfig {
     /// `http://` to a loopback address, `http+unix:///path[:/path]`.
     #[schemars(length(min = 1, max = 2048), regex(pattern = URL))]
     pub url: Option<String>,
-    /// A Service: TLS to NAME.NAMESPACE.svc, which its certificate must contain.
+    /// A Service. Gatepost connects by TLS, and the certificate must contain the name NAME.NAMESPACE.svc.
     pub service: Option<Service>,
     /// Certificate authorities for the hook's certificate, as PEM in base64. Those of the system by default.
     #[schemars(length(min = 1), regex(pattern = BASE64))]
@@ -303,7 +308,7 @@ pub struct Service {
 const RULE: [(&str, &str); 3] = [
     (
         "!has(self.operations) || !has(self.verbs)",
-        "verbs stands beside operations, which says the same: keep one of the two",
+        "verbs is set together with operations, which sets the same: keep one of the two",
     ),
     (
         "has(self.apiGroups) != has(self.apiGroup)",
@@ -335,7 +340,7 @@ pub struct Rule {
     /// Operations on the object. `["*"]`, all operations, by default.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
     pub operations: Option<Vec<Operation>>,
-    /// Operations in the words of an earlier form. Excludes `operations`.
+    /// Operations in an earlier form of this configuration. Excludes `operations`.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
     pub verbs: Option<Vec<Operation>>,
     /// API groups: `""` is the core group, `*` alone matches all.
@@ -362,7 +367,8 @@ pub struct Rule {
         extend("x-kubernetes-validations" = rules(&STAR_STAR))
     )]
     pub resources: Vec<String>,
-    /// Subresources of each resource, in the earliest form. `""` is the resource itself, `*` alone matches all.
+    /// Subresources of each resource, in the earliest form of this configuration. `""` is the resource itself, `*`
+    /// alone matches all.
     #[schemars(
         length(min = 1, max = words::MAX_RULE_ENTRIES),
         inner(length(max = 253)),
@@ -373,7 +379,7 @@ pub struct Rule {
     pub scope: Option<Scope>,
 }
 
-/// Operation on an object, in the words of each form.
+/// Operation on an object, in the words of every form of this configuration.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 #[allow(missing_docs, reason = "each is its own description")]
 pub enum Operation {

@@ -69,7 +69,7 @@ pub struct Initializer {
     /// Selects objects by their labels. All by default.
     pub object_selector: Option<LabelSelector>,
     /// Additions that Gatepost itself makes to the object, for which no process is needed.
-    pub built_in: Option<BuiltIn>,
+    pub built_in: Option<ObjectAdditions>,
     /// Clients that may claim the name, if a process acts for it. No clients by default.
     pub attach: Option<Claimants>,
     /// Side effects of the process besides the changed object. Dry runs call only a process with `None` or
@@ -127,13 +127,13 @@ pub struct People {
     pub service_accounts: Option<Vec<String>>,
 }
 
-/// Additions to an object. Fields that the object has stay unchanged.
+/// Additions to an object. Fields that the object has stay unchanged, except image pull policies and images.
 ///
 /// Texts may contain `${namespace}`, `${name}`, `${user}`, `${namespace.labels.KEY}` and `${labels.KEY}`. An addition
 /// with a variable that a request lacks is skipped.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
-pub struct BuiltIn {
+pub struct ObjectAdditions {
     /// Labels of the object.
     #[schemars(extend("maxProperties" = 64))]
     pub labels: Option<BTreeMap<String, String>>,

@@ -64,11 +64,12 @@ pub struct Replica {
     /// True if the replica is stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<bool>,
-    /// The first problems that keep the newest state of this object out of force. The first object also has problems
-    /// that belong to no object of this kind.
+    /// The first problems for which the replica rejects the newest state of this object. In the first object, also
+    /// problems that belong to no object of this kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Vec<String>>,
-    /// Set if the newest state of this object is rejected, but the rest is in force: what is used of this object.
+    /// The state of this object that the replica uses instead of the newest, if it rejects only the newest state of
+    /// this object, and the rest of the configuration is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<StateInForce>,
     /// Time since when the newest state of this object is not in force.
@@ -82,7 +83,7 @@ pub struct Replica {
     /// In the first object: break-glass documents that are open in the replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub break_glass: Option<Vec<OpenGlass>>,
+    pub break_glass: Option<Vec<OpenBreakGlass>>,
     /// In the first object: the first bypass rules in force in the replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -91,7 +92,8 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub faults: Option<Vec<ReplicaFault>>,
-    /// Set if the replica uses the last good configuration on its disk, or a document of it: its date, and the reason.
+    /// Date of the last good configuration on the replica's disk, and the reason to use it. Set if the replica uses
+    /// that configuration, or a document of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_last_good: Option<String>,
     /// Revision that was rejected, as the source names it.
@@ -149,7 +151,7 @@ impl fmt::Display for ReplicaFault {
     }
 }
 
-/// What is in force of a document if its newest state is not.
+/// State of a document that is in force instead of its newest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StateInForce {
     /// Its last good state.
@@ -165,7 +167,7 @@ pub struct HeldDocument {
     /// Name of the document, as the source gives it.
     #[schemars(length(min = 1, max = 512))]
     pub document: String,
-    /// What is in force of the document.
+    /// State of the document that is in force.
     pub stays: StateInForce,
     /// Time since when its newest state is not in force.
     #[schemars(extend("format" = "date-time"))]
@@ -177,7 +179,7 @@ pub struct HeldDocument {
 /// A break-glass document that is open in one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenGlass {
+pub struct OpenBreakGlass {
     /// Name of the document.
     pub name: String,
     /// Hooks that are skipped. If omitted, all hooks are skipped.
@@ -218,9 +220,9 @@ pub struct BypassInForce {
 pub struct CallFailures {
     /// Number of failed calls.
     pub failed: u64,
-    /// Number of calls that ended in that time, including failed ones.
+    /// Number of calls that ended in the last `seconds`, including failed ones.
     pub calls: u64,
-    /// Length of that time, in seconds.
+    /// Length of the time in which the calls are counted, in seconds.
     pub seconds: u64,
     /// Kind of the last failure, as `gatepost_hook_call_failures_total` names it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,9 +253,9 @@ impl CallFailures {
 pub struct DiscardedCalls {
     /// Number of discarded calls. A hook before this one changed the object, or ended the request.
     pub in_vain: u64,
-    /// Number of all calls of the hook in that time.
+    /// Number of all calls of the hook in the last `seconds`.
     pub calls: u64,
-    /// Length of that time, in seconds.
+    /// Length of the time in which the calls are counted, in seconds.
     pub seconds: u64,
 }
 
@@ -288,7 +290,7 @@ pub struct HookStatus {
     /// Reason for the state, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Set if the hook has passed no probe within `rollout.probeWithin`: the effect on requests.
+    /// Effect on requests of a hook that has passed no probe within `rollout.probeWithin`. Set only for such a hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overdue: Option<String>,
     /// Time since when probes of its endpoint, or of its new endpoint, do not pass.

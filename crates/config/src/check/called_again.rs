@@ -15,11 +15,11 @@ use crate::{
 };
 use gatepost_api::{FailurePolicy, Hook, Operation, Reinvocation, SideEffects};
 
-const WHY: &str = "so these are called again, too, where something behind Gatepost changes the object";
+const WHY: &str = "so these are called again, too, if a later webhook or plugin changes the object";
 
-const FIX: &str = "unless they are safe to call again, write isolate: true on the hooks with IfNeeded, or on those with \
-                   Never where these are fewer, and register again (in a MutatingWebhookConfiguration it is the annotation \
-                   gatepost.dev/isolate: \"true\")";
+const FIX: &str = "unless they are safe to call again, write isolate: true on the hooks with IfNeeded, or on those \
+                   with Never if these are fewer, and register again (in a MutatingWebhookConfiguration it is the \
+                   annotation gatepost.dev/isolate: \"true\")";
 
 /// Maximum number of reinvoked hooks that a note names.
 const MAX_NAMED_HOOKS: usize = 3;
@@ -49,10 +49,10 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u
                 file: file.clone(),
                 path: path.clone(),
                 what: format!(
-                    "hook {:?} has reinvocationPolicy: IfNeeded in one segment with {}, with Never and some of the same \
-                     requests",
+                    "hook {:?} has reinvocationPolicy: IfNeeded in one segment with {}, which have Never and match \
+                     some of the same requests",
                     hooks[number].name,
-                    listed(others.iter().map(|other| &*hooks[*other].name)),
+                    names_and_count(others.iter().map(|other| &*hooks[*other].name)),
                 ),
                 why: WHY.to_owned(),
                 fix: FIX.to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u
 }
 
 /// Joins names to `"a", "b", "c" and 2 more`.
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn names_and_count<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(MAX_NAMED_HOOKS);
     let named: Vec<_> = names.take(MAX_NAMED_HOOKS).map(|name| format!("{name:?}")).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -113,7 +113,8 @@ fn changeable(hook: &Hook) -> impl Iterator<Item = Atom> {
     })
 }
 
-const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare so, such as Argo CD \
+const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare in this way, \
+                             such as Argo CD \
                       and Flux";
 
 const DRY_RUN_FIX: &str =
@@ -122,12 +123,12 @@ const DRY_RUN_FIX: &str =
 /// Returns a note for each hook whose declared side effects affect dry runs, in order.
 pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let noted = |(hook, origin): (&Arc<Hook>, &Arc<Origin>)| {
-        let (says, comes_of_it) = consequence(hook)?;
+        let (fault, effect) = consequence(hook)?;
         Some(Note {
             file: origin.file.clone(),
             path: origin.path.clone(),
-            what: format!("hook {:?} {says}", hook.name),
-            why: format!("so dry runs of what it wants to see {comes_of_it} ({DRY_RUN_TOOLS})"),
+            what: format!("hook {:?} {fault}", hook.name),
+            why: format!("so dry runs of the requests that it matches {effect} ({DRY_RUN_TOOLS})"),
             fix: DRY_RUN_FIX.to_owned(),
         })
     };
@@ -185,7 +186,9 @@ mod tests {
         let [note] = &*notes else { panic!("{notes:?}") };
         assert!(note.contains("a.yaml: externalAdmissionHooks[1]: hook \"h1.example.com\" has"), "{note}");
         assert!(
-            note.contains("with \"h0.example.com\", \"h2.example.com\", \"h3.example.com\" and 1 more, with"),
+            note.contains(
+                "with \"h0.example.com\", \"h2.example.com\", \"h3.example.com\" and 1 more, which have Never"
+            ),
             "{note}"
         );
         assert!(note.contains("write isolate: true"), "{note}");
@@ -234,12 +237,18 @@ mod tests {
 
     #[test]
     fn a_hook_that_no_dry_run_reaches_is_noted_with_what_comes_of_it() {
-        for (more, says) in [
-            ("", Some("does not declare sideEffects, so dry runs of what it wants to see are refused (kubectl diff")),
-            ("failurePolicy: Ignore", Some("wants to see pass it unseen")),
+        for (more, fault) in [
+            (
+                "",
+                Some(
+                    "does not declare sideEffects, so dry runs of the requests that it matches are refused (kubectl \
+                     diff",
+                ),
+            ),
+            ("failurePolicy: Ignore", Some("requests that it matches pass it unseen")),
             (
                 "sideEffects: Some",
-                Some("declares sideEffects: Some, so dry runs of what it wants to see are refused, whatever"),
+                Some("declares sideEffects: Some, so dry runs of the requests that it matches are refused, whatever"),
             ),
             ("sideEffects: Unknown", Some("declares sideEffects: Unknown")),
             ("sideEffects: None", None),
@@ -253,10 +262,10 @@ mod tests {
             let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
             let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("good");
             let notes: Vec<_> = snapshot.notes().iter().map(ToString::to_string).collect();
-            assert_eq!(notes.len(), usize::from(says.is_some()), "{more}: {notes:?}");
-            if let Some(says) = says {
+            assert_eq!(notes.len(), usize::from(fault.is_some()), "{more}: {notes:?}");
+            if let Some(fault) = fault {
                 assert!(notes[0].contains("externalAdmissionHooks[0]: hook \"h.example.com\""), "{notes:?}");
-                assert!(notes[0].contains(says), "{more}: {notes:?}");
+                assert!(notes[0].contains(fault), "{more}: {notes:?}");
             }
         }
     }

@@ -101,16 +101,19 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if at.problems() == before
         && let (Some(group_name), Some(resource_name)) = (group_name, resource_name)
     {
-        served((&group, group_name), (&resource, resource_name));
+        report_unserved((&group, group_name), (&resource, resource_name));
     }
     let mut initializers = Vec::new();
-    if list.required("which is not taken for none", "list the initializers, in the order in which they act")
-        && list.is_list()
+    if list.required(
+        "and Gatepost does not assume that none are wanted",
+        "list the initializers, in the order in \
+     which they act",
+    ) && list.is_list()
     {
         let mut seen = HashSet::new();
         for item in list.items() {
             let names = (group_name.unwrap_or_default(), resource_name.unwrap_or_default());
-            let Some(initializer) = one(&item, names) else { continue };
+            let Some(initializer) = check_initializer(&item, names) else { continue };
             if !seen.insert(initializer.name.clone()) {
                 item.problem(
                     format!("{} is listed twice", quoted(&initializer.name)),
@@ -124,17 +127,17 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if list.items().count() > MAX_PENDING {
         list.problem(
             format!("has more than {MAX_PENDING} initializers"),
-            "which no object can wait for",
+            "and an object can wait for at most that many",
             "merge some of them, or remove those that are not needed",
         );
     }
-    let may_initialize = given(at.key("mayInitialize")).and_then(|at| who(&at));
+    let may_initialize = given(at.key("mayInitialize")).and_then(|at| named_users(&at));
     let by_label = given(at.key("stored")).is_some_and(|at| at.choice(&STORED) == Some(true));
     if !at.key("stored").present() {
-        list.items().for_each(|item| in_flight(&item));
+        list.items().for_each(|item| check_in_flight_timeout(&item));
     }
     (at.problems() == before).then_some(())?;
-    let initializers = in_order(&list, initializers)?;
+    let initializers = sorted(&list, initializers)?;
     let (group, resource) = (group_name?, resource_name?);
     if by_label {
         check_stored(at, (group, resource), &initializers);
@@ -146,7 +149,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
 
 /// Reports a resource that no apiserver has ever served. If the resource may be new, it is only a finding
 /// ([`hazards`](crate::hazards)).
-fn served((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&Node<'_>, &str)) {
+fn report_unserved((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&Node<'_>, &str)) {
     let rule = Rule {
         operations: vec![Operation::Create],
         api_groups: vec![group_name.into()],
@@ -163,7 +166,7 @@ fn served((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&N
 }
 
 /// Reports a timeout above [`MAX_IN_FLIGHT_TIMEOUT`] of an initializer that acts while the request waits.
-fn in_flight(item: &Node<'_>) {
+fn check_in_flight_timeout(item: &Node<'_>) {
     let (timeout, acts) = (item.key("timeout"), item.key("builtIn").present() || item.key("attach").present());
     if let Value::Text(text) = timeout.value
         && acts
@@ -172,14 +175,14 @@ fn in_flight(item: &Node<'_>) {
     {
         timeout.problem(
             format!("{} is longer than 30s", quoted(text)),
-            "and no request is held for so long while it acts",
-            "write at most 30s; or say `stored: Label` of the resource, so that objects wait and not requests",
+            "and a request waits at most that long for an initializer",
+            "write at most 30s; or set `stored: Label` on the resource, so that objects wait instead of requests",
         );
     }
 }
 
 /// Sorts the initializers: each follows those in its `after`. Reports unknown names and cycles.
-fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initializer>> {
+fn sorted(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initializer>> {
     let known: HashSet<&str> = initializers.iter().map(|one| &*one.name).collect();
     let before = at.problems();
     for (item, one) in at.items().zip(&initializers) {
@@ -211,7 +214,7 @@ fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initial
 }
 
 /// Checks one entry: a map or, in the earliest form, the name alone.
-fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
+fn check_initializer(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     if matches!(at.value, Value::Text(_)) {
         return Some(Initializer {
             name: name(at)?.into(),
@@ -247,18 +250,18 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     let attach = given(at.key("attach")).map(|at| claimants(&at));
     let effects = given(at.key("sideEffects"));
     let parallel = given(at.key("parallel"));
-    let owners = given(at.key("owners")).map(|at| who(&at));
+    let owners = given(at.key("owners")).map(|at| named_users(&at));
     if owners.is_some() && (built_in.is_some() || attach.is_some()) {
         at.key("owners").problem(
-            "is for who updates stored objects",
-            "and builtIn and attach act before they are stored",
-            "remove it, or the other",
+            "names users who update stored objects",
+            "and builtIn and attach act before objects are stored",
+            "remove it, or remove builtIn and attach",
         );
     }
     let written = [("attach", attach.is_some()), ("sideEffects", effects.is_some()), ("parallel", parallel.is_some())];
     for (place, written) in written {
         if written && built_in.is_some() {
-            at.key(place).problem("is for a process", "and builtIn needs none", "keep one of the two");
+            at.key(place).problem("applies only to a process", "and builtIn needs none", "keep one of the two");
         }
     }
     let side_effects = effects.map_or(Some(SideEffects::Undeclared), |at| at.choice(&hook::SIDE_EFFECTS));
@@ -288,8 +291,8 @@ fn claimants(at: &Node<'_>) -> Claimants {
     }
     if !ATTACH_KEYS.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "admits nobody",
-            "so every object would wait until its time is over",
+            "admits no client",
+            "so every object would wait until the timeout",
             "list commonNames of client certificates, or the SHA-256 digests of tokens",
         );
     }
@@ -323,18 +326,18 @@ fn bytes_of(digest: &str) -> Option<[u8; 32]> {
 }
 
 /// Reads `mayInitialize` or `owners`: exact names, at least one.
-fn who(at: &Node<'_>) -> Option<UserFilter> {
+fn named_users(at: &Node<'_>) -> Option<UserFilter> {
     if !at.is_map_of(&WHO_KEYS) {
         return None;
     }
     if !WHO_KEYS.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "names nobody",
-            "so nobody could finish what it has begun",
+            "names no user",
+            "so nobody could complete the initialization",
             "name users, groups or serviceAccounts, or remove the key",
         );
     }
-    Some(bypass::people(at))
+    Some(bypass::user_filter(at))
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
@@ -351,23 +354,23 @@ pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initi
     let place = at.key("stored");
     let these = quoted(resource);
     let unfit = unfit(group, resource).map(|unfit| match unfit {
-        Unfit::NotStored => ("marks objects that are stored", format!("and those of {these} are not")),
+        Unfit::NotStored => ("applies only to stored objects", format!("and objects of {these} are not stored")),
         Unfit::Needed(why) => {
-            ("hides objects until they are initialized", format!("and those of {these} must be seen: {why}"))
+            ("hides objects until they are initialized", format!("and objects of {these} must be visible: {why}"))
         }
     });
     if let Some((what, why)) = unfit {
-        return place.problem(what, why, "remove it: they are initialized in flight");
+        return place.problem(what, why, "remove it: these objects are then initialized in flight");
     }
     if (group, resource) != ("", "pods") {
         return;
     }
-    for one in initializers.iter().filter(|one| !one.leaves_spec()) {
+    for one in initializers.iter().filter(|one| !one.changes_only_metadata()) {
         place.problem(
             format!("stores Pods before {} acts", quoted(&one.name)),
             "and the spec of a stored Pod cannot be changed",
-            "remove it, so that Pods are initialized in flight; or, where it changes labels and annotations alone, say \
-             `changes: Metadata` of that initializer",
+            "remove it, so that Pods are initialized in flight; or, if it changes only labels and annotations, set \
+             `changes: Metadata` on that initializer",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! DeadEntry entries: entries of a rule that no request matches.
+//! Dead entries: entries of a rule that no request matches.
 //!
 //! Rules are compared as text (`docs/reference/webhook-semantics.md` §4.1), so `pod`, `core` or `apps/v1` match
 //! nothing, and the hook is not called, against its author's intent. Only certain faults are reported: by the text
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::document::problem::{one_of, quoted};
 use gatepost_api::{
     Operation, Rule, Scope,
-    builtin::{self, Builtin},
+    builtin::{self, BuiltinResource},
 };
 
 /// An entry of a rule that no request matches.
@@ -134,7 +134,8 @@ fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)>
     if name == "*" {
         return None;
     }
-    let served: Vec<&Builtin> = rule.api_groups.iter().filter_map(|group| builtin::builtin(group, name)).collect();
+    let served: Vec<&BuiltinResource> =
+        rule.api_groups.iter().filter_map(|group| builtin::builtin(group, name)).collect();
     if served.is_empty() {
         return Some(unserved(name, rule));
     }
@@ -157,17 +158,17 @@ fn unserved(name: &str, rule: &Rule) -> ((String, String), bool) {
     }
 }
 
-fn wrong_scope(served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
+fn wrong_scope(served: &[&BuiltinResource], rule: &Rule) -> Option<(String, String)> {
     let namespaced = served.iter().any(|found| found.namespaced);
     let cluster = served.iter().any(|found| !found.namespaced);
     let name = served.first()?.resource;
     match rule.scope {
         Scope::Cluster if !cluster => Some((
-            format!("{name} are in namespaces, and scope: Cluster is for what is not"),
+            format!("{name} are namespaced, and scope: Cluster matches only cluster-scoped objects"),
             "write scope: Namespaced, or leave it out".into(),
         )),
         Scope::Namespaced if !namespaced => Some((
-            format!("{name} are in no namespace, and scope: Namespaced is for what is"),
+            format!("{name} are cluster-scoped, and scope: Namespaced matches only namespaced objects"),
             "write scope: Cluster, or leave it out".into(),
         )),
         _ => None,
@@ -175,26 +176,26 @@ fn wrong_scope(served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
 }
 
 fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, String)> {
-    let (_, asked) = SUB_RESOURCES.iter().find(|(known, _)| *known == sub)?;
-    if asked.iter().any(|operation| rule.operations.contains(operation)) {
+    let (_, reviewed) = SUB_RESOURCES.iter().find(|(known, _)| *known == sub)?;
+    if reviewed.iter().any(|operation| rule.operations.contains(operation)) {
         return None;
     }
     let named: Vec<&str> = rule.operations.iter().map(|operation| operation.as_str()).collect();
     let what = format!("no request to {} is a {}", quoted(written), one_of(&named));
-    let wanted: Vec<&str> = asked.iter().map(|operation| operation.as_str()).collect();
+    let wanted: Vec<&str> = reviewed.iter().map(|operation| operation.as_str()).collect();
     let fix = match (wanted.is_empty(), sub) {
-        (true, _) => "remove it: reading is not asked about".into(),
-        (_, "") => format!("name {}, or the subresource that is connected to, as in pods/exec", one_of(&wanted)),
+        (true, _) => "remove it: apiservers send no review for reads".into(),
+        (_, "") => format!("name {}, or the subresource that clients connect to, as in pods/exec", one_of(&wanted)),
         _ => format!("name {} in operations", one_of(&wanted)),
     };
     Some((what, fix))
 }
 
-fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
+fn wrong_version(written: &str, served: &[&BuiltinResource], rule: &Rule) -> Option<(String, String)> {
     let named = |version: &str| rule.api_versions.iter().any(|named| **named == *version || **named == *"*");
     // An invalid version is a finding of its own.
-    let none = rule.api_versions.iter().any(|version| version.contains('/'));
-    if none || served.iter().any(|found| found.versions.iter().any(|version| named(version))) {
+    let has_invalid = rule.api_versions.iter().any(|version| version.contains('/'));
+    if has_invalid || served.iter().any(|found| found.versions.iter().any(|version| named(version))) {
         return None;
     }
     let versions: BTreeSet<&str> = served.iter().flat_map(|found| found.versions).copied().collect();
@@ -250,8 +251,8 @@ mod tests {
         ("* | | v1 | pods/", "resources[0]", "is not the name", "pods/status", true),
         ("* | | v1 | /status", "resources[0]", "is not the name", "pods/status", true),
         ("* | apps | v1 | widgets", "resources[0]", "not a resource of apps", "kubectl api-resources", false),
-        ("* | | v1 | pods | Cluster", "resources[0]", "pods are in namespaces", "scope: Namespaced", false),
-        ("* | | v1 | nodes | Namespaced", "resources[0]", "nodes are in no namespace", "scope: Cluster", false),
+        ("* | | v1 | pods | Cluster", "resources[0]", "pods are namespaced", "scope: Namespaced", false),
+        ("* | | v1 | nodes | Namespaced", "resources[0]", "nodes are cluster-scoped", "scope: Cluster", false),
         ("CREATE | | v1 | pods/exec", "resources[0]", "no request to \"pods/exec\" is a CREATE", "CONNECT", false),
         ("CONNECT | | v1 | pods", "resources[0]", "is a CONNECT", "as in pods/exec", false),
         ("* | | v1 | pods/log", "resources[0]", "no request to \"pods/log\"", "remove it", false),

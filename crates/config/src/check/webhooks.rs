@@ -45,14 +45,14 @@ const DISPATCH: &str = "gatepost.dev/dispatch";
 const ON_PROBE_FAILURE: &str = "gatepost.dev/on-probe-failure";
 
 /// Annotations whose value must be one of these words.
-const WORDS: [(&str, [&str; 2]); 2] = [
+const ALLOWED_VALUES: [(&str, [&str; 2]); 2] = [
     (DISPATCH, [DISPATCHES[0].0, DISPATCHES[1].0]),
     (ON_PROBE_FAILURE, [hook::ON_PROBE_FAILURE[0].0, hook::ON_PROBE_FAILURE[1].0]),
 ];
 
 /// Returns true if the annotation has a value that is not allowed.
 pub fn is_misspelt(annotation: &str, word: Option<&str>) -> bool {
-    let known = WORDS.iter().find(|(known, _)| *known == annotation);
+    let known = ALLOWED_VALUES.iter().find(|(known, _)| *known == annotation);
     known.is_some_and(|(_, words)| word.is_none_or(|word| !words.contains(&word)))
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
             let (client, service) = (item.key("clientConfig"), "service");
             if is_static && client.key(service).present() {
                 client.key(service).problem(
-                    format!("a configuration whose name ends with {STATIC} names no service"),
+                    format!("a configuration whose name ends with {STATIC} must not name a service"),
                     "since a static webhook must be reachable before the cluster's network is",
                     "write the url",
                 );
@@ -134,7 +134,7 @@ pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
 pub(crate) fn refuse_our_own(at: &Node<'_>) {
     at.problem(
         "is Gatepost's own registration with an apiserver, and no configuration",
-        "so Gatepost would ask itself",
+        "so Gatepost would call itself",
         "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
     );
 }
@@ -218,7 +218,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
     })
 }
 
-const REFUSED: &str = "which no apiserver accepts";
+const REFUSED: &str = "and apiservers reject it";
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "write a DNS name of at least three parts: no-latest.policy.example.com";

@@ -78,7 +78,7 @@ pub struct CoverageRequirement<'a> {
     pub subject: CoverageSubject,
     hook: Cow<'a, Hook>,
     /// True if failures reject, now or after the rollout.
-    closed: bool,
+    fails_closed: bool,
     segment: Option<Segment>,
 }
 
@@ -90,7 +90,7 @@ impl CoverageRequirement<'_> {
 
     /// Returns true if failures reject, now or after the rollout.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.fails_closed
     }
 }
 
@@ -145,7 +145,7 @@ struct GapDraft {
 
 const REGISTER: &str = "run `gatepost register --config PATH` and apply what it prints";
 
-const NOT_SENT: &str = "so the hook is never asked about it";
+const NOT_SENT: &str = "so the hook is never called for it";
 
 impl Registration {
     /// Returns the webhooks in these webhook configurations that lead to Gatepost. Ignores documents of other kinds.
@@ -212,11 +212,11 @@ impl Registration {
 
     /// Returns the requests that hooks need and this registration does not send as needed, in the order of the hooks.
     pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
-        self.gaps_but_in(snapshot, &[])
+        self.gaps_outside(snapshot, &[])
     }
 
     /// Returns the [gaps](Self::gaps) without requests in these namespaces, which are covered otherwise.
-    pub fn gaps_but_in(&self, snapshot: &Snapshot, namespaces: &[String]) -> Vec<Gap> {
+    pub fn gaps_outside(&self, snapshot: &Snapshot, namespaces: &[String]) -> Vec<Gap> {
         let mut found = Vec::new();
         for (at, mut one) in compared(snapshot).enumerate() {
             if !namespaces.is_empty() {
@@ -224,13 +224,13 @@ impl Registration {
                 hook.namespace_selector = without(&hook.namespace_selector, namespaces);
             }
             let hook = &*one.hook;
-            let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(&one)).collect();
-            let mut gaps = gaps(hook, one.closed, &entries);
+            let entries: Vec<_> = self.entries.iter().filter(|entry| entry.calls(&one)).collect();
+            let mut gaps = gaps(hook, one.fails_closed, &entries);
             if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(one.segment)) {
                 gaps.insert(GapDraft {
                     missed: false,
                     what: format!(
-                        "it is to be registered apart, and is asked together with others by {}",
+                        "it must be registered in a segment of its own, and is called together with others by {}",
                         entry.hook.name
                     ),
                     why: "so kube-apiserver decodes and defaults nothing between them",
@@ -253,23 +253,28 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = CoverageRequirement
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        let closed = declared != FailurePolicy::Ignore;
+        let fails_closed = declared != FailurePolicy::Ignore;
         CoverageRequirement {
             subject: CoverageSubject::Hook(index),
             hook: Cow::Borrowed(hook),
-            closed,
+            fails_closed,
             segment: snapshot.segment(index),
         }
     });
     let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     hooks.chain(resources.flat_map(|entry| [Some(as_a_hook(entry)), as_a_guard(entry)]).flatten().map(|hook| {
-        let closed = hook.failure_policy != FailurePolicy::Ignore;
-        CoverageRequirement { subject: CoverageSubject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
+        let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+        CoverageRequirement {
+            subject: CoverageSubject::Initializers,
+            hook: Cow::Owned(hook),
+            fails_closed,
+            segment: None,
+        }
     }))
 }
 
 /// Returns the gaps of one hook.
-fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<GapDraft> {
+fn gaps(hook: &Hook, fails_closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<GapDraft> {
     let mut gaps = BTreeSet::new();
     let own = atoms_of(hook);
     for atom in own.iter().flat_map(Atom::by_operation) {
@@ -294,12 +299,12 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<G
                 continue;
             }
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
-            if closed && whole().all(open) {
-                let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
+            if fails_closed && whole().all(open) {
+                let what = "its failure policy is Fail, and that of the entry that sends its requests is Ignore";
                 gaps.insert(GapDraft {
                     missed: false,
                     what: format!("{what} ({})", entry.hook.name),
-                    why: "so while Gatepost itself does not answer, such writes pass unseen",
+                    why: "so while Gatepost itself does not answer, such requests are admitted without review",
                     fix: "register with --failure-policy Fail, or declare failurePolicy: Ignore for the hook",
                 });
             }
@@ -310,7 +315,7 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<G
             gaps.insert(GapDraft {
                 missed: true,
                 what: format!("{noun} is sent by {sender} only where its match condition {condition} is true"),
-                why: "and gatepost register has not written that",
+                why: "and gatepost register did not write this condition",
                 fix: "remove it",
             });
             continue;
@@ -333,7 +338,7 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<G
             },
             (Some(entry), None, _) => GapDraft {
                 missed: true,
-                what: format!("{noun} is sent by {} in other versions than it takes", entry.hook.name),
+                what: format!("{noun} is sent by {} in other versions than the hook takes", entry.hook.name),
                 why: NOT_SENT,
                 fix: REGISTER,
             },
@@ -346,14 +351,14 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<G
 }
 
 impl RegisteredWebhook {
-    /// Returns true if the hook or initializers are called for the requests of this webhook.
-    fn asks(&self, one: &CoverageRequirement<'_>) -> bool {
-        let asks = |segment: Segment| match one.subject {
+    /// Returns true if Gatepost calls the hook or initializers for the requests of this webhook.
+    fn calls(&self, one: &CoverageRequirement<'_>) -> bool {
+        let calls = |segment: Segment| match one.subject {
             CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
             // Initializers act after the last hook.
             CoverageSubject::Initializers => segment.number == segment.of,
         };
-        self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(asks)
+        self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(calls)
     }
 
     /// Returns true if only the hooks of this segment are called for the requests of this webhook.
@@ -439,7 +444,7 @@ fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str
 fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> Hook {
     let initializers = &entry.initializers;
     let acts = |one: &&gatepost_api::Initializer| entry.by_label || one.acts_in_flight();
-    let closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
+    let fails_closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
     Hook {
         name: format!("{PREFIX}{}", entry.noun()).into(),
         hook_type,
@@ -449,7 +454,7 @@ fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> 
         sees_admission_config: false,
         endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
         protocol: Protocol::Grpc,
-        failure_policy: if closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
+        failure_policy: if fails_closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
         // An initializer with a longer timeout does not act while the request waits.
         timeout: initializers.iter().map(|one| one.timeout.min(MAX_WEBHOOK_TIMEOUT)).max().unwrap_or_default(),
         side_effects: SideEffects::None,

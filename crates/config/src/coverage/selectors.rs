@@ -16,11 +16,11 @@ pub fn implies(selector: &Selector, requirement: &Requirement) -> bool {
         Requirement::Exists(_) => true,
         Requirement::DoesNotExist(_) => false,
     };
-    let said = selector.0.iter().filter(|said| said.key() == requirement.key());
-    said.into_iter().any(|said| match (said, requirement) {
+    let own = selector.0.iter().filter(|own| own.key() == requirement.key());
+    own.into_iter().any(|own| match (own, requirement) {
         (Requirement::Is(_, value), _) => holds_of(value),
         (Requirement::In(_, values), _) => values.iter().all(|value| holds_of(value)),
-        (Requirement::NotIn(_, said), Requirement::NotIn(_, not)) => not.iter().all(|value| said.contains(value)),
+        (Requirement::NotIn(_, own), Requirement::NotIn(_, not)) => not.iter().all(|value| own.contains(value)),
         (Requirement::DoesNotExist(_), Requirement::NotIn(..) | Requirement::DoesNotExist(_)) => true,
         (Requirement::Exists(_), Requirement::Exists(_)) => true,
         _ => false,
@@ -88,8 +88,8 @@ pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
 /// Returns the namespaces that a registration excludes on purpose, ascending: by name, in every entry and, if it has
 /// the annotation [`NEVER_SENT`], in its list.
 pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
-    let told = registration["metadata"]["annotations"][NEVER_SENT].as_str();
-    let told = told.map(|names| names.split(',').map(str::trim).collect::<BTreeSet<_>>());
+    let listed = registration["metadata"]["annotations"][NEVER_SENT].as_str();
+    let listed = listed.map(|names| names.split(',').map(str::trim).collect::<BTreeSet<_>>());
     let left_out = |entry: &Value| {
         let requirements = entry["namespaceSelector"]["matchExpressions"].as_array().into_iter().flatten();
         let by_name = requirements.filter(|it| it["key"] == NAME_LABEL && it["operator"] == "NotIn");
@@ -97,7 +97,7 @@ pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'
         names.filter_map(|name| name.as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
     };
     let all = entries.into_iter().map(left_out).reduce(|one, other| one.intersection(&other).cloned().collect());
-    let meant = |name: &String| told.as_ref().is_none_or(|told| told.contains(name.as_str()));
+    let meant = |name: &String| listed.as_ref().is_none_or(|listed| listed.contains(name.as_str()));
     all.unwrap_or_default().into_iter().filter(meant).collect()
 }
 
@@ -295,7 +295,7 @@ mod tests {
     fn a_narrower_selector_implies_a_wider_one() {
         let exists = Requirement::Exists("a".into());
         let absent = Requirement::DoesNotExist("a".into());
-        for (said, wanted, implied) in [
+        for (own, wanted, implied) in [
             (is("a", "1"), is("a", "1"), true),
             (is("a", "1"), is("a", "2"), false),
             (is("a", "1"), not("a", &["2"]), true),
@@ -309,7 +309,7 @@ mod tests {
             (exists.clone(), absent, false),
             (exists.clone(), exists, true),
         ] {
-            assert_eq!(implies(&selector(std::slice::from_ref(&said)), &wanted), implied, "{said} {wanted}");
+            assert_eq!(implies(&selector(std::slice::from_ref(&own)), &wanted), implied, "{own} {wanted}");
         }
     }
 
@@ -343,8 +343,8 @@ mod tests {
         ] {
             assert_eq!(never_sent(&Value::Null, &entries), expected, "{entries:?}");
         }
-        let told = json!({"metadata": {"annotations": {NEVER_SENT: "d,c, a"}}});
-        assert_eq!(never_sent(&told, [&one]), ["a", "c"], "as far as it is so");
+        let listed = json!({"metadata": {"annotations": {NEVER_SENT: "d,c, a"}}});
+        assert_eq!(never_sent(&listed, [&one]), ["a", "c"], "as far as it is so");
     }
 
     #[test]

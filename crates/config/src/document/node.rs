@@ -26,7 +26,7 @@ impl ProblemReport {
 }
 
 /// Consequence of a value that cannot be interpreted.
-pub(crate) const UNCLEAR: &str = "so what it is to mean would be a guess";
+pub(crate) const UNCLEAR: &str = "so its meaning is ambiguous";
 
 #[derive(Clone, Copy)]
 enum Step<'a> {
@@ -274,10 +274,10 @@ impl Value {
     }
 
     /// Returns true if a map has a duplicate key, at any depth.
-    pub(crate) fn holds_a_key_twice(&self) -> bool {
+    pub(crate) fn has_duplicate_key(&self) -> bool {
         match self {
-            Self::List(items) => items.iter().any(Self::holds_a_key_twice),
-            Self::Map(entries) => twice(entries) || entries.iter().any(|(_, value)| value.holds_a_key_twice()),
+            Self::List(items) => items.iter().any(Self::has_duplicate_key),
+            Self::Map(entries) => twice(entries) || entries.iter().any(|(_, value)| value.has_duplicate_key()),
             _ => false,
         }
     }

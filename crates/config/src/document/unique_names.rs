@@ -35,7 +35,7 @@ pub(crate) enum UniqueName<'a> {
 
 impl UniqueName<'_> {
     /// Returns true if requests may pass without review once the object is gone. A missing break-glass opens nothing.
-    pub(crate) fn guards(self) -> bool {
+    pub(crate) fn protects_requests(self) -> bool {
         match self {
             Self::Object(kind, _) => kind != DocumentKind::BreakGlass,
             Self::Hook(_) => true,
@@ -77,7 +77,7 @@ impl UniqueNames {
     }
 
     /// Returns true if no two of these use the same name.
-    pub(crate) fn once<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> bool {
+    pub(crate) fn are_disjoint<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> bool {
         fn differ<K: Hash + Eq>(names: impl Iterator<Item = K>) -> bool {
             let mut seen = HashSet::new();
             names.into_iter().all(|name| seen.insert(name))

@@ -41,12 +41,12 @@ impl Snapshot {
         let initializers = initializers::as_hooks(self);
         let view = View::new(self, &initializers, pause);
         let mut found: Vec<FindingDraft> = Vec::new();
-        for look in [
+        for analyze in [
             startup::blocks_own_pods,
             startup::need_each_other,
             startup::over_system_pods,
             startup::over_vital_objects,
-            runlevel::look,
+            runlevel::guards_lower_runlevel,
             reach::over_admission_config,
             reach::over_reviews_of_access,
             gaps::misses_ephemeral_containers,
@@ -55,10 +55,10 @@ impl Snapshot {
             gaps::misses_scale,
             gaps::never_matches,
             reach::called_by_nobody,
-            startup::look_everywhere,
+            startup::initializes_own_pods,
             turns::turns_too_long,
         ] {
-            look(&view, &mut found);
+            analyze(&view, &mut found);
             pause();
         }
         finding::finish(&view, found)

@@ -7,9 +7,8 @@ use super::{
     view::{HookView, Request, Sees, View, by_rules, listed, of},
 };
 use gatepost_api::{
-    Hook,
+    AdoptionCondition, Hook,
     Operation::{Create, Delete, Update},
-    ServedCondition,
     registration::SERVED,
 };
 
@@ -23,7 +22,7 @@ const UPSTREAM: [Request; 2] = [
 const OURS: Request = of(Update, "gatepost.dev", "v1alpha1", "admissioncontrolconfigurations");
 
 pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraft>) {
-    for (number, seen) in view.closed().filter(|(_, seen)| seen.hook.sees_admission_config) {
+    for (number, seen) in view.fail_closed_hooks().filter(|(_, seen)| seen.hook.sees_admission_config) {
         let sees = |request: &&Request| view.sees(seen, **request, "").max(view.sees(seen, request.with(Delete), ""));
         let asked: Vec<&Request> = UPSTREAM.iter().filter(|request| sees(request) != Sees::No).collect();
         let Some(surest) = asked.iter().map(sees).max() else { continue };
@@ -36,8 +35,8 @@ pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraf
                 listed(asked.iter().map(|request| request.noun())),
             ),
             why: format!(
-                "so while it does not answer, the change that would mend or remove a webhook, it among them, is refused \
-                 as well{}",
+                "so while it does not answer, a change that would repair or remove a webhook, itself included, is \
+                 refused as well{}",
                 surest.unless(),
             ),
             fix: None,
@@ -63,12 +62,9 @@ fn names_unreviewed_resources(view: &View<'_>, found: &mut Vec<FindingDraft>) {
         found.push(FindingDraft {
             rule: "admission-configuration-unseen",
             severity: Severity::Gap,
-            what: format!(
-                "{seen} names {}",
-                listed(named.iter().map(|request| request.noun())),
-            ),
-            why: "which passes it unseen: only hooks of a configuration whose name ends in .static.k8s.io are asked about \
-                  webhook configurations, and none about Gatepost's own"
+            what: format!("{seen} names {}", listed(named.iter().map(|request| request.noun())),),
+            why: "for which it is never called: only hooks of a configuration whose name ends in .static.k8s.io are \
+             called for webhook configurations, and none for Gatepost's own"
                 .to_owned(),
             fix: None,
             outages: &["kubernetes/kubernetes#59840"],
@@ -86,8 +82,9 @@ fn away_from(hook: &Hook, requests: &[&Request]) -> Mend {
 pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let (name, _) = SERVED;
-        let is_ours =
-            |condition: &gatepost_cel::Condition| ServedCondition::of(&condition.name, &condition.expression).is_some();
+        let is_ours = |condition: &gatepost_cel::Condition| {
+            AdoptionCondition::of(&condition.name, &condition.expression).is_some()
+        };
         let named = |condition: &&gatepost_cel::Condition| &*condition.name == name;
         let Some(condition) = seen.origin.conditions.iter().find(named) else { continue };
         let hook = &seen.hook.name;
@@ -103,9 +100,11 @@ pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
         } else {
             (
                 format!(
-                    "hook {hook:?} has a match condition {name}, a name of Gatepost's, that Gatepost has not written"
+                    "hook {hook:?} has a match condition {name}, a name reserved for Gatepost, that Gatepost did not \
+                     write"
                 ),
-                "so nobody may call it for what the condition holds back, and Gatepost does not take it over",
+                "so the hook might not be called for requests that the condition excludes, and Gatepost does not \
+                 adopt it",
                 "remove the condition, or give it another name",
             )
         };
@@ -149,12 +148,9 @@ pub(super) fn over_reviews_of_access(view: &View<'_>, found: &mut Vec<FindingDra
         found.push(FindingDraft {
             rule: "names-reviews-of-access",
             severity: Severity::Gap,
-            what: format!(
-                "{seen} names {}",
-                listed(named.iter().map(|request| request.noun())),
-            ),
-            why: "which Gatepost asks no hook about; registered with an apiserver older than 1.37, it would be asked each \
-                  time somebody logs in or is authorized, itself among them"
+            what: format!("{seen} names {}", listed(named.iter().map(|request| request.noun())),),
+            why: "for which Gatepost calls no hook; an apiserver older than 1.37 would call it each time a user, the \
+             hook itself included, is authenticated or authorized"
                 .to_owned(),
             fix: None,
             outages: &["kubernetes/kubernetes#122205"],
@@ -191,6 +187,6 @@ mod tests {
         let told: Vec<_> = findings.map(|finding| finding.sentence()).collect();
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("nobody calls it by this entry"), "{told:?}");
-        assert!(told[1].contains("that Gatepost has not written"), "{told:?}");
+        assert!(told[1].contains("that Gatepost did not write"), "{told:?}");
     }
 }

@@ -16,12 +16,12 @@ use crate::{NO_PAUSE, Snapshot};
 use gatepost_api::selector::Requirement;
 
 /// Reports a hook over a namespace that must run before the hook, by its label. (kube-system has a finding of its own.)
-pub(super) fn look(view: &View<'_>, found: &mut Vec<FindingDraft>) {
+pub(super) fn guards_lower_runlevel(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let namespaces = view.namespaces().into_iter().filter(|(name, _)| *name != SYSTEM[0]);
     let levels = namespaces.filter_map(|(name, labels)| Some((name, stated(Some(labels))?)));
     let levels: Vec<(&str, u32)> = levels.collect();
     let lower = |own: u32| levels.iter().copied().filter(move |(_, level)| *level < own);
-    for (number, seen) in view.closed() {
+    for (number, seen) in view.fail_closed_hooks() {
         // Rules do not compare a namespace's name, so match them once: there may be thousands of namespaces.
         let about: Vec<Request> =
             SYSTEM_REQUESTS.into_iter().filter(|request| by_rules(seen, *request, SYSTEM[0])).collect();
@@ -54,7 +54,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<FindingDraft>) {
                 listed(nouns),
                 listed(asked.iter().map(|(name, level)| format!("{name} ({level})"))),
             ),
-            why: "so while it does not answer, what has to run before it cannot start".to_owned(),
+            why: "so while it does not answer, objects that must start before it cannot start".to_owned(),
             fix: None,
             outages: &["topolvm/topolvm#57", "cozystack/cozystack#3125"],
             mends: vec![(number, Mend { runlevel: Some(own), ..Mend::default() })],

@@ -10,7 +10,7 @@ use super::{
 use gatepost_api::Operation::{Create, Update};
 
 pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
-    for (number, seen) in view.closed() {
+    for (number, seen) in view.fail_closed_hooks() {
         let Some(home) = &seen.home else { continue };
         let mends = || vec![(number, Mend::namespaces([home.as_ref()]))];
         let pods = view.sees(seen, POD, home);
@@ -23,7 +23,8 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
                     seen.must(),
                 ),
                 why: format!(
-                    "so once its last pod is gone, none can replace it, and nothing it is asked about can be written{}",
+                    "so once its last pod is gone, none can replace it, and every request that it must approve is \
+                     refused{}",
                     pods.unless(),
                 ),
                 fix: None,
@@ -60,8 +61,9 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
 }
 
 /// Reports an initializer over the pods of every namespace, if its own namespace is unknown.
-pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<FindingDraft>) {
-    for (number, seen) in view.closed().filter(|(_, seen)| seen.initializes.is_some() && seen.home.is_none()) {
+pub(super) fn initializes_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
+    for (number, seen) in view.fail_closed_hooks().filter(|(_, seen)| seen.initializes.is_some() && seen.home.is_none())
+    {
         let everywhere = seen.hook.namespace_selector.is_empty() && view.sees(seen, POD, "default") != Sees::No;
         if !everywhere {
             continue;
@@ -157,7 +159,7 @@ pub(super) const SYSTEM_REQUESTS: [Request; 9] = [
 ];
 
 pub(super) fn over_system_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
-    for (number, seen) in view.closed() {
+    for (number, seen) in view.fail_closed_hooks() {
         let written: Vec<_> =
             SYSTEM_REQUESTS.into_iter().filter(|r| view.sees(seen, *r, NAMESPACE) != Sees::No).collect();
         let sees = view.sees_any(seen, &written, NAMESPACE);
@@ -269,7 +271,7 @@ const VITAL: [Vital; 5] = [
 ];
 
 pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<FindingDraft>) {
-    for (number, seen) in view.closed() {
+    for (number, seen) in view.fail_closed_hooks() {
         for vital in &VITAL {
             let home = seen.home.as_deref().filter(|home| vital.at_home && !vital.namespaces.contains(home));
             let mut asked = Vec::new();

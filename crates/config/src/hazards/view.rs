@@ -34,8 +34,9 @@ impl Sees {
         match self {
             Self::Yes | Self::No => "",
             Self::Perhaps => {
-                ", unless labels that the configuration does not show keep it away, or a bypass lets all who write it \
-                 past: write the Namespace document into the configuration, or exclude the namespace by its name"
+                ", unless labels that the configuration does not show exclude the request, or a bypass exempts every \
+                 user who sends it: add the Namespace document to the configuration, or exclude the namespace by its \
+                 name"
             }
         }
     }
@@ -56,7 +57,7 @@ pub(super) struct HookView<'a> {
     /// Rules that may match any request of this analysis.
     rules: Vec<&'a Rule>,
     /// True if a failed call rejects the request, now or after the rollout.
-    pub(super) closed: bool,
+    pub(super) fails_closed: bool,
     /// Namespace of its pods, if the name of a Service or of a service account shows it.
     pub(super) home: Option<Box<str>>,
 }
@@ -88,7 +89,7 @@ impl<'a> View<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, initializers: &'a [InitializerAsHook<'a>], pause: Pause<'_>) -> Self {
         /// Number of hooks between two pauses.
         const HOOKS_PER_PAUSE: usize = 50;
-        let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
+        let analyzed = |rule: &&Rule| rule.api_groups.iter().any(|group| is_analyzed(group));
         let mut hooks = Vec::with_capacity(snapshot.hooks.len());
         for (number, (hook, origin)) in snapshot.hooks.iter().zip(&snapshot.origins).enumerate() {
             if number % HOOKS_PER_PAUSE == 0 {
@@ -98,8 +99,8 @@ impl<'a> View<'a> {
                 hook,
                 initializes: None,
                 origin,
-                rules: hook.rules.iter().filter(looked_for).collect(),
-                closed: origin.declared_policy != FailurePolicy::Ignore,
+                rules: hook.rules.iter().filter(analyzed).collect(),
+                fails_closed: origin.declared_policy != FailurePolicy::Ignore,
                 home: home(&hook.endpoint.address),
             });
         }
@@ -107,22 +108,22 @@ impl<'a> View<'a> {
             hook,
             initializes: Some(entry),
             origin,
-            rules: hook.rules.iter().filter(looked_for).collect(),
-            closed: origin.declared_policy != FailurePolicy::Ignore,
+            rules: hook.rules.iter().filter(analyzed).collect(),
+            fails_closed: origin.declared_policy != FailurePolicy::Ignore,
             home: home.clone(),
         }));
         Self { hooks, snapshot }
     }
 
     /// Returns every hook whose failures reject, with its number.
-    pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &HookView<'a>)> {
-        self.hooks.iter().enumerate().filter(|(_, seen)| seen.closed)
+    pub(super) fn fail_closed_hooks(&self) -> impl Iterator<Item = (usize, &HookView<'a>)> {
+        self.hooks.iter().enumerate().filter(|(_, seen)| seen.fails_closed)
     }
 
-    /// Returns the closed hooks by the namespace of their pods.
+    /// Returns the hooks whose failures reject by the namespace of their pods.
     pub(super) fn homes(&self) -> BTreeMap<&str, Vec<usize>> {
         let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (number, seen) in self.closed() {
+        for (number, seen) in self.fail_closed_hooks() {
             if let Some(home) = &seen.home {
                 homes.entry(home).or_default().push(number);
             }
@@ -201,7 +202,7 @@ impl<'a> View<'a> {
 
 /// Returns true if a rule matches the request, also if only in another version: the call then fails.
 pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
-    debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
+    debug_assert!(is_analyzed(request.group), "{request:?} is in a group that is not analyzed");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
     let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;
@@ -210,7 +211,7 @@ pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -
 
 /// Returns true if any request of this analysis can match a rule with this group: Kubernetes' own, or ours. Most rules
 /// of many hooks have other groups.
-fn is_looked_for(group: &str) -> bool {
+fn is_analyzed(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io") || group == "gatepost.dev"
 }
 

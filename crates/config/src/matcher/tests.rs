@@ -1,7 +1,7 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::{How, WantedVersion};
+use crate::{MatchKind, WantedVersion};
 use gatepost_api::{
     Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rule, RuleTarget,
     Scope, Selector, Served, SideEffects, Transport, hook::Address,
@@ -115,7 +115,7 @@ fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
 }
 
 /// Oracle for the index: every rule of every hook, one after the other, as the words of [`How`] say it.
-fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
+fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<MatchedHook> {
     let (made, sent) = (RuleTarget::as_made(review), RuleTarget::as_sent(review));
     let about_admission = gatepost_api::exempt::is_admission_config(review);
     let how = |hook: &Hook| {
@@ -125,19 +125,19 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
         if about_admission && !hook.sees_admission_config {
             None
         } else if sees(&made) && made == sent {
-            Some(How::AsMade)
+            Some(MatchKind::AsMade)
         } else if sees(&sent)
             && (equivalent || hook.rules.iter().any(|rule| rule.matches(&made) && rule.matches(&sent)))
         {
-            Some(How::AsSent)
+            Some(MatchKind::AsSent)
         } else if sees(&made) {
-            Some(How::OtherVersion(WantedVersion::AsMade))
+            Some(MatchKind::OtherVersion(WantedVersion::AsMade))
         } else {
             let near = hook.rules.iter().position(means).filter(|_| equivalent)?;
-            Some(How::OtherVersion(WantedVersion::OfRule(near as u32)))
+            Some(MatchKind::OtherVersion(WantedVersion::OfRule(near as u32)))
         }
     };
-    (0..).zip(hooks).filter_map(|(hook, one)| Some(Matched { hook, how: how(one)? })).collect()
+    (0..).zip(hooks).filter_map(|(hook, one)| Some(MatchedHook { hook, how: how(one)? })).collect()
 }
 
 proptest! {
@@ -208,7 +208,7 @@ fn an_index_is_carried_over_where_little_has_changed() {
 
 /// Way in which a hook with one rule for `things` in these versions matches a request made in one version and sent in
 /// another.
-fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option<How> {
+fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option<MatchKind> {
     let rule = Rule {
         operations: vec![Operation::Create],
         api_groups: vec!["g".into()],
@@ -228,20 +228,21 @@ fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option
 #[test]
 fn a_hook_is_asked_in_a_version_it_takes_or_named() {
     use MatchPolicy::{Equivalent, Exact};
-    let (of_rule, as_made) = (How::OtherVersion(WantedVersion::OfRule(0)), How::OtherVersion(WantedVersion::AsMade));
+    let (of_rule, as_made) =
+        (MatchKind::OtherVersion(WantedVersion::OfRule(0)), MatchKind::OtherVersion(WantedVersion::AsMade));
     for (policy, versions, made, sent, expected) in [
-        (Exact, &["v1"][..], "v1", "v1", Some(How::AsMade)),
+        (Exact, &["v1"][..], "v1", "v1", Some(MatchKind::AsMade)),
         (Exact, &["v1"], "v2", "v2", None),
         (Exact, &["v1"], "v2", "v1", None),
         (Exact, &["v1"], "v1", "v2", Some(as_made)),
-        (Exact, &["v1", "v2"], "v1", "v2", Some(How::AsSent)),
-        (Equivalent, &["v1"], "v1", "v1", Some(How::AsMade)),
+        (Exact, &["v1", "v2"], "v1", "v2", Some(MatchKind::AsSent)),
+        (Equivalent, &["v1"], "v1", "v1", Some(MatchKind::AsMade)),
         (Equivalent, &["v1"], "v2", "v2", Some(of_rule)),
-        (Equivalent, &["v1"], "v2", "v1", Some(How::AsSent)),
+        (Equivalent, &["v1"], "v2", "v1", Some(MatchKind::AsSent)),
         (Equivalent, &["v1"], "v1", "v2", Some(as_made)),
-        (Equivalent, &["v1", "v2"], "v1", "v2", Some(How::AsSent)),
+        (Equivalent, &["v1", "v2"], "v1", "v2", Some(MatchKind::AsSent)),
         (Equivalent, &["v1"], "v2", "v3", Some(of_rule)),
-        (Equivalent, &["*"], "v2", "v3", Some(How::AsSent)),
+        (Equivalent, &["*"], "v2", "v3", Some(MatchKind::AsSent)),
     ] {
         assert_eq!(how(policy, versions, made, sent), expected, "{policy:?} {versions:?} {made} {sent}");
     }
@@ -265,7 +266,7 @@ fn elsewhere(rule: (&str, &str, &str), made: (&str, &str, &str), served: Option<
         Matcher::new(&hooks).matching(&hooks, &request, served, &mut found);
         match (policy, found.first().map(|matched| matched.how)) {
             (_, None) => {}
-            (MatchPolicy::Equivalent, Some(How::OtherVersion(wanted))) => {
+            (MatchPolicy::Equivalent, Some(MatchKind::OtherVersion(wanted))) => {
                 return Some(wanted.resource(&hooks[0], &request, served).to_string());
             }
             other => panic!("{rule:?} {made:?}: {other:?}"),
@@ -421,7 +422,7 @@ fn a_huge_rule_takes_bounded_room() {
     let matcher = Matcher::new(&hooks);
     let mut found = HookSet::new();
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "r9", "", "ns"), None, &mut found);
-    assert_eq!(found[..], [Matched { hook: 0, how: How::AsMade }]);
+    assert_eq!(found[..], [MatchedHook { hook: 0, how: MatchKind::AsMade }]);
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "s9", "", "ns"), None, &mut found);
     assert!(found.is_empty());
 }

@@ -18,7 +18,7 @@ use crate::{
 /// Content of one file without problems: a state of the file that can be in force.
 pub struct CheckedFile {
     file: SourceFile,
-    said: CheckedContent,
+    checked: CheckedContent,
     /// Names that no other file may use.
     used: UniqueNames,
     /// Files that it refers to, and their content.
@@ -54,7 +54,7 @@ impl CheckedFile {
         read: ReadFile<'_>,
         pause: Pause<'_>,
     ) -> Result<Self, Box<FaultyFile>> {
-        let (mut said, mut used, report) =
+        let (mut checked, mut used, report) =
             (CheckedContent::default(), UniqueNames::default(), ProblemReport::default());
         let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
@@ -62,10 +62,10 @@ impl CheckedFile {
             references.borrow_mut().insert(path.to_owned(), Bytes::from(content.clone()));
             Ok(content)
         };
-        said.add(&file.name, documents, noted, &report, &mut used, pause);
+        checked.add(&file.name, documents, noted, &report, &mut used, pause);
         let references = references.into_inner();
         match report.into_problems() {
-            none if none.is_empty() => Ok(Self { file: file.clone(), said, used, references }),
+            none if none.is_empty() => Ok(Self { file: file.clone(), checked, used, references }),
             problems => Err(Box::new(FaultyFile { problems, used })),
         }
     }
@@ -104,11 +104,11 @@ impl CheckedFile {
 
     /// Joins the content of all files; `None` if two use the same unique name.
     pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Option<CheckedContent> {
-        if !UniqueNames::once(parts.clone().map(|part| &part.used)) {
+        if !UniqueNames::are_disjoint(parts.clone().map(|part| &part.used)) {
             return None;
         }
         let mut all = CheckedContent::default();
-        parts.for_each(|part| all.join(&part.said));
+        parts.for_each(|part| all.join(&part.checked));
         Some(all)
     }
 }

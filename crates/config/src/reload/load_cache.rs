@@ -44,9 +44,9 @@ impl CachedFile {
     }
 }
 
-/// Result of a load in which some files may not be in their newest state.
+/// Result of a load in which some files are perhaps not in their newest state.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadResult {
     /// The compiled configuration.
     pub snapshot: Snapshot,
     /// State of each document in the snapshot.
@@ -82,7 +82,7 @@ impl LoadCache {
         files: &[SourceFile],
         read: ReadFile<'_>,
         pause: Pause<'_>,
-    ) -> Result<Loaded, Vec<Problem>> {
+    ) -> Result<LoadResult, Vec<Problem>> {
         self.read(files, read, pause);
         match self.whole(pause) {
             Some(loaded) => Ok(loaded),
@@ -102,7 +102,7 @@ impl LoadCache {
         read: ReadFile<'_>,
         (kept, refused): (&LastGoodDocuments, &RefusedFiles),
         pause: Pause<'_>,
-    ) -> Result<Loaded, Vec<Problem>> {
+    ) -> Result<LoadResult, Vec<Problem>> {
         self.read(files, read, pause);
         if refused.is_empty()
             && let Some(loaded) = self.whole(pause)
@@ -152,7 +152,7 @@ impl LoadCache {
             }
         }
         match self.compiled(parts, pause) {
-            Some((snapshot, kept)) => Ok(Loaded { snapshot, kept, held }),
+            Some((snapshot, kept)) => Ok(LoadResult { snapshot, kept, held }),
             None => Err(self.problems(read)),
         }
     }
@@ -170,10 +170,10 @@ impl LoadCache {
     }
 
     /// Compiles all files in their newest state; `None` if there is a problem within a file or between two.
-    fn whole(&mut self, pause: Pause<'_>) -> Option<Loaded> {
+    fn whole(&mut self, pause: Pause<'_>) -> Option<LoadResult> {
         let parts: Option<Vec<_>> = self.files.iter().map(|known| known.sound().cloned()).collect();
         let (snapshot, kept) = self.compiled(parts?, pause)?;
-        Some(Loaded { snapshot, kept, held: Vec::new() })
+        Some(LoadResult { snapshot, kept, held: Vec::new() })
     }
 
     /// Returns every problem within the files and between them, in order.
@@ -206,7 +206,7 @@ impl LoadCache {
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|known| &known.file.name);
-        files.into_iter().flat_map(|known| break_glass::sound(&known.file.name, &known.documents)).collect()
+        files.into_iter().flat_map(|known| break_glass::valid_documents(&known.file.name, &known.documents)).collect()
     }
 }
 

@@ -42,9 +42,9 @@ fn a_glance_is_at_the_key_put_last() {
 #[test]
 fn a_glance_at_another_store_or_after_another_choice_of_leader_is_never_the_same() {
     let glance = PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
-    assert!(glance.holds_the_same_as(&PrefixSummary { revision: 12, ..glance }), "other keys have moved");
-    assert!(!glance.holds_the_same_as(&PrefixSummary { cluster_id: 3, ..glance }));
-    assert!(!glance.holds_the_same_as(&PrefixSummary { raft_term: 3, ..glance }), "it may come from a backup");
+    assert!(glance.has_same_content_as(&PrefixSummary { revision: 12, ..glance }), "other keys have moved");
+    assert!(!glance.has_same_content_as(&PrefixSummary { cluster_id: 3, ..glance }));
+    assert!(!glance.has_same_content_as(&PrefixSummary { raft_term: 3, ..glance }), "it may come from a backup");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn half_answers_and_contradictions_are_not() {
         ("a key from the future", answer(9, 1, &[("/a/x", 10)])),
         ("a key twice", answer(9, 2, &[("/a/x", 3), ("/a/x", 4)])),
     ] {
-        assert!(matches!(ranged(AT, b"/a/", wrong), Err(EtcdError::Nonsense { .. })), "{what}");
+        assert!(matches!(ranged(AT, b"/a/", wrong), Err(EtcdError::InvalidResponse { .. })), "{what}");
     }
     for (what, wrong) in [
         ("keys without a count", answer(9, 0, &[("/a/x", 3)])),
@@ -80,7 +80,7 @@ fn half_answers_and_contradictions_are_not() {
         ("a foreign key", answer(9, 1, &[("/b/x", 3)])),
         ("a revision of nothing", answer(9, 1, &[("/a/x", 0)])),
     ] {
-        assert!(matches!(glance(AT, b"/a/", &wrong), Err(EtcdError::Nonsense { .. })), "{what}");
+        assert!(matches!(glance(AT, b"/a/", &wrong), Err(EtcdError::InvalidResponse { .. })), "{what}");
     }
 }
 
@@ -107,7 +107,7 @@ proptest! {
         }
         for (i, (one, before)) in seen.iter().enumerate() {
             for (other, after) in &seen[i..] {
-                prop_assert!(!one.holds_the_same_as(other) || before == after, "{before:?} {after:?}");
+                prop_assert!(!one.has_same_content_as(other) || before == after, "{before:?} {after:?}");
             }
         }
     }

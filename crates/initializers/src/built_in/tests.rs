@@ -22,8 +22,8 @@ fn texts(pairs: &[(&str, &str)]) -> Vec<(Box<str>, Template)> {
     pairs.iter().map(|(key, value)| ((*key).into(), Template::parse(value).unwrap())).collect()
 }
 
-fn everything(place: PodPlace) -> BuiltIn {
-    BuiltIn {
+fn everything(place: PodPlace) -> ObjectAdditions {
+    ObjectAdditions {
         labels: texts(&[("team", "${namespace.labels.team}"), ("app", "other"), ("gone", "${labels.none}")]),
         annotations: texts(&[("a.b/by~", "${user} in ${namespace}")]),
         pods: Some(PodAdditions {
@@ -42,7 +42,7 @@ fn everything(place: PodPlace) -> BuiltIn {
     }
 }
 
-fn applied(additions: &BuiltIn, object: &Value) -> Value {
+fn applied(additions: &ObjectAdditions, object: &Value) -> Value {
     let labels: Labels = [("team", "red")].into_iter().collect();
     let facts = TemplateFacts { namespace: "shop", name: "", user: "ann", namespace_labels: Some(&labels) };
     let text = object.to_string();
@@ -130,7 +130,7 @@ fn built_in_adds_at_most_as_much_as_a_patch_may_have() {
     let pod = |container: &str, many: usize| {
         format!(r#"{{"metadata":{{}},"spec":{{"containers":[{}]}}}}"#, vec![container; many].join(","))
     };
-    let operations = |additions: &BuiltIn, pod: &str| {
+    let operations = |additions: &ObjectAdditions, pod: &str| {
         let patch = patch(additions, pod.as_bytes(), TemplateFacts::default())?.unwrap();
         Ok::<_, String>(patch::Patch::parse(patch).unwrap().len())
     };
@@ -154,7 +154,7 @@ fn built_in_work_counts_containers() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}).to_string();
     assert!((BYTES_PER_OPERATION..OFFLOAD_THRESHOLD / 10).contains(&work(&pod)));
     assert!(work(&"{},".repeat(4000)) >= OFFLOAD_THRESHOLD);
-    assert_eq!(super::work(&BuiltIn::default(), [&b"{}"[..]].into_iter()), 0);
+    assert_eq!(super::work(&ObjectAdditions::default(), [&b"{}"[..]].into_iter()), 0);
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Filter {
             && is(&self.user, &record.user)
             && self.name.as_ref().is_none_or(|name| name.is_of(record))
             && self.resource.as_ref().is_none_or(|resource| resource.is_of(record))
-            && self.ended_so(record)
+            && self.has_requested_outcome(record)
     }
 
     fn in_time(&self, time: u64) -> bool {
@@ -69,17 +69,17 @@ impl Filter {
     }
 
     /// Returns true if the review, or the call of the given hook, ended in one of the requested ways.
-    fn ended_so(&self, record: &Record<'_>) -> bool {
+    fn has_requested_outcome(&self, record: &Record<'_>) -> bool {
         let any = !(self.denied || self.failed || self.allowed);
         match &self.hook {
             None => {
                 let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
                 any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
             }
-            Some(name) => record.calls().filter(|asked| asked.hook == **name).any(|asked| {
-                any || self.denied && asked.is_denied()
-                    || self.allowed && asked.is_allowed()
-                    || self.failed && asked.is_failed()
+            Some(name) => record.calls().filter(|call| call.hook == **name).any(|call| {
+                any || self.denied && call.is_denied()
+                    || self.allowed && call.is_allowed()
+                    || self.failed && call.is_failed()
             }),
         }
     }

@@ -123,7 +123,7 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<LogFile>, Vec<String>), String> 
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(format!("{shown} is a folder: name the audit log in it")),
         Ok(_) => names.push(path.to_owned()),
-        // Between a rotation and the signal after it, the current file may not exist.
+        // Between a rotation and the signal after it, the current file might not exist.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !names.is_empty() => {}
         Err(error) => return Err(format!("cannot read {shown}: {error}; {}", fix(&error))),
     }
@@ -146,7 +146,7 @@ fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user that serve runs as, or as root: its mode is 0600",
         io::ErrorKind::NotFound => "give the path that serve has as --audit-log",
-        _ => "check the file and its disk; what the other files hold is shown",
+        _ => "check the file and its disk; the records of the other files are shown",
     }
 }
 

@@ -172,8 +172,8 @@ fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> 
         writeln!(out, "    {}", clean(message))?;
     }
     for (noun, list) in [("initializer", &record.initializers), ("hook", &record.hooks)] {
-        for asked in list.iter().filter(|asked| asked.is_denied() || asked.is_failed()) {
-            writeln!(out, "    {noun} {}", hook(asked))?;
+        for call in list.iter().filter(|call| call.is_denied() || call.is_failed()) {
+            writeln!(out, "    {noun} {}", hook(call))?;
         }
     }
     if let Some(others) = others(&record.hooks) {
@@ -200,10 +200,10 @@ fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
 }
 
 /// Formats a call: `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
-fn hook(asked: &HookCall<'_>) -> String {
-    let outcome = asked.outcome.replace('_', " ");
-    let mut text = format!("{}: {} after {}", clean(&asked.hook), clean(&outcome), took(asked.took()));
-    for (before, more) in [(", ", &asked.failure), (": ", &asked.error)] {
+fn hook(call: &HookCall<'_>) -> String {
+    let outcome = call.outcome.replace('_', " ");
+    let mut text = format!("{}: {} after {}", clean(&call.hook), clean(&outcome), took(call.took()));
+    for (before, more) in [(", ", &call.failure), (": ", &call.error)] {
         if let Some(more) = more {
             text += before;
             text += &clean(more);
@@ -214,7 +214,7 @@ fn hook(asked: &HookCall<'_>) -> String {
 
 /// Returns the numbers of allowed and cancelled calls; `None` if there are none.
 fn others(hooks: &[HookCall<'_>]) -> Option<String> {
-    let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
+    let count = |outcome: &str| hooks.iter().filter(|call| call.outcome == outcome).count();
     let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
     let nonzero: Vec<_> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}")).collect();

@@ -24,7 +24,7 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 use super::{
-    Failure, MANAGER,
+    CertificatesError, MANAGER,
     store::{Store, Version},
     stored::Pair,
 };
@@ -55,12 +55,12 @@ struct RegistrationUpdate {
 
 /// Treatment of authorities in a bundle that are not ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Others<'a> {
+pub(super) enum ForeignAuthorities<'a> {
     /// Keep them.
-    Stay,
+    Keep,
     /// Remove them if the store is still at the version that was read: another keeper may have stored one of them for
     /// the next pair.
-    Go(&'a Store, &'a Version),
+    Remove(&'a Store, &'a Version),
 }
 
 /// Makes the registrations of these names trust `ours`.
@@ -69,22 +69,22 @@ pub(super) async fn trust(
     names: &[String],
     service: &Service,
     ours: &str,
-    others: Others<'_>,
+    others: ForeignAuthorities<'_>,
     now: SystemTime,
-) -> Result<TrustUpdate, Failure> {
+) -> Result<TrustUpdate, CertificatesError> {
     let mut all = TrustUpdate { missing: names.to_vec(), ..TrustUpdate::default() };
     for hook_type in [HookType::Validating, HookType::Mutating] {
         let kind = hook_type.resource();
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         for name in names {
             let Some(object) = client.find(&path, name).await? else { continue };
-            let (found, patch) = patched(&object, service, ours, matches!(others, Others::Stay), now);
+            let (found, patch) = patched(&object, service, ours, matches!(others, ForeignAuthorities::Keep), now);
             if found.written > 0 {
                 // Checked after the registration was read: a keeper stores an authority before it adds it to a bundle.
-                if let Others::Go(store, version) = others
+                if let ForeignAuthorities::Remove(store, version) = others
                     && !store.is_at(client, version).await?
                 {
-                    return Err(Failure::Outrun);
+                    return Err(CertificatesError::Conflict);
                 }
                 let path = format!("{path}/{name}?fieldManager={MANAGER}&fieldValidation=Strict");
                 client.patch(&path, "application/json-patch+json", &Value::from(patch)).await?;
@@ -342,9 +342,12 @@ mod tests {
             let (client, asked, _folder) = apiserver(revision, format!("{ours}{}", authority())).await;
             let trust = |others| trust(&client, &names, &service, &ours, others, start());
             let missing = vec!["other".to_owned()];
-            assert_eq!(trust(Others::Stay).await.unwrap(), TrustUpdate { written: 0, others: true, missing });
-            let gone = trust(Others::Go(&store, &version)).await;
-            assert_eq!(gone.as_ref().is_err_and(Failure::is_conflict), !goes, "{gone:?}");
+            assert_eq!(
+                trust(ForeignAuthorities::Keep).await.unwrap(),
+                TrustUpdate { written: 0, others: true, missing }
+            );
+            let gone = trust(ForeignAuthorities::Remove(&store, &version)).await;
+            assert_eq!(gone.as_ref().is_err_and(CertificatesError::is_conflict), !goes, "{gone:?}");
             let patches = asked.lock().unwrap().iter().filter(|line| line.starts_with("PATCH ")).count();
             assert_eq!(patches, usize::from(goes));
         }

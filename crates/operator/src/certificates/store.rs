@@ -1,4 +1,5 @@
-//! Store of pairs and authorities: a Secret, or a folder.
+//! Store of pairs and authorities: a Secret, or a folder. Reads and writes files; the state in them, and its changes,
+//! are in `stored`.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use gatepost_kube_support::{KubeClient, MANAGED_BY};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Failure, MANAGER,
+    CertificatesError, MANAGER,
     stored::{Files, NAMES, StoredPairs},
 };
 use crate::command::replace_file;
@@ -54,26 +55,27 @@ impl fmt::Display for Store {
 
 impl Store {
     /// Reads the stored state. A Secret requires the client of its cluster.
-    pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(StoredPairs, Version), Failure> {
+    pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(StoredPairs, Version), CertificatesError> {
         let (files, version) = match self {
             Self::Folder(path) => read_folder(path).map_err(|error| self.failed("read", &error))?,
             Self::Secret { namespace, name } => {
-                let client = client.ok_or(Failure::NoCluster)?;
+                let client = client.ok_or(CertificatesError::NoCluster)?;
                 let secret = client.find(&secrets(namespace), name).await?;
                 let version = match secret.as_ref().map(|secret| secret["metadata"]["resourceVersion"].as_str()) {
                     Some(Some(revision)) => Version::Revision(revision.to_owned()),
-                    Some(None) => return Err(Failure::Store(format!("{self} has no resourceVersion"))),
+                    Some(None) => return Err(CertificatesError::Store(format!("{self} has no resourceVersion"))),
                     None => Version::Absent,
                 };
                 (secret.map(|secret| decoded(&secret)).unwrap_or_default(), version)
             }
         };
-        let stored = StoredPairs::read(&files).map_err(|foreign| Failure::Store(format!("{self} {foreign}")))?;
+        let stored =
+            StoredPairs::read(&files).map_err(|foreign| CertificatesError::Store(format!("{self} {foreign}")))?;
         Ok((stored, version))
     }
 
     /// Returns true if the stored state is still at this version.
-    pub(super) async fn is_at(&self, client: &KubeClient, version: &Version) -> Result<bool, Failure> {
+    pub(super) async fn is_at(&self, client: &KubeClient, version: &Version) -> Result<bool, CertificatesError> {
         match (self, version) {
             (Self::Folder(_), _) => Ok(true),
             (Self::Secret { .. }, read) => Ok(match (read, self.read(Some(client)).await?.1) {
@@ -89,11 +91,11 @@ impl Store {
         client: Option<&KubeClient>,
         version: &Version,
         files: &Files,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CertificatesError> {
         match (self, version) {
             (Self::Folder(path), _) => write_folder(path, files).map_err(|error| self.failed("write", &error)),
             (Self::Secret { namespace, name }, version) => {
-                let client = client.ok_or(Failure::NoCluster)?;
+                let client = client.ok_or(CertificatesError::NoCluster)?;
                 let manager = format!("fieldManager={MANAGER}&fieldValidation=Strict");
                 match version {
                     Version::Revision(revision) => {
@@ -114,8 +116,8 @@ impl Store {
         }
     }
 
-    fn failed(&self, what: &str, error: &io::Error) -> Failure {
-        Failure::Store(format!("cannot {what} {self}: {error}"))
+    fn failed(&self, what: &str, error: &io::Error) -> CertificatesError {
+        CertificatesError::Store(format!("cannot {what} {self}: {error}"))
     }
 }
 
@@ -141,7 +143,7 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     fs::create_dir_all(folder)?;
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join(".lock"))?;
     lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => io::Error::other("another `gatepost certificates` is at work there"),
+        TryLockError::WouldBlock => io::Error::other("another `gatepost certificates` is running for this folder"),
         TryLockError::Error(error) => error,
     })?;
     let mut files = BTreeMap::new();
@@ -219,7 +221,7 @@ mod tests {
         assert!(!folder.path().join("tls/next.key").exists());
         fs::remove_file(folder.path().join("tls/tls-ca.crt")).unwrap();
         let failure = store.read(None).await.unwrap_err().to_string();
-        assert!(failure.contains("has not made"), "{failure}");
+        assert!(failure.contains("did not issue"), "{failure}");
     }
 
     #[tokio::test]

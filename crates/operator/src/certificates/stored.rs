@@ -1,4 +1,5 @@
-//! Stored pairs: the served pair, the next pair, and the authorities that callers trust.
+//! State in the store: the served pair, the next pair, and the authorities that callers trust. Decides on changes of
+//! the state; `store` reads and writes it.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -101,7 +102,7 @@ pub(super) struct StoredPairs {
 
 /// Error for a place with a foreign certificate, which must not be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("holds a certificate that `gatepost certificates` has not made; name another place, or remove it")]
+#[error("contains a certificate that `gatepost certificates` did not issue; name another place, or remove it")]
 pub(super) struct ForeignCertificate;
 
 impl StoredPairs {
@@ -151,7 +152,7 @@ impl StoredPairs {
         pairs.map(|stored| stored.pair.authority.as_str()).chain(self.former.iter().map(String::as_str)).collect()
     }
 
-    /// Returns this state with `pair` served at once, for a place without a served pair.
+    /// Returns this state with `pair` served immediately, for a place without a served pair.
     pub(super) fn issued(&self, pair: Pair, now: SystemTime) -> Self {
         Self { current: Some(DatedPair { pair, since: Some(now) }), next: None, former: self.former_at(now) }
     }
@@ -248,7 +249,7 @@ pub(super) struct CertificateSpec {
     pub(super) names: Vec<String>,
     /// Time in which all apiservers observe a change of the registration.
     pub(super) settle: Duration,
-    /// Whether to renew at once, whatever the age of the current pair.
+    /// Whether to renew now, whatever the age of the current pair.
     pub(super) renew: bool,
 }
 
@@ -275,7 +276,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observation {
     /// Whether each replica serves the current pair.
-    pub(super) alone: bool,
+    pub(super) all_replicas_current: bool,
     /// Whether a registration did not trust all stored authorities before this round.
     pub(super) distrusted: bool,
     /// Whether a registration that must trust the authorities does not name the Service.
@@ -296,7 +297,7 @@ pub(super) fn step(stored: &StoredPairs, wanted: &CertificateSpec, seen: Observa
         let mounted = wanted.settle * MOUNT_SETTLES;
         let served = current.since.and_then(|since| now.duration_since(since).ok());
         let all_ended = stored.former_at(now).is_empty();
-        if all_ended || seen.alone && served.is_none_or(|served| served >= mounted) {
+        if all_ended || seen.all_replicas_current && served.is_none_or(|served| served >= mounted) {
             return Step::Retire;
         }
     }
@@ -333,7 +334,7 @@ fn promotion(
     }
 }
 
-/// Returns the time until the pair is renewed: at two thirds of its lifetime, or at once if a name is missing.
+/// Returns the time until the pair is renewed: at two thirds of its lifetime, or now if a name is missing.
 fn until_due(current: &DatedPair, names: &[String], now: SystemTime) -> Duration {
     let Some((begin, end)) = current.pair.validity() else { return Duration::ZERO };
     let has = expiry::dns_names(current.pair.certificate.as_bytes());
@@ -438,8 +439,8 @@ mod tests {
     }
 
     const SETTLE: Duration = Duration::from_secs(30);
-    const UNSEEN: Observation = Observation { alone: false, distrusted: false, unregistered: false };
-    const ALONE: Observation = Observation { alone: true, ..UNSEEN };
+    const UNSEEN: Observation = Observation { all_replicas_current: false, distrusted: false, unregistered: false };
+    const ALONE: Observation = Observation { all_replicas_current: true, ..UNSEEN };
 
     fn names() -> Vec<String> {
         vec!["a.b.svc".to_owned(), "192.0.2.1".to_owned()]
@@ -545,7 +546,7 @@ mod tests {
         let (now, wanted) = (now(), wanted());
         let next = StoredPairs::default().issued(new(now), now).prepared(new(now)).trusted(now).next;
         let broken = StoredPairs { next, ..StoredPairs::default() };
-        for seen in [UNSEEN, Observation { unregistered: true, distrusted: true, alone: false }] {
+        for seen in [UNSEEN, Observation { unregistered: true, distrusted: true, all_replicas_current: false }] {
             assert_eq!(step(&broken, &wanted, seen, now + SETTLE), Step::Promote);
         }
     }

@@ -136,7 +136,7 @@ fn held_back_object_reports_that_and_the_others_are_in_force() {
 #[test]
 fn every_object_names_the_blocking_problem_if_nothing_is_in_force() {
     let mut replica_report = report(&[]);
-    let problem = "the folder: holds no document; write one".to_owned();
+    let problem = "the folder: contains no document; write one".to_owned();
     let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
     replica_report.rejected =
         Some(RejectedConfiguration { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
@@ -185,11 +185,11 @@ fn replica_state_is_reported_once_it_is_in_every_object() {
     assert_eq!(seen(&half, now()).reports[0].revision, "7");
     assert_eq!(seen(&after, now()).reports[0].revision, "8");
 
-    let mut silent = after;
-    silent[1]["status"] = json!({});
-    assert_eq!(seen(&silent, now()).reports[0].hooks_left_out, 1, "an object has no entry of the replica");
-    silent[1]["status"] = json!({"replicas": [{"name": "b", "hooks": 1}]});
-    assert_eq!(seen(&silent, now()).silent[0].place, "admissioncontrolconfigurations/two");
+    let mut unreadable = after;
+    unreadable[1]["status"] = json!({});
+    assert_eq!(seen(&unreadable, now()).reports[0].hooks_left_out, 1, "an object has no entry of the replica");
+    unreadable[1]["status"] = json!({"replicas": [{"name": "b", "hooks": 1}]});
+    assert_eq!(seen(&unreadable, now()).unreadable[0].place, "admissioncontrolconfigurations/two");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn with(mut report: ReplicaReport, hooks: &[(&str, u16, HookStanding)]) -> Repli
 }
 
 fn seen(reports: Vec<ReplicaReport>) -> ReplicasSeen {
-    ReplicasSeen { reports, silent: Vec::new() }
+    ReplicasSeen { reports, unreadable: Vec::new() }
 }
 
 const WANTED: Revision = Revision::Store(7);
@@ -98,8 +98,8 @@ fn revision_is_adopted_if_every_live_replica_has_it_or_a_later_one() {
         "no replica is alive",
         "nobody is never everybody"
     );
-    let silent = ReportError { place: "http://c:1".to_owned(), why: "refused".to_owned() };
-    let unheard = ReplicasSeen { silent: vec![silent], ..all };
+    let unreadable = ReportError { place: "http://c:1".to_owned(), why: "refused".to_owned() };
+    let unheard = ReplicasSeen { unreadable: vec![unreadable], ..all };
     assert_eq!(waiting(all_have_in_force(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
 }
 
@@ -205,13 +205,13 @@ fn initializer_is_drained_if_it_is_gone_on_every_replica() {
     assert!(waiting(drained(&states(HookStanding::Active), HOOK, 0)).ends_with("remove it first"));
     let mut cut = one("a", HookStanding::Gone, Some("t"));
     cut.initializers_left_out = 2;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; look"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; see"));
 }
 
 #[test]
 fn unknown_hook_name_fails_the_drain() {
     let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Active)])]);
-    assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
+    assert!(failed(drained(&all, "other.example.com", 0)).contains("check its spelling"));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn endpoint_used_by_another_hook_fails_the_drain() {
     let both = [(HOOK, 1, HookStanding::Gone), ("other", 1, HookStanding::Active)];
     let all = seen(vec![with(replica("a", 7, 7), &both)]);
     let message = failed(drained(&all, HOOK, 0));
-    assert!(message.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{message}");
+    assert!(message.contains("grpc://h:1 is also that of other (Active on a): keep the endpoint running"), "{message}");
     let elsewhere = [(HOOK, 1, HookStanding::Gone), ("other", 2, HookStanding::Active)];
     assert!(matches!(drained(&seen(vec![with(replica("a", 7, 7), &elsewhere)]), HOOK, 0), Progress::Done(_)));
 }

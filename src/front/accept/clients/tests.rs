@@ -43,7 +43,7 @@ fn connection_with_a_review_is_not_evicted() {
     let clients = Clients::new(2, Instant::now());
     let busy = connect(&clients, &Identity::Loopback, 2);
     busy.iter().for_each(|admitted| admitted.session.begin(0));
-    assert_eq!(clients.admit(Identity::Loopback, clients.began).expect_err("full"), NoRoom::Share);
+    assert_eq!(clients.admit(Identity::Loopback, clients.began).expect_err("full"), ConnectionRefusal::Share);
     busy[0].session.end();
     assert!(clients.admit(Identity::Loopback, clients.began).is_ok());
     assert!(is_evicted(&busy[0]) && !is_evicted(&busy[1]));
@@ -66,7 +66,7 @@ fn flood_of_unknown_clients_leaves_a_quarter_for_known_ones() {
     let clients = Clients::new(8, Instant::now());
     let mut flood: Vec<AdmittedConnection> = (0..6).flat_map(|n| connect(&clients, &unknown(n), 1)).collect();
     flood.iter().for_each(|admitted| admitted.session.begin(0));
-    assert_eq!(clients.admit(unknown(6), clients.began).expect_err("kept"), NoRoom::Full);
+    assert_eq!(clients.admit(unknown(6), clients.began).expect_err("kept"), ConnectionRefusal::Full);
     let known = connect(&clients, &named("apiserver"), 2);
     assert_eq!(known.len(), 2);
     // One that had a verdict is a stranger no longer, and its connection stands in nobody's way.
@@ -80,12 +80,12 @@ fn client_share_is_half_unless_known_and_alone() {
     let clients = Clients::new(8, Instant::now());
     let alone = connect(&clients, &unknown(1), 4);
     alone.iter().for_each(|admitted| admitted.session.begin(0));
-    assert_eq!(clients.admit(unknown(1), clients.began).expect_err("half"), NoRoom::Share);
+    assert_eq!(clients.admit(unknown(1), clients.began).expect_err("half"), ConnectionRefusal::Share);
     drop(alone);
     let first = connect(&clients, &named("a"), 6);
     first.iter().for_each(|admitted| admitted.session.begin(0));
     let second = connect(&clients, &named("b"), 1);
-    assert_eq!(clients.admit(named("a"), clients.began).expect_err("half"), NoRoom::Share);
+    assert_eq!(clients.admit(named("a"), clients.began).expect_err("half"), ConnectionRefusal::Share);
     drop(second);
     assert_eq!(connect(&clients, &named("a"), 2).len(), 2, "all of it, alone");
 }

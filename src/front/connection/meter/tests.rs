@@ -17,13 +17,13 @@ fn frame(kind: u8, flags: u8, len: usize) -> Vec<u8> {
 
 fn begun() -> Frames {
     let mut meter = Frames::new(Instant::now());
-    assert!(meter.take(HTTP2_PREFACE));
+    assert!(meter.count(HTTP2_PREFACE));
     meter
 }
 
 /// Number of these frames that are taken, at most `most`.
 fn taken(meter: &mut Frames, frame: &[u8], most: usize) -> usize {
-    (0..most).find(|_| !meter.take(frame)).unwrap_or(most)
+    (0..most).find(|_| !meter.count(frame)).unwrap_or(most)
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn meter_passes_a_regular_keepalive() {
     let mut meter = begun();
     let ping = frame(PING, 0, 8);
     for _ in 0..10_000 {
-        assert!(meter.take(&ping));
+        assert!(meter.count(&ping));
         tokio::time::advance(Duration::from_millis(10)).await;
     }
     assert_eq!(taken(&mut begun(), &ping, 100_000), 2048);
@@ -78,8 +78,8 @@ async fn meter_finds_frame_heads_in_pieces() {
     let whole = [HTTP2_PREFACE.as_slice(), &frame(DATA, 0, 1000), &pings].concat();
     for size in [1, 2, 5, 8, 9, 10, 17, 1000, usize::MAX] {
         let mut meter = Frames::new(Instant::now());
-        assert!(whole.chunks(size.min(whole.len())).all(|piece| meter.take(piece)), "{size}");
-        assert!(!meter.take(&frame(PING, 0, 8)), "{size}");
+        assert!(whole.chunks(size.min(whole.len())).all(|piece| meter.count(piece)), "{size}");
+        assert!(!meter.count(&frame(PING, 0, 8)), "{size}");
     }
 }
 
@@ -87,10 +87,10 @@ async fn meter_finds_frame_heads_in_pieces() {
 async fn meter_counts_the_bytes_of_a_partial_large_frame() {
     let mut meter = begun();
     let large = frame(DATA, 0, 100_000);
-    assert!(meter.take(&large[..HEAD + 40_000]));
+    assert!(meter.count(&large[..HEAD + 40_000]));
     assert_eq!(meter.partial(), 40_000);
-    assert!(meter.take(&large[HEAD + 40_000..]));
+    assert!(meter.count(&large[HEAD + 40_000..]));
     assert_eq!(meter.partial(), 0, "it is whole");
-    assert!(meter.take(&frame(DATA, 0, 1000)[..500]));
+    assert!(meter.count(&frame(DATA, 0, 1000)[..500]));
     assert_eq!(meter.partial(), 0, "it is small");
 }

@@ -44,7 +44,7 @@ async fn world(initializer: &str) -> World {
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
     let snapshot = gatepost_config::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
-    front.gate.current.publish(Arc::new(Generation {
+    front.deps.current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
         revision: Revision::Store(1),
@@ -86,7 +86,7 @@ impl World {
         let room = MemoryBudget::unlimited().empty(Purpose::Queue);
         let (review, digest) = (vec![b'x'; bytes].into(), [self.asked; 32]);
         let message = TaskMessage { review, namespace_labels: Vec::new(), digest, room };
-        let hub = Arc::clone(self.front.gate.current.hub());
+        let hub = Arc::clone(self.front.deps.current.hub());
         tokio::spawn(async move {
             let deadline = Instant::now() + Duration::from_secs(20);
             hub.ask(&NAME.into(), message, deadline).await.map(|(answered, _)| answered)

@@ -14,13 +14,13 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(start_paused = true)]
 async fn a_refused_call_is_reported_and_its_connection_goes_on() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     assert_eq!(scene.hook.call().await, 1);
     scene.hook.send(kind::RST_STREAM, 0, 1, &code::REFUSED_STREAM.to_be_bytes()).await;
     let lost = scene.lost().await;
     assert_eq!(lost.evidence, ProcessingEvidence::Refused);
     assert!(lost.failure.to_string().ends_with("it is overloaded"), "{lost:?}");
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     assert_eq!(scene.hook.call().await, 3);
     scene.hook.answer(3, b"yes").await;
     assert!(scene.arrived().await.1.is_ok());
@@ -30,7 +30,7 @@ async fn a_refused_call_is_reported_and_its_connection_goes_on() {
 async fn a_call_with_a_partial_answer_counts_as_processed() {
     for refuses in [true, false] {
         let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-        scene.ask(call(&scene.responses, 0, body(10), SECOND));
+        scene.submit(call(&scene.responses, 0, body(10), SECOND));
         assert_eq!(scene.hook.call().await, 1);
         scene.hook.send(kind::HEADERS, flag::END_HEADERS, 1, &headers()).await;
         if refuses {
@@ -48,7 +48,7 @@ async fn a_call_with_a_partial_answer_counts_as_processed() {
 async fn a_call_beyond_goaway_is_reported_with_its_code() {
     for (resends, connections) in [(0, 1), (2, 3)] {
         let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-        scene.ask(Call { resends, ..call(&scene.responses, 0, body(10), SECOND) });
+        scene.submit(Call { resends, ..call(&scene.responses, 0, body(10), SECOND) });
         scene.hook.call().await;
         scene.hook.goaway(0, code::ENHANCE_YOUR_CALM).await;
         let ended = scene.ended.await.expect("no panic");
@@ -64,7 +64,7 @@ async fn a_call_beyond_goaway_is_reported_with_its_code() {
 #[tokio::test(start_paused = true)]
 async fn an_unsent_call_is_returned_by_a_closing_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 0)]).await;
-    scene.ask(Call { resends: 2, ..call(&scene.responses, 0, body(10), SECOND) });
+    scene.submit(Call { resends: 2, ..call(&scene.responses, 0, body(10), SECOND) });
     tokio::task::yield_now().await;
     scene.hook.goaway(0, code::NO_ERROR).await;
     let unsent = scene.ended.await.expect("no panic").unsent;
@@ -75,7 +75,7 @@ async fn an_unsent_call_is_returned_by_a_closing_connection() {
 async fn a_second_goaway_excludes_more_calls() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for tag in 0..3 {
-        scene.ask(call(&scene.responses, tag, body(10), SECOND));
+        scene.submit(call(&scene.responses, tag, body(10), SECOND));
         scene.hook.call().await;
     }
     scene.hook.goaway(3, code::NO_ERROR).await;
@@ -95,7 +95,7 @@ async fn a_second_goaway_excludes_more_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_draining_connection_ends_with_the_last_deadline() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     scene.hook.goaway(1, code::NO_ERROR).await;
     let mut leaving = scene.ended.await.expect("no panic").draining.expect("one is due");
@@ -108,16 +108,16 @@ async fn a_draining_connection_ends_with_the_last_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_dropped_with_calls_on_it_fails_them() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     scene.ended.abort();
-    assert_eq!(scene.failure().await, "connection lost: gatepost gave the connection up");
+    assert_eq!(scene.failure().await, "connection lost: gatepost closed the connection");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_hangs_up_after_goaway_is_quoted() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     let goaway = [&1_u32.to_be_bytes()[..], &2_u32.to_be_bytes(), b"secret of an object"].concat();
     let both = [&[0, 0, goaway.len() as u8, kind::GOAWAY, 0, 0, 0, 0, 0][..], &goaway].concat();

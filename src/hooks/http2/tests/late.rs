@@ -15,7 +15,7 @@ async fn a_call_is_reset_at_its_own_deadline_and_those_behind_it_leave() {
     let began = now();
     // All of one review: its responses are not closed before the last has ended.
     for (tag, time) in [(0, SECOND), (1, 3 * SECOND), (2, 3 * SECOND)] {
-        scene.ask(call(&scene.responses, tag, body(10), time));
+        scene.submit(call(&scene.responses, tag, body(10), time));
     }
     assert_eq!(scene.hook.call().await, 1, "it never answers that");
     let (reset, payload) = scene.hook.next().await.expect("a reset");
@@ -31,9 +31,9 @@ async fn a_call_is_reset_at_its_own_deadline_and_those_behind_it_leave() {
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_is_not_sent() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 1)]).await;
-    scene.ask(call(&scene.responses, 0, body(10), 2 * SECOND));
-    scene.ask(call(&scene.responses, 1, body(11), SECOND));
-    scene.ask(call(&scene.responses, 2, body(12), 3 * SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), 2 * SECOND));
+    scene.submit(call(&scene.responses, 1, body(11), SECOND));
+    scene.submit(call(&scene.responses, 2, body(12), 3 * SECOND));
     assert_eq!(scene.hook.call().await, 1);
     assert_eq!(scene.hook.next().await.expect("a reset").0.kind, kind::RST_STREAM);
     assert_eq!(scene.hook.next().await.expect("headers").0.stream, 3);
@@ -45,8 +45,8 @@ async fn a_call_past_its_deadline_is_not_sent() {
 async fn abandoned_calls_are_reset_at_once() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     let other = Arc::new(Responses::default());
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
-    scene.ask(call(&other, 1, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&other, 1, body(10), SECOND));
     assert_eq!((scene.hook.call().await, scene.hook.call().await), (1, 3));
     other.close();
     scene.commands.send(Command::CancelAbandoned).expect("driven");
@@ -59,12 +59,12 @@ async fn abandoned_calls_are_reset_at_once() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_beyond_the_budget_fails_its_call_only() {
     let mut scene = connected(1 << 20, 160 << 10, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     scene.hook.answer(1, &body(100 << 10)).await;
     assert_eq!(scene.arrived().await.1, Err(CallFailure::Overloaded));
     assert_eq!((scene.hook.next().await.expect("a reset").0.kind, scene.budget.held()), (kind::RST_STREAM, 0));
-    scene.ask(call(&scene.responses, 1, body(10), SECOND));
+    scene.submit(call(&scene.responses, 1, body(10), SECOND));
     assert_eq!(scene.hook.call().await, 3);
     scene.hook.answer(3, &body(30 << 10)).await;
     let answer = scene.arrived().await.1.expect("an answer");
@@ -76,7 +76,7 @@ async fn an_answer_beyond_the_budget_fails_its_call_only() {
 #[tokio::test(start_paused = true)]
 async fn other_tasks_run_while_a_large_answer_is_read() {
     let mut scene = connected(2 << 20, 64 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     // All of it lies there before any of it is read.
     scene.hook.answer(1, &body(900 << 10)).await;

@@ -22,7 +22,7 @@ async fn goaway_code(frames: Vec<Frame>) -> Option<u32> {
 
 async fn last_goaway_code(frames: Vec<Frame>) -> Option<u32> {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     for (kind, flags, stream, payload) in frames {
         if !scene.hook.try_send(kind, flags, stream, &payload).await {
@@ -125,7 +125,7 @@ async fn too_many_frames_without_an_answer_end_the_connection() {
 async fn a_working_hook_may_send_many_frames() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for n in 0..500 {
-        scene.ask(call(&scene.responses, n, body(10), SECOND));
+        scene.submit(call(&scene.responses, n, body(10), SECOND));
         let stream = scene.hook.call().await;
         // As some servers do for every call: room on the stream and the connection, and a PING to measure it.
         for _ in 0..30 {
@@ -156,7 +156,7 @@ async fn a_breach_on_one_stream_fails_one_call() {
     ];
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for (what, blocks) in cases {
-        scene.ask(call(&scene.responses, 0, body(10), SECOND));
+        scene.submit(call(&scene.responses, 0, body(10), SECOND));
         let stream = scene.hook.call().await;
         let last = blocks.len() - 1;
         for (n, (flags, block)) in blocks.into_iter().enumerate() {
@@ -168,11 +168,11 @@ async fn a_breach_on_one_stream_fails_one_call() {
         let result = scene.arrived().await.1;
         assert!(matches!(result, Err(CallFailure::NotGrpc(_))), "{what}: {result:?}");
     }
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     let stream = scene.hook.call().await;
     scene.hook.send(kind::WINDOW_UPDATE, 0, stream, &[0; 4]).await;
-    assert!(scene.failure().await.contains("gave no room"));
-    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    assert!(scene.failure().await.contains("sent a WINDOW_UPDATE of 0"));
+    scene.submit(call(&scene.responses, 0, body(10), SECOND));
     let stream = scene.hook.call().await;
     scene.hook.answer(stream, b"yes").await;
     assert!(scene.arrived().await.1.is_ok(), "the connection is unharmed");

@@ -17,7 +17,7 @@ async fn use_up(scene: &mut Scene) {
     let mut left = DEFAULT_WINDOW as usize;
     while left > 0 {
         let len = left.min(7 << 10);
-        scene.ask(call(&scene.responses, 0, body(len), SECOND));
+        scene.submit(call(&scene.responses, 0, body(len), SECOND));
         let stream = scene.hook.call().await;
         scene.hook.answer(stream, b"yes").await;
         assert!(scene.arrived().await.1.is_ok());
@@ -30,7 +30,7 @@ async fn a_used_up_window_closes_the_connection_after_two_calls_and_three_second
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     use_up(&mut scene).await;
     for tag in 0..3 {
-        scene.ask(call(&scene.responses, tag, body(7 << 10), SECOND));
+        scene.submit(call(&scene.responses, tag, body(7 << 10), SECOND));
         sleep(SECOND).await;
     }
     let ended = timeout(SECOND, scene.ended).await.expect("it is left").expect("no panic");
@@ -42,7 +42,7 @@ async fn a_used_up_window_closes_the_connection_after_two_calls_and_three_second
 async fn a_used_up_window_closes_the_connection_after_ten_seconds_of_one_call() {
     for settings in [NO_WINDOW, NO_STREAMS] {
         let scene = connected(1 << 20, 1 << 20, &[settings]).await;
-        scene.ask(call(&scene.responses, 0, body(10), 60 * SECOND));
+        scene.submit(call(&scene.responses, 0, body(10), 60 * SECOND));
         sleep(9 * SECOND).await;
         assert!(!scene.ended.is_finished(), "{settings:?}");
         let ended = timeout(2 * SECOND, scene.ended).await.expect("it is left").expect("no panic");
@@ -55,10 +55,10 @@ async fn a_used_up_window_closes_the_connection_after_ten_seconds_of_one_call() 
 async fn calls_on_a_starved_connection_are_returned_unsent() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     use_up(&mut scene).await;
-    scene.ask(call(&scene.responses, 1, body(10), SECOND));
+    scene.submit(call(&scene.responses, 1, body(10), SECOND));
     sleep(60 * SECOND).await;
     assert!(!scene.ended.is_finished(), "nothing waits");
-    scene.ask(call(&scene.responses, 2, body(10), SECOND));
+    scene.submit(call(&scene.responses, 2, body(10), SECOND));
     let ended = timeout(SECOND / 2, scene.ended).await.expect("it is left").expect("no panic");
     assert_eq!(ended.unsent.iter().map(|call| call.tag).collect::<Vec<_>>(), [2]);
 }
@@ -69,7 +69,7 @@ async fn a_hook_that_opens_its_window_now_and_then_keeps_its_connection() {
     for tag in 0..5 {
         // The calls behind these end without a byte sent.
         for (tag, time) in [(tag, 60), (tag, 1), (tag, 1)] {
-            scene.ask(call(&scene.responses, tag, body(20), time * SECOND));
+            scene.submit(call(&scene.responses, tag, body(20), time * SECOND));
         }
         let (first, _) = scene.hook.next().await.expect("a call");
         assert_eq!(first.kind, kind::HEADERS);
@@ -93,7 +93,7 @@ async fn a_hook_that_opens_its_window_now_and_then_keeps_its_connection() {
 async fn a_busy_hook_keeps_its_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 1)]).await;
     for tag in 0..3 {
-        scene.ask(call(&scene.responses, tag, body(10), 60 * SECOND));
+        scene.submit(call(&scene.responses, tag, body(10), 60 * SECOND));
     }
     for _ in 0..3 {
         let stream = scene.hook.call().await;

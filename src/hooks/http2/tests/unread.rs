@@ -31,7 +31,7 @@ async fn unread_bytes_neither_grow_nor_hold_reviews() {
     for tag in 0..5_000 {
         let (body, bytes) = tracked(30 << 10);
         bodies.push(body);
-        scene.ask(call(&scene.responses, tag, bytes, MILLI));
+        scene.submit(call(&scene.responses, tag, bytes, MILLI));
         if tag % 5 == 0 {
             sleep(MILLI).await;
         }
@@ -57,7 +57,7 @@ async fn a_slow_reader_is_charged_for_unread_bytes_only() {
     for tick in 0..500 {
         // More is asked than it reads, so that something is always queued, and a frame begun.
         for tag in [2 * tick, 2 * tick + 1] {
-            scene.ask(call(&scene.responses, tag, body(12_000), 25 * MILLI));
+            scene.submit(call(&scene.responses, tag, body(12_000), 25 * MILLI));
         }
         scene.hook.0.read_exact(&mut [0; 12_100]).await.expect("read");
         sleep(10 * MILLI).await;
@@ -70,16 +70,16 @@ async fn a_slow_reader_is_charged_for_unread_bytes_only() {
 async fn unsent_calls_are_withdrawn_without_a_reset() {
     let mut scene = connected(16, 1 << 20, &[WIDE]).await;
     // The first call fills the hook's header table.
-    scene.ask(call(&scene.responses, 0, body(10), 1000 * MILLI));
+    scene.submit(call(&scene.responses, 0, body(10), 1000 * MILLI));
     scene.hook.call().await;
     scene.hook.answer(1, b"yes").await;
     assert!(scene.arrived().await.1.is_ok());
     // These begin together; not even the first one's head fits the pipe.
-    scene.ask(call(&scene.responses, 1, body(10 << 10), 1000 * MILLI));
-    scene.ask(call(&scene.responses, 2, body(20), MILLI));
-    scene.ask(call(&scene.responses, 3, body(30), MILLI));
+    scene.submit(call(&scene.responses, 1, body(10 << 10), 1000 * MILLI));
+    scene.submit(call(&scene.responses, 2, body(20), MILLI));
+    scene.submit(call(&scene.responses, 3, body(30), MILLI));
     sleep(10 * MILLI).await;
-    scene.ask(call(&scene.responses, 4, body(40), 1000 * MILLI));
+    scene.submit(call(&scene.responses, 4, body(40), 1000 * MILLI));
     let mut seen = Vec::new();
     while seen.len() < 4 {
         let (head, payload) = scene.hook.next().await.expect("frames");
@@ -96,7 +96,7 @@ async fn unsent_calls_are_withdrawn_without_a_reset() {
 #[tokio::test(start_paused = true)]
 async fn a_begun_frame_is_finished_before_its_call_is_reset() {
     let mut scene = connected(1024, 1 << 20, &[WIDE]).await;
-    scene.ask(call(&scene.responses, 0, body(40 << 10), MILLI));
+    scene.submit(call(&scene.responses, 0, body(40 << 10), MILLI));
     sleep(10 * MILLI).await;
     let mut seen = Vec::new();
     while let Some((head, _)) = scene.hook.next().await {
@@ -111,15 +111,15 @@ async fn a_begun_frame_is_finished_before_its_call_is_reset() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_write_progress_is_closed() {
     let scene = connected(1024, 1 << 20, &[WIDE]).await;
-    scene.ask(call(&scene.responses, 0, body(40 << 10), Duration::from_secs(30)));
-    assert!(scene.failure().await.contains("has taken nothing of what it was sent for 10 s"));
+    scene.submit(call(&scene.responses, 0, body(40 << 10), Duration::from_secs(30)));
+    assert!(scene.failure().await.contains("the hook has read nothing for 10 s"));
     assert!(scene.ended.await.expect("no panic").why.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_reads_slowly_keeps_its_connection() {
     let mut scene = connected(1024, 1 << 20, &[WIDE]).await;
-    scene.ask(call(&scene.responses, 0, body(20 << 10), Duration::from_secs(3000)));
+    scene.submit(call(&scene.responses, 0, body(20 << 10), Duration::from_secs(3000)));
     // The pipe is emptied every nine seconds.
     let mut left = 20 * 1024 + HEAD;
     while left > 0 {
@@ -134,7 +134,7 @@ async fn a_hook_that_reads_slowly_keeps_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn unread_bytes_beyond_the_budget_end_the_connection() {
     let scene = connected(1024, 100, &[WIDE]).await;
-    scene.ask(call(&scene.responses, 0, body(40 << 10), MILLI));
+    scene.submit(call(&scene.responses, 0, body(40 << 10), MILLI));
     assert!(scene.ended.await.expect("no panic").why.expect("lost").contains("no memory budget"));
     assert_eq!(scene.budget.held(), 0);
 }

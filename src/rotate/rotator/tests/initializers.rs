@@ -77,7 +77,7 @@ async fn an_initializer_that_changes_its_form_stays_enforced() {
         for _ in 0..2 {
             read(&mut rotator, initializers(&["a"])).await;
         }
-        assert_eq!(rotator.current.load().snapshot.claimed().count(), 1, "{form}");
+        assert_eq!(rotator.current.load().snapshot.claimable().count(), 1, "{form}");
         assert!(!unproven(&rotator, "a"), "{form}");
     }
 }

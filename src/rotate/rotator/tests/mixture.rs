@@ -124,13 +124,16 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         let generation = rotator.current.load();
         let now: HashMap<_, _> = generation.hooks.iter().map(|live| (live.hook.id.to_string(), live)).collect();
-        for (id, live) in now.iter().filter(|(_, live)| live.rotation.asks()) {
+        for (id, live) in now.iter().filter(|(_, live)| live.rotation.is_called()) {
             let (target, effects) = (&live.target, live.target.side_effects().as_str());
             let used = how(id, target.channel().endpoint(), target.protocol(), target.timeout(), effects);
             prop_assert!(accepted.contains(&used), "{used:?} is of no single configuration");
         }
         for id in asked.iter().filter(|id| now.contains_key(*id)) {
-            prop_assert!(now[id].rotation.asks(), "{id} was proven, is still configured, and is not asked any more");
+            prop_assert!(
+                now[id].rotation.is_called(),
+                "{id} was proven, is still configured, and is not asked any more"
+            );
         }
         asked = now.into_iter().filter(|(_, live)| live.is_proven()).map(|(id, _)| id).collect();
     }

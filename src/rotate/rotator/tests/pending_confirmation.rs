@@ -3,7 +3,7 @@
 use super::*;
 
 async fn read_once(rotator: &mut Rotator, contents: Contents) {
-    rotator.take(reading(Ok(contents))).await;
+    rotator.apply_read(reading(Ok(contents))).await;
 }
 
 fn names(rotator: &Rotator) -> Vec<String> {
@@ -40,7 +40,7 @@ async fn a_file_that_is_whole_again_has_let_nothing_go() {
     }
     let error = ReadError::unreadable("gone".as_ref(), &std::io::ErrorKind::NotFound.into());
     read_once(&mut rotator, contents(&[("a", 1)])).await;
-    rotator.take(reading(Err(error))).await;
+    rotator.apply_read(reading(Err(error))).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
     assert_eq!(number(&rotator), 1, "nothing was ever put in force");
     assert_eq!((rotator.status.rejected.get(), rotator.status.pending_confirmation.get()), (None, None));

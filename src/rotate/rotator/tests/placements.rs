@@ -105,7 +105,7 @@ fn one_hook(policy: &str, more: &str) -> Contents {
 async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_it_is_active() {
     use gatepost_api::FailurePolicy;
     let mut rotator = started(&[]).await;
-    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].effective_policy();
+    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
     read(&mut rotator, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
     let channel = probed(&rotator);
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));

@@ -31,7 +31,7 @@ fn names(rotator: &Rotator) -> Vec<String> {
 }
 
 async fn take(rotator: &mut Rotator, contents: Contents) {
-    rotator.take(reading(Ok(contents))).await;
+    rotator.apply_read(reading(Ok(contents))).await;
 }
 
 #[tokio::test]

@@ -56,8 +56,8 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     tokio::time::advance(STALE_AFTER).await;
     let now = Instant::now().into_std();
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
-    rotator.take(reading(Err(error.clone()))).await;
-    rotator.take(reading(Err(error.clone()))).await;
+    rotator.apply_read(reading(Err(error.clone()))).await;
+    rotator.apply_read(reading(Err(error.clone()))).await;
     let failed = rotator.status.failed_read.get().expect("reported");
     assert_eq!(rotator.read_failures.logged, [error], "a cause is logged once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
@@ -75,11 +75,11 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
         reading(Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents: Arc::new(contents) }))
     };
     let mut rotator = rotator();
-    rotator.take(gives_back(contents(&[("a", 1)]).at(7))).await;
+    rotator.apply_read(gives_back(contents(&[("a", 1)]).at(7))).await;
     let now = || Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.freshness().age(now())), (1, None), "its bypass rules count");
     assert!(!rotator.current.decides(now()) && rotator.status.failed_read.get().is_some());
-    rotator.take(gives_back(contents(&[("b", 1)]).at(8))).await;
+    rotator.apply_read(gives_back(contents(&[("b", 1)]).at(8))).await;
     assert_eq!(
         (number(&rotator), standing(&rotator), rotator.current.freshness().age(now())),
         (2, vec![stands("b", 1, 0)], None)
@@ -94,7 +94,7 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
         "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 1h\nuntil: {until}\n\
          reason: x\n"
     ));
-    rotator.take(gives_back(glass.at(9))).await;
+    rotator.apply_read(gives_back(glass.at(9))).await;
     assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
     assert_eq!(rotator.break_glass.open(now()).len(), 1);
 }
@@ -105,7 +105,7 @@ async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
     let [one, other] =
         ["one", "other"].map(|path| ReadError::unreadable(path.as_ref(), &io::ErrorKind::NotFound.into()));
     for error in [&one, &other, &one, &other] {
-        rotator.take(reading(Err(error.clone()))).await;
+        rotator.apply_read(reading(Err(error.clone()))).await;
     }
     assert_eq!(rotator.read_failures.logged, [one, other]);
     assert_eq!(rotator.status.failed_read.get().expect("reported").count, 4);
@@ -117,7 +117,7 @@ async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
 async fn every_read_is_counted_by_what_came_of_it() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, written("kind: Nonsense")).await;
-    rotator.take(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
+    rotator.apply_read(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
     let text = rotator.metrics.render().unwrap();
     for outcome in ["changed", "unchanged", "rejected", "failed_hung"] {
         let sample = format!("gatepost_config_reads_total{{outcome=\"{outcome}\"}} 1\n");
@@ -198,7 +198,7 @@ async fn rejected_and_observed_configurations_have_revisions() {
     read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
     assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
-    rotator.take(reading(Err(error.clone()))).await;
+    rotator.apply_read(reading(Err(error.clone()))).await;
     assert_eq!(rotator.status.failed_read.get().map(|failed| failed.error.clone()), Some(error.to_string()));
     assert_eq!(rotator.status.observed(), Some(10), "a failed read has seen nothing");
     read(&mut rotator, contents(&[]).at(11)).await;

@@ -36,7 +36,7 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
     pass(&mut rotator, MINUTE * 5 - Duration::from_millis(1)).await;
     assert_eq!(overdue(&rotator), None);
     pass(&mut rotator, Duration::from_millis(1)).await;
-    assert_eq!(overdue(&rotator), Some("it is not called, and what it would refuse passes"));
+    assert_eq!(overdue(&rotator), Some("it is not called, so requests that it would reject are allowed"));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].overdue.as_ref().unwrap().last_failure, Some(refused()));
     assert_eq!((standing(&rotator), rotator.placements.overdue_at()), (vec![stands("a", 0, 0)], None));
@@ -61,13 +61,13 @@ async fn the_time_counts_from_when_the_hook_was_added_whatever_is_changed_meanwh
 #[tokio::test(start_paused = true)]
 async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
     let mut rotator = started(&[]).await;
-    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].effective_policy();
+    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
     read(&mut rotator, rolled(1, "{probeWithin: 1m, onProbeFailure: Enforce}")).await;
     let channel = probed(&rotator);
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
     pass(&mut rotator, MINUTE).await;
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
-    assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
+    assert_eq!(overdue(&rotator), Some("it is called although no probe has passed, and its failure policy applies"));
 
     // An endpoint that nobody has heard answer proves nothing to another hook, and probing goes on.
     rotator.on_probe_result(news(channel.clone(), Err(refused())));
@@ -162,7 +162,7 @@ async fn a_hook_that_never_answered_is_not_proven_when_it_comes_back() {
     assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
     read(&mut rotator, contents(&[])).await;
     read(&mut rotator, rolled(1, enforced)).await;
-    assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
+    assert_eq!(overdue(&rotator), Some("it is called although no probe has passed, and its failure policy applies"));
     read(&mut rotator, contents(&[])).await;
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, rolled(1, enforced)).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::objects::Kind;
-use gatepost_adopt::{AdoptionSettings, ReadWebhook, Reason, SeenWebhook, WebhookKey, standings};
-use gatepost_api::{FailurePolicy, Hook, HookType, ServedCondition, registration::is_our_webhook};
+use gatepost_adopt::{AdoptionSettings, AssessedWebhook, ClusterWebhook, Reason, WebhookKey, webhooks_of};
+use gatepost_api::{AdoptionCondition, FailurePolicy, Hook, HookType, registration::is_our_webhook};
 use gatepost_cel::Condition;
 use gatepost_config::{
     coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},
@@ -40,7 +40,7 @@ impl<'a> OwnRegistrations<'a> {
         let names: Vec<_> = ours.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
         let ambiguous = (names.len() > 1).then(|| {
             format!(
-                "there are several ({}), and which lead here is not known; give serve --registration NAME",
+                "there are several ({}), and it is unknown which of them lead here; give serve --registration NAME",
                 names.join(", ")
             )
         });
@@ -66,7 +66,7 @@ fn never_sent(item: &Value) -> Vec<String> {
         return Vec::new();
     }
     let names = selectors::never_sent(item, entries);
-    let condition = ServedCondition::default().in_namespaces(names.iter().map(String::as_str));
+    let condition = AdoptionCondition::default().in_namespaces(names.iter().map(String::as_str));
     condition.namespaces().map(str::to_owned).collect()
 }
 
@@ -86,7 +86,7 @@ pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
 fn conditional(item: &Value) -> Option<String> {
     item["webhooks"].as_array()?.iter().find_map(|entry| {
         let (name, condition) = (entry["name"].as_str().unwrap_or_default(), foreign_condition(entry)?);
-        Some(format!("its entry {name} is not counted on: remove the match condition {condition} from it"))
+        Some(format!("its entry {name} might not send all requests: remove the match condition {condition} from it"))
     })
 }
 
@@ -105,7 +105,7 @@ fn reliable_part(item: &Value) -> Value {
 
 /// Sets `in_flight` of mutating webhooks: the time from an apiserver's evaluation of their conditions to its call of
 /// Gatepost. It calls webhooks in sequence, in the order of their configurations' names.
-pub(super) fn set_in_flight(seen: &mut [SeenWebhook], items: &[Value], own: &OwnRegistrations<'_>) {
+pub(super) fn set_in_flight(seen: &mut [AssessedWebhook], items: &[Value], own: &OwnRegistrations<'_>) {
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let Some(last) = own.called.iter().map(|item| name(item)).max() else { return };
     let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
@@ -114,7 +114,7 @@ pub(super) fn set_in_flight(seen: &mut [SeenWebhook], items: &[Value], own: &Own
     let ours: u64 = ours.map(seconds).collect::<Vec<_>>().split_last().map_or(0, |(_, before)| before.iter().sum());
     let before = items.iter().filter(|item| name(item) < last && !own.called.contains(item));
     let before: u64 = before
-        .flat_map(|item| standings(HookType::Mutating, item))
+        .flat_map(|item| webhooks_of(HookType::Mutating, item))
         .filter(|standing| !standing.carries)
         .map(|standing| seconds(&standing.entry))
         .sum();
@@ -129,13 +129,13 @@ pub(super) fn set_in_flight(seen: &mut [SeenWebhook], items: &[Value], own: &Own
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
     pub(super) unservable: Option<Reason>,
-    pub(super) objection: Option<Reason>,
+    pub(super) reason_not_to_adopt: Option<Reason>,
     pub(super) unsent: bool,
     pub(super) uses_authorizer: bool,
 }
 
 pub(super) fn judge(
-    standing: &ReadWebhook,
+    standing: &ClusterWebhook,
     (own, isolates): (&OwnRegistrations<'_>, bool),
     namespace: &str,
 ) -> Verdict {
@@ -177,8 +177,8 @@ pub(super) fn judge(
         };
         snapshot.hooks.iter().any(|hook| guards(hook)).then(|| {
             Reason::Hazard(format!(
-                "it judges the leases by which replicas agree: while it is down, it could not be given back; leave the \
-                 namespace {namespace} out of its namespaceSelector"
+                "it is called for the leases by which replicas agree, so it could not be given back while it is down; exclude \
+                 the namespace {namespace} by its namespaceSelector"
             ))
         })
     };
@@ -193,7 +193,7 @@ pub(super) fn judge(
         }
         // Every other gap counts, including intended ones and those that fail open: there the apiserver calls the
         // webhook until it is adopted. In namespaces that are never sent, it goes on calling the webhook.
-        let gap = own.registration.gaps_but_in(&snapshot, never_sent).into_iter().next()?;
+        let gap = own.registration.gaps_outside(&snapshot, never_sent).into_iter().next()?;
         let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
         Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
     };
@@ -212,7 +212,7 @@ pub(super) fn judge(
     let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
     let uses_authorizer = conditions.any(Condition::uses_authorizer);
     let unsent =
-        own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_but_in(&snapshot, never_sent).is_empty());
-    let objection = deadlock().or_else(judges_our_leases).or_else(renumbers).or_else(uncovered);
-    Verdict { unservable: None, objection, unsent, uses_authorizer }
+        own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_outside(&snapshot, never_sent).is_empty());
+    let reason_not_to_adopt = deadlock().or_else(judges_our_leases).or_else(renumbers).or_else(uncovered);
+    Verdict { unservable: None, reason_not_to_adopt, unsent, uses_authorizer }
 }

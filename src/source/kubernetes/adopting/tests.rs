@@ -29,9 +29,9 @@ fn adopt(scope: AdoptionScope) -> AdoptionSettings {
     AdoptionSettings { scope, namespace, replica, registration: None }
 }
 
-fn told(seen: &[SeenWebhook]) -> Vec<String> {
-    let word = |seen: &SeenWebhook| {
-        let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.objection.as_ref()];
+fn told(seen: &[AssessedWebhook]) -> Vec<String> {
+    let word = |seen: &AssessedWebhook| {
+        let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.reason_not_to_adopt.as_ref()];
         reasons.into_iter().flatten().next().map_or("ok", Reason::word)
     };
     seen.iter().map(|seen| format!("{} {}", seen.standing.key.webhook, word(seen))).collect()
@@ -69,7 +69,7 @@ fn each_webhook_is_judged_by_itself() {
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     for lists in [vec![others.clone()], vec![others, going]] {
         let seen = judged(&[(HookType::Validating, lists)], &adopt(AdoptionScope::Named), &AdoptionRequests::default());
-        assert_eq!(seen[0].objection.as_ref().map(Reason::word), Some("uncovered"));
+        assert_eq!(seen[0].reason_not_to_adopt.as_ref().map(Reason::word), Some("uncovered"));
         assert_eq!(seen[0].wanted, Err(Reason::NotWanted));
     }
 }
@@ -84,7 +84,7 @@ fn webhook_that_judges_our_leases_is_a_hazard() {
         guard["namespaceSelector"] = serde_json::from_str(selector).unwrap();
         let lists = [(HookType::Validating, vec![object("c", vec![guard])])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
-        seen[0].objection.as_ref().map(Reason::word).unwrap()
+        seen[0].reason_not_to_adopt.as_ref().map(Reason::word).unwrap()
     };
     let not = |name: &str| {
         json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
@@ -165,11 +165,11 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].standing.clone())
     };
-    let names = |standing: &ReadWebhook| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
+    let names = |standing: &ClusterWebhook| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
     let (word, standing) = with(&|_| {}, webhook("a.x.y", ""));
     assert_eq!((&*word, &*names(&standing)), ("a.x.y ok", "gatepost kube-node-lease kube-system"));
     // It follows what the registration leaves out, and nothing that another selector of it does.
-    let carried = |standing: &ReadWebhook| {
+    let carried = |standing: &ClusterWebhook| {
         let condition = json!([{"name": "gatepost.dev/served", "expression": standing.condition.to_string()}]);
         webhook("a.x.y", &format!(", \"matchConditions\": {condition}"))
     };
@@ -207,7 +207,7 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
 
 #[test]
 fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
-    let condition = gatepost_api::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+    let condition = gatepost_api::AdoptionCondition::default().in_namespaces(["kube-system"]).to_string();
     let condition = json!([{"name": "gatepost.dev/served", "expression": condition}]);
     let carries = webhook("a.x.y", &format!(", \"matchConditions\": {condition}"));
     let mut going = by_service(&["kube-system"]);
@@ -226,7 +226,7 @@ fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
         let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
-        (told(&seen).remove(0), seen[0].objection.as_ref().map(ToString::to_string).unwrap_or_default())
+        (told(&seen).remove(0), seen[0].reason_not_to_adopt.as_ref().map(ToString::to_string).unwrap_or_default())
     };
     assert_eq!(with("sent-already-1", "!(request.operation == 'DELETE')").0, "a.x.y ok");
     for (name, expression) in

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{digest, judge::OwnRegistrations};
 use crate::source::{Contents, kubernetes::objects::Kind};
 use gatepost_adopt::{
-    AdoptionSettings, AdoptionView, OwnRegistration, Reason, RegistrationUpdate, SeenWebhook, WebhookKey,
+    AdoptionSettings, AdoptionView, AssessedWebhook, OwnRegistration, Reason, RegistrationUpdate, WebhookKey,
 };
 use gatepost_api::HookType;
 use gatepost_config::{Snapshot, SourceFile, load};
@@ -105,7 +105,7 @@ fn compared(
         && wanted.iter().zip(current).all(|(wanted, current)| has_fields_of(current, wanted));
     // A condition that somebody has added to an entry may exclude any request.
     let never_sent = own.never_sent.as_deref().unwrap_or_default();
-    let gaps = own.registration.gaps_but_in(snapshot, never_sent);
+    let gaps = own.registration.gaps_outside(snapshot, never_sent);
     let missing = gaps.iter().any(|gap| gap.hook_type == hook_type);
     let urgent = missing || own.conditional.is_some();
     Comparison { webhooks: (!is_same).then_some(wanted), urgent }
@@ -129,8 +129,8 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
     let ours = contents.files.iter().filter(|file| !file.name.contains("webhookconfigurations/"));
     let mut files: Vec<_> = ours.cloned().collect();
     let mut entries: BTreeMap<&WebhookKey, &Value> = BTreeMap::new();
-    for SeenWebhook { standing, unservable, objection, wanted, .. } in &view.seen {
-        let fits = matches!(objection, None | Some(Reason::Uncovered(_)));
+    for AssessedWebhook { standing, unservable, reason_not_to_adopt, wanted, .. } in &view.seen {
+        let fits = matches!(reason_not_to_adopt, None | Some(Reason::Uncovered(_)));
         if wanted.is_ok() && unservable.is_none() && fits {
             entries.insert(&standing.key, &standing.entry);
         }

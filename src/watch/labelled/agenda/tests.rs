@@ -91,7 +91,7 @@ resourceInitializers:
 
     async fn look(&mut self, seconds: u64) {
         self.current.freshness().stamp_awake(self.at(seconds));
-        self.agenda.look(&self.current, self.at(seconds)).await;
+        self.agenda.queue_due(&self.current, self.at(seconds)).await;
     }
 
     /// Everything that is due, each as what it is, and that it has ended well.
@@ -137,7 +137,7 @@ async fn a_head_has_its_time_and_is_then_corrected() {
     world.look(11).await;
     assert_eq!(world.all(11), ["a fails 504"]);
     // No initializer is passed over by a configuration that may be outdated.
-    world.agenda.look(&world.current, world.at(60)).await;
+    world.agenda.queue_due(&world.current, world.at(60)).await;
     assert_eq!(world.all(60), [""; 0]);
 }
 
@@ -166,7 +166,7 @@ async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
     world.changes("a", "1", &["open"], 0);
     let refused = || {
         let (server, path) = ("s".to_owned(), "/p".to_owned());
-        TurnEnd::Retry(Some(gatepost_kube_support::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
+        TurnEnd::Retry(Some(gatepost_kube_support::KubeError::InvalidResponse { server, path, cause: "c".to_owned() }))
     };
     let mut tried = Vec::new();
     for second in 0..130 {
@@ -197,7 +197,7 @@ async fn corrections_that_fail_leave_room_for_others() {
     for second in 5..9 {
         world.look(second).await;
         while let Some((due, assignment)) = world.agenda.next(world.at(second)) {
-            let failure = gatepost_kube_support::KubeError::Nonsense {
+            let failure = gatepost_kube_support::KubeError::InvalidResponse {
                 server: String::new(),
                 path: String::new(),
                 cause: String::new(),
@@ -326,9 +326,9 @@ async fn look(world: &mut World, seconds: u64) -> (Duration, usize) {
     (took, corrected)
 }
 
-/// `cargo test --release --lib -- --ignored --nocapture look_costs` prints the price of a look at 10,000 marked objects, of
-/// which it makes one a second, and of those looks that compare snapshots: one of heads that are in time, and one, with all
-/// its corrections, of heads that are overdue.
+/// `cargo test --release --lib -- --ignored --nocapture look_costs` prints the price of a look at 10,000 marked
+/// objects, of which it makes one a second, and of those looks that compare snapshots: one of heads that are in time,
+/// and one, with all its corrections, of heads that are overdue.
 #[tokio::test]
 #[ignore = "a measurement, not a check"]
 async fn look_costs() {

@@ -7,7 +7,7 @@ use crate::{
         problem::quoted,
     },
 };
-use gatepost_api::{BuiltIn, PodAdditions, PodPlace, Shape, Template, template::VARIABLES};
+use gatepost_api::{ObjectAdditions, PodAdditions, PodPlace, Shape, Template, template::VARIABLES};
 
 pub(crate) const KEYS: [&str; 11] = [
     "labels",
@@ -35,7 +35,7 @@ const REFUSED: &str = "so the object would be refused";
 const MAX_ADDITION_DEPTH: usize = 16;
 
 /// Checks the additions to objects of that resource and reports problems.
-pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltIn> {
+pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<ObjectAdditions> {
     if !at.is_map_of(&KEYS) {
         return None;
     }
@@ -71,7 +71,7 @@ pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltI
         }
         (Some(_), None) => None,
     };
-    (at.problems() == before).then_some(BuiltIn { labels, annotations, pods })
+    (at.problems() == before).then_some(ObjectAdditions { labels, annotations, pods })
 }
 
 fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
@@ -81,7 +81,7 @@ fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
     }
     let policy = given(at.key("imagePullPolicy")).and_then(|at| at.choice(&PULL_POLICIES));
     let seconds = given(at.key("activeDeadlineSeconds"))
-        .and_then(|at| at.integer(1..=i128::from(i32::MAX), "which no apiserver accepts"));
+        .and_then(|at| at.integer(1..=i128::from(i32::MAX), "and apiservers reject it"));
     PodAdditions {
         place,
         env: shapes(&at.key("env"), &ENV),

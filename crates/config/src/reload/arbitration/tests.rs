@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::{HeldBackDocument, LastGoodDocuments, LoadCache, Loaded, NO_PAUSE, SourceFile};
+use crate::{HeldBackDocument, LastGoodDocuments, LoadCache, LoadResult, NO_PAUSE, SourceFile};
 
 /// A file with these hooks, at fault or not.
 fn file(name: &str, hooks: &[&str], sound: bool) -> SourceFile {
@@ -34,18 +34,18 @@ fn no_file(_: &str) -> std::io::Result<Vec<u8>> {
     Err(std::io::ErrorKind::NotFound.into())
 }
 
-fn load(files: &[SourceFile], kept: &LastGoodDocuments) -> Loaded {
+fn load(files: &[SourceFile], kept: &LastGoodDocuments) -> LoadResult {
     LoadCache::default().load_around(files, &no_file, (kept, &BTreeMap::new()), NO_PAUSE).unwrap()
 }
 
-fn hooks(loaded: &Loaded) -> Vec<String> {
+fn hooks(loaded: &LoadResult) -> Vec<String> {
     let mut hooks: Vec<_> = loaded.snapshot.hooks.iter().map(|hook| hook.id.to_string()).collect();
     hooks.sort();
     hooks
 }
 
 /// Document held back: the file, and whether it keeps a state.
-fn held(loaded: &Loaded) -> Vec<(&str, bool)> {
+fn held(loaded: &LoadResult) -> Vec<(&str, bool)> {
     loaded.held.iter().map(|HeldBackDocument { file, keeps, .. }| (&**file, *keeps)).collect()
 }
 
