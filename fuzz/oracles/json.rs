@@ -211,7 +211,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for NoKeyTwice<T> {
                 let mut map = BTreeMap::new();
                 while let Some((key, value)) = entries.next_entry()? {
                     if map.insert(key, value).is_some() {
-                        return Err(A::Error::custom("a key occurs twice"));
+                        return Err(A::Error::custom("a key is there twice"));
                     }
                 }
                 Ok(map)

@@ -400,9 +400,7 @@ impl Cluster {
                         TargetState::Taken => "this command ends",
                         TargetState::Released => "this command gives back by itself",
                     };
-                    format!(
-                        "waiting for a replica with --adopt to renew its lease; if none does, {then} after {longest}"
-                    )
+                    format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
                 }
             });
             sleep(POLL_INTERVAL).await;
@@ -423,7 +421,7 @@ impl Cluster {
     async fn await_apiservers(&mut self, given_back: &[AssessedWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
         let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
-        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has read the change"));
+        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
         sleep(SETTLE_TIME + held_back).await;
         if !alone {
             return Ok(());
@@ -454,15 +452,15 @@ fn uncalled(seen: &AssessedWebhook, leases: &[Lease], now: SystemTime) -> Option
     let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
     let who = match (replicas.is_empty(), silent.is_empty()) {
         (true, _) => {
-            "no replica with --adopt has renewed its lease in the last minute: perhaps nobody calls it; start one, or \
+            "no replica with --adopt has renewed its lease in the last minute: nobody may call it; start one, or \
                       run gatepost release --all"
                 .to_owned()
         }
-        (false, false) => format!("{} might not call it", silent.join(", ")),
+        (false, false) => format!("{} may not call it", silent.join(", ")),
         (false, true) if *unsent => {
             let gap = reason_not_to_adopt.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
             gap.map_or_else(
-                || "Gatepost's registration does not send all requests that it matches".to_owned(),
+                || "Gatepost's registration does not send all that it wants".to_owned(),
                 ToString::to_string,
             )
         }
@@ -492,7 +490,7 @@ fn outcome(
     let why = |seen: &AssessedWebhook| match reason(seen) {
         _ if alone && wanted == TargetState::Taken => nobody.clone(),
         Some(why) => why,
-        None => "not within the timeout; `gatepost adopt --plan` shows its state".to_owned(),
+        None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
     };
     // With `--all`, webhooks that cannot be taken over are no failure.
     let refused: Vec<_> =
@@ -574,11 +572,11 @@ mod tests {
         };
         let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
         let uncalled = |leases: &[Lease]| uncalled(&seen, leases, began);
-        assert!(uncalled(&[]).unwrap().contains("perhaps nobody calls it"));
+        assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
         assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
-        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b might not call it"));
+        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
         let later = super::uncalled(&seen, &[lease("a/1", true)], began + DEAD_REPLICA_AGE);
-        assert!(later.unwrap().contains("perhaps nobody calls it"), "whatever it said");
+        assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
         seen.unsent = true;
         seen.reason_not_to_adopt = Some(Reason::Uncovered("a gap".to_owned()));
         let told = super::uncalled(&seen, &[lease("a/1", true)], began);

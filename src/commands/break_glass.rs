@@ -28,14 +28,14 @@ What it does:
   configuration, and however old that is. It closes by itself. While it is open, every response has a warning, every
   audit record names it, and the log says so once a minute.
 
-Who may open it:
+UserFilter may:
   Anybody who may write the configuration: by the permissions of the folder, the role in etcd (readwrite on the prefix),
   or RBAC (create, patch and delete on breakglasses.gatepost.dev). --file counts only where
   `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.
 
 Exit codes:
   0  open, or closed
-  1  neither; the reason is on stderr
+  1  not: why is on stderr
   2  the command line is not understood, no sidecar would accept the document, or there is no hook or initializer of that
      name
 
@@ -176,7 +176,7 @@ impl BreakGlassCommand {
             [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
             hooks => {
                 let look = "\n  look     at `notes` on /configz: a name that no hook or initializer has opens nothing";
-                format!("open: not called from now on: {}{}", hooks.join(", "), if doubtful { look } else { "" })
+                format!("open: no longer called are {}{}", hooks.join(", "), if doubtful { look } else { "" })
             }
         };
         format!(

@@ -114,7 +114,7 @@ fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
     let actor = match (&one.built_in, &one.attach) {
         (Some(_), _) => "built in",
         (None, Some(_)) => "by a process that attaches",
-        (None, None) => "by a client that updates the stored object",
+        (None, None) => "by who updates the stored object",
     };
     let timeout = humantime::format_duration(one.timeout);
     format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), policy(one.failure_policy))

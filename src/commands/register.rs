@@ -196,16 +196,16 @@ const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Namespace of the network, DNS and proxies, which Gatepost's Pods need in order to run.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-const NOT_LOOPBACK: &str = "warning: the URL is not a loopback URL; a static webhook is in force before the cluster's \
+const NOT_LOOPBACK: &str = "warning: the URL is not a loopback one; a static webhook is in force before the cluster's \
                             network is, and an apiserver that cannot reach it refuses writes: run one Gatepost beside \
                             each apiserver";
 const SYSTEM_AUTHORITIES: &str = "warning: no --ca-file: the apiserver will trust Gatepost's certificate only if its \
                                   system's authorities do";
-const EVERYTHING_BY_SERVICE: &str = "without --config every request is sent to Gatepost, so while no Pod of Gatepost is \
-                                     ready nothing can be written, not even what would make one ready; give --config PATH, or \
+const EVERYTHING_BY_SERVICE: &str = "without --config everything is sent, and while no Pod of Gatepost is ready nothing \
+                                     can be written, not even what would make one ready; give --config PATH, or \
                                      --failure-policy Ignore";
-const EVERYTHING: &str = "warning: without --config every request is sent to Gatepost, so while Gatepost does not answer \
-                          nothing can be written, not even leases and nodes: the cluster stops working. Give --config PATH, or \
+const EVERYTHING: &str = "warning: without --config everything is sent, and while Gatepost does not answer nothing can be \
+                          written, leases and nodes included: the cluster would not survive it. Give --config PATH, or \
                           --failure-policy Ignore";
 
 fn namespace(text: &str) -> Result<String, &'static str> {
@@ -251,8 +251,7 @@ fn plan_from_config(path: &Path, hook_type: HookType, excluded: &[String], in_cl
         let noun = hook_type.as_str().to_lowercase();
         let or_initializer = if hook_type == HookType::Mutating { ", and no initializer" } else { "" };
         return Err(format!(
-            "{shown} has no {noun} hook with a rule{or_initializer}, so there is nothing to register; choose another --kind, or \
-             leave --config out"
+            "{shown} has no hook with a rule that is {noun}{or_initializer}: there is nothing to register; leave --config out"
         ));
     }
     Ok(plan)
@@ -289,7 +288,7 @@ impl FromStr for Target {
         let port = authority.strip_prefix(parsed.host()).and_then(|rest| rest.strip_prefix(':').or(Some("443")));
         let port = port.and_then(|port| port.parse().ok()).unwrap_or(0u16);
         if parsed.host().is_empty() || port == 0 {
-            return Err("it has no host, or an invalid port; write https://HOST:PORT".to_owned());
+            return Err("it has no host, or a port that is none; write https://HOST:PORT".to_owned());
         }
         let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
         let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

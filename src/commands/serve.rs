@@ -58,7 +58,7 @@ On stdout, one line for each address once it is bound, then one when the first c
 Signals:
   SIGHUP: reopen the audit log, as after a rotation; nothing else happens.
   SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews in flight are finished, for at most
-  --max-deadline and a second. A second signal, after a second or more, stops immediately.
+  --max-deadline and a second. A second signal, a second later or more, stops at once.
   `gatepost --help` has the exit codes.";
 
 /// Serve reviews until stopped
@@ -319,7 +319,7 @@ impl Serve {
                     place.upkeep = self.adopt_registration.then_some(upkeep::webhooks as Upkeep);
                 }
                 SourceLocation::Kubernetes(_) => {
-                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks calls all; give only one of them";
+                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";
                     return Err(why.to_owned());
                 }
                 SourceLocation::File(_) | SourceLocation::Etcd(_) => {

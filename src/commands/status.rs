@@ -265,7 +265,7 @@ fn discarded_calls(hook: &HookReport, DiscardedCalls { in_vain, calls, seconds }
     let over = humantime::format_duration(Duration::from_secs(*seconds));
     let share = share(*in_vain, *calls);
     let name = &hook.name;
-    format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and discarded")
+    format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
 }
 
 /// Maximum number of replicas named in one line.
@@ -336,8 +336,8 @@ fn facts(report: &ReplicaReport) -> Vec<(Rank, String)> {
 
 fn open_glass(glass: &OpenBreakGlass) -> String {
     let what = match &glass.hooks {
-        None => "no hook is called".to_owned(),
-        Some(hooks) => format!("not called: {}", hooks.join(", ")),
+        None => "no hook is asked".to_owned(),
+        Some(hooks) => format!("not asked: {}", hooks.join(", ")),
     };
     let by = glass.by.as_ref().map(|by| format!(" (by {by})")).unwrap_or_default();
     format!("BREAK-GLASS {} is open until {}: {what}; {}{by}", glass.name, glass.until, glass.reason)
@@ -370,7 +370,7 @@ fn unproven(hook: &HookReport) -> Option<String> {
     let overdue = hook.overdue.as_ref().map(|what| format!("; overdue: {what}")).unwrap_or_default();
     Some(match (&hook.moves_to, hook.state) {
         (Some(place), _) => format!(
-            "UNPROVEN {name}: called at {endpoint} until {place} passes a probe; none has since {since}: {why}{overdue}"
+            "UNPROVEN {name}: asked at {endpoint} until {place} passes a probe; none has since {since}: {why}{overdue}"
         ),
         (None, HookStanding::Probing) => {
             format!(
@@ -378,7 +378,7 @@ fn unproven(hook: &HookReport) -> Option<String> {
             )
         }
         (None, HookStanding::Active) if hook.overdue.is_some() => {
-            format!("UNPROVEN {name}: called, although {endpoint} has passed no probe since {since}: {why}{overdue}")
+            format!("UNPROVEN {name}: asked, although {endpoint} has passed no probe since {since}: {why}{overdue}")
         }
         _ => return None,
     })
@@ -466,7 +466,7 @@ mod tests {
                 "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
                 "a        3           17        21        0.4s  degraded          3 Active, 1 Draining, 1 Probing",
                 "b        0           -         -         -     no configuration  none",
-                "a: 3 of 40 calls of u (8 %) in the last 5m were ahead of its turn and discarded",
+                "a: 3 of 40 calls of u (8 %) in the last 5m were ahead of its turn and in vain",
                 "a: t is draining since 2026-01-01T00:00:00Z",
             ]
         );
@@ -516,9 +516,7 @@ mod tests {
         let hooks = || {
             vec![
                 HookReport {
-                    overdue: Some(
-                        "it is called although no probe has passed, and its failure policy applies".to_owned(),
-                    ),
+                    overdue: Some("it is called unproven, and its failure policy decides".to_owned()),
                     unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
                     ..hook("enforced", HookStanding::Active)
                 },
@@ -559,15 +557,15 @@ mod tests {
         assert_eq!(
             printed.get(..8).unwrap(),
             [
-                "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is called; INC-4711 (by ann)",
-                "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not called: fine; INC-4711 (by ann)",
+                "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
+                "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
                 "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout; \
                  last success at 2026-01-01T00:10:05Z, 11 good since",
                 "a, b: RECOVERED is-well: 2 of 4 calls failed in the last 5m; last success at 2026-01-01T00:10:05Z, 2 good \
                  since",
-                "a, b: UNPROVEN enforced: called, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
-                 refused (step: connect); overdue: it is called although no probe has passed, and its failure policy applies",
-                "a, b: UNPROVEN moves: called at grpc://h:1 until grpc://h:2 passes a probe; none has since \
+                "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
+                 refused (step: connect); overdue: it is called unproven, and its failure policy decides",
+                "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
                  2026-01-01T00:00:06Z: refused (step: connect)",
                 "a, b: BYPASS ci: Skip of all hooks for namespaces ci, as long as the rule is configured; builds",
                 "",

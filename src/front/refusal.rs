@@ -57,7 +57,7 @@ use gatepost_wire::inbound::ViewError;
 pub(super) enum Refusal {
     #[error("there is nothing at {path}: this port serves POST /validate, POST /mutate and gRPC")]
     UnknownPath { path: String },
-    #[error("the method must be POST")]
+    #[error("calls are made with POST")]
     Method,
     #[error("the content-type must be application/grpc or application/grpc+proto")]
     NotGrpc,
@@ -118,21 +118,21 @@ pub(super) enum Refusal {
     TooLargeForMemory { bytes: usize, limit: usize },
     #[error("a call of this service sends at most {limit} bytes")]
     AuxTooLong { limit: usize },
-    #[error("too many concurrent calls of health and reflection: try again")]
+    #[error("too many calls of health and reflection at once")]
     TooManyAuxCalls,
     #[error("the call took longer than {}", humantime::format_duration(*within))]
     CallDeadline { within: Duration },
-    #[error("the configuration does not allow you to claim this name: see `attach` of the initializer")]
+    #[error("the name is not configured as one that you may claim: see `attach` of the initializer")]
     NotYours,
     #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
     NotAClaim,
     #[error("too many instances of initializers are attached")]
     TooManyInstances,
-    #[error("the message is not a valid request of this method of gatepost.v1.Initialization")]
+    #[error("the message is not one that this call of gatepost.v1.Initialization takes")]
     NotAMessage,
-    #[error("too many concurrent calls of gatepost.v1.Initialization: try again")]
+    #[error("too many calls of gatepost.v1.Initialization at once: try again")]
     TooManyHolds,
-    #[error("shutting down: try again")]
+    #[error("shutting down: ask again")]
     Draining,
     #[error("the deadline had already passed when the call arrived")]
     DeadlineZero,

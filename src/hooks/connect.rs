@@ -61,8 +61,8 @@ impl Tls {
     pub(super) fn of(endpoint: &Endpoint, config: Option<Arc<ClientConfig>>) -> Result<Option<Self>, Unreachable> {
         let Some(names) = &endpoint.tls else { return Ok(None) };
         let why = match (&endpoint.address, config, ServerName::try_from(names.server_name.to_string())) {
-            (Address::Unix(_), ..) => "TLS is configured, but TLS over a unix socket is not supported".to_owned(),
-            (_, None, _) => "TLS is configured, but there is no client configuration of TLS for it".to_owned(),
+            (Address::Unix(_), ..) => "TLS is wanted over a unix socket, where none is spoken".to_owned(),
+            (_, None, _) => "TLS is wanted, and nothing is known of how".to_owned(),
             (_, _, Err(_)) => format!("{:?} cannot be a server's name", names.server_name),
             (Address::Tcp { .. }, Some(config), Ok(name)) => return Ok(Some(Self { config, name })),
         };

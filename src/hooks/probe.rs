@@ -240,9 +240,7 @@ impl Channel {
 fn check_status(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
-        301..=303 | 307 | 308 => {
-            "it redirects, and Gatepost follows no redirects: write the final URL into its clientConfig"
-        }
+        301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
         405 => "this path does not accept POST: correct the path in its clientConfig",
         502..=504 => "no hook is ready behind this path: start it, or check the proxy before it",
         _ => return Ok(()),

@@ -150,9 +150,7 @@ pub(super) fn unpack(
     let mut unpacked = AnswerBuffer::new(budget);
     loop {
         let read = reader.read(&mut part);
-        let read = read.map_err(|_| {
-            CallFailure::Undecodable("its body is not valid gzip, but its Content-Encoding is gzip".into())
-        })?;
+        let read = read.map_err(|_| CallFailure::Undecodable("its body is not the gzip that its head says".into()))?;
         if read == 0 {
             let memory = unpacked.memory();
             return Ok((unpacked.finish(), memory));

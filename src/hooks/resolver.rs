@@ -223,7 +223,7 @@ impl ServiceAddresses {
         }
         if !self.logged_old.swap(true, Relaxed) {
             tracing::warn!(
-                "the apiserver has not confirmed EndpointSlices for {SERVICES_STALE_AFTER:?}; hooks that are named by a Service are dialled at the \
+                "no news of EndpointSlices for {SERVICES_STALE_AFTER:?}; hooks that are named by a Service are dialled at the \
                  address that their name resolves to"
             );
         }

@@ -123,7 +123,7 @@ impl Task {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
             reading::hook_worker_panicked();
             tracing::error!(endpoint = %self.dialler.endpoint, "the client of a hook panicked and was restarted; this is a bug in Gatepost");
-            self.pending.fail_calls("gatepost closed the connection");
+            self.pending.fail_calls("gatepost gave the connection up");
             sleep(RESTART_DELAY).await;
         }
     }
@@ -171,8 +171,8 @@ impl Task {
             reading::connection_starved();
             tracing::warn!(
                 endpoint = %self.dialler.endpoint,
-                fix = "check that the hook, and any proxy in front of it, gives back the flow-control window of calls that were reset",
-                "the HTTP/2 flow-control window of a hook's connection stays used up; the hook's calls go over a new connection"
+                fix = "see whether the hook, or a proxy before it, gives back the flow-control window of calls that are reset",
+                "the HTTP/2 window of a hook's connection stays used up; its calls go over a new connection"
             );
         }
         if let Some(connection) = ended.draining {
@@ -199,7 +199,7 @@ impl Task {
                 result = &mut attempt => return result,
                 () = pending.receive(commands, commands_open, LATE_CALLS_INTERVAL) => {
                     if !*commands_open && pending.is_empty() {
-                        return Err(Unreachable::at(Step::Connect, "no call waits for the connection any more"));
+                        return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
                     }
                 }
             }
@@ -255,7 +255,7 @@ async fn drain(
         tokio::select! {
             biased;
             _ = &mut keeper_dropped => {
-                connection.fail_calls("gatepost closed the connection: too many connections on which the hook takes no new calls still wait for its answers");
+                connection.fail_calls("the hook has left too many connections without answering on them");
             }
             () = &mut abandoned => {
                 // Before the check, so that no later notice is missed.

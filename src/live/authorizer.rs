@@ -52,10 +52,8 @@ impl Authorizer {
         let question = AccessQuestion { username: Arc::clone(username), user: Arc::clone(user), check, answer };
         match self.questions.try_send(question) {
             Ok(()) => Ok(decided),
-            Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks are waiting".to_owned()),
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                Err("the task that sends access checks to the cluster has ended".to_owned())
-            }
+            Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks wait at once".to_owned()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err("nobody asks the cluster any more".to_owned()),
         }
     }
 }
@@ -75,8 +73,8 @@ mod tests {
         };
         let ask = || authorizer.ask(&"alice".into(), &Arc::default(), check.clone());
         let waiting: Vec<_> = (0..MAX_QUEUED_CHECKS).map(|_| ask().unwrap()).collect();
-        assert_eq!(ask().unwrap_err(), "too many access checks are waiting");
+        assert_eq!(ask().unwrap_err(), "too many access checks wait at once");
         drop((questions, waiting));
-        assert_eq!(ask().unwrap_err(), "the task that sends access checks to the cluster has ended");
+        assert_eq!(ask().unwrap_err(), "nobody asks the cluster any more");
     }
 }

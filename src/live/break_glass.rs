@@ -191,7 +191,7 @@ impl Book {
             list.iter().any(|other| key(&other.document) == key(&one.document))
         };
         for new in after.iter().filter(|open| !holds(before, open)) {
-            log(new, "break-glass is open: matching requests skip these hooks");
+            log(new, "break-glass is open: requests pass without being checked");
         }
         for gone in before.iter().filter(|open| !holds(after, open)) {
             log(gone, "break-glass has closed");
@@ -200,7 +200,7 @@ impl Book {
         if after.is_empty() {
             self.reminded = None;
         } else if due && self.reminded.replace(now).is_some() {
-            after.iter().for_each(|open| log(open, "break-glass is still open: matching requests skip these hooks"));
+            after.iter().for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
         }
     }
 }

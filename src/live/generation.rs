@@ -27,7 +27,7 @@ pub struct CallTarget {
 impl CallTarget {
     /// Creates the target of the entry's own endpoint, with a channel to it.
     pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
-        debug_assert_eq!(entry.endpoint, *channel.endpoint(), "the channel leads to the endpoint of the entry");
+        debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");
         let path = match &entry.protocol {
             Protocol::Grpc => Arc::default(),
             Protocol::Http { path, .. } => Arc::clone(path),
@@ -127,8 +127,8 @@ impl LiveHook {
         self.overdue.as_ref()?;
         Some(match (&self.replacing, self.rotation.is_called()) {
             (Some(_), _) => "it is still called at its former endpoint",
-            (None, true) => "it is called although no probe has passed, and its failure policy applies",
-            (None, false) => "it is not called, so requests that it would reject are allowed",
+            (None, true) => "it is called unproven, and its failure policy decides",
+            (None, false) => "it is not called, and what it would refuse passes",
         })
     }
 

@@ -133,7 +133,7 @@ fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
     let more = lines.len().saturating_sub(MAX_NAMED_HOOKS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(format!(
-        "{name} does not send all requests that hooks and initializers match, so these pass unchecked: {some}{more}; run gatepost register \
+        "{name} does not send all requests that are to be seen, and they pass unseen: {some}{more}; run gatepost register \
          --config PATH and apply what it prints"
     ))
 }

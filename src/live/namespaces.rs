@@ -108,8 +108,8 @@ impl Namespaces {
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
         let question = NamespaceQuestion { namespace: namespace.into(), answer };
-        self.questions.try_send(question).map_err(|_| "too many namespace lookups are waiting".to_owned())?;
-        answered.await.unwrap_or_else(|_| Err("the task that looks up namespaces has ended".to_owned()))
+        self.questions.try_send(question).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
+        answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 
     /// Records a message of the apiserver at `now`, since when the machine has not slept: the labels were current then.

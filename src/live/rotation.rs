@@ -68,8 +68,8 @@ impl RetireReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drained => "drained",
-            Self::GivenUp => "drain timed out",
-            Self::NeverCalled => "never called",
+            Self::GivenUp => "given up after the bound",
+            Self::NeverCalled => "never asked",
         }
     }
 }

@@ -85,7 +85,7 @@ impl Publishing {
         match timeout(LEAVE_TIMEOUT, self.publisher.leave()).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => {
-                tracing::warn!(why, "cannot withdraw this replica's status; it will be listed for up to 30 s")
+                tracing::warn!(why, "this replica will seem alive for up to 30 s")
             }
             Err(_) => {
                 tracing::warn!("withdrawing this replica's status took too long; it will be listed for up to 30 s")
@@ -185,9 +185,7 @@ impl StatusPlace {
     pub fn beside(configuration: EtcdLocation, prefix: &str) -> Result<Self, String> {
         let configured = &configuration.prefix;
         if !prefix.ends_with('/') {
-            return Err(format!(
-                "--etcd-status-prefix {prefix} must end in a slash: the name of the replica follows it"
-            ));
+            return Err(format!("--etcd-status-prefix {prefix} has to end in a slash: names of replicas follow it"));
         }
         // Below the configuration every report would be a document of it; above it every document would be a report.
         if prefix.starts_with(&**configured) || configured.starts_with(prefix) {

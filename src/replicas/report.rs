@@ -73,7 +73,7 @@ pub fn replica_report(
         rejected: rejection.as_deref().map(|rejection| rejected(rejection, max_hooks)),
         from_last_good: health.status.last_good.get().and_then(|state| {
             let in_use = state.in_use.as_ref()?;
-            Some(short(&format!("written at {}; reason: {}", time(in_use.written), in_use.why)))
+            Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
         }),
         read_failure: health
             .status

@@ -37,9 +37,8 @@ const MAX_STEPS: u64 = 50_000;
 /// a time, so that a request ends in the same way on a busy machine.
 const MAX_OFFLOADED_STEPS: u64 = 100 * MAX_STEPS;
 
-/// Error text: upstream's for an exceeded cost limit, with a fix.
-const TOO_LONG: &str =
-    "the match conditions need more than 200 ms of processor time for this request: make them read less of the object";
+/// Error text for conditions that exceed [`MAX_OFFLOADED_STEPS`].
+const TOO_LONG: &str = "the match conditions need more than 200 ms of processor time for this request: let them look at less of the object";
 
 /// Number of bytes of text that can be checked for UTF-8 in the time of one step.
 const BYTES_CHECKED_PER_STEP: usize = 256;
@@ -136,7 +135,7 @@ impl<'a> Conditions<'a> {
         !self.slow.is_empty() || !self.undecided.is_empty()
     }
 
-    /// Returns true if these conditions can never be decided without waiting.
+    /// Returns true if deciding these conditions may need an access check or a large object.
     pub(super) fn must_wait(&self, conditions: &[Condition]) -> bool {
         let large = is_large(&self.review.object) || is_large(&self.review.old_object);
         conditions.iter().any(|condition| condition.uses_authorizer() || large && condition.reads_objects())
@@ -360,7 +359,7 @@ impl<'a> Access<'a> {
             many += 1;
             let asked = match (self.authorizer, &user) {
                 (_, Err(why)) => Err(why.clone()),
-                (None, _) => Err("no cluster is watched".to_owned()),
+                (None, _) => Err("no cluster is followed".to_owned()),
                 _ if many > MAX_ACCESS_CHECKS => {
                     Err(format!("a request makes at most {MAX_ACCESS_CHECKS} access checks"))
                 }
@@ -373,11 +372,7 @@ impl<'a> Access<'a> {
         }
         for (check, decided) in waiting {
             let decided = timeout_at(until.into(), decided).await.map_err(out_of_time)?;
-            self.insert(
-                check,
-                decided
-                    .unwrap_or_else(|_| Err("the task that sends access checks to the cluster has ended".to_owned())),
-            );
+            self.insert(check, decided.unwrap_or_else(|_| Err("nobody asks the cluster any more".to_owned())));
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ impl InitializerFailure {
             Self::Vacant => "has no instance attached".to_owned(),
             Self::Unproven => "is not in rotation until its first instance attaches".to_owned(),
             Self::Unable(why) => format!("could not act: {why}"),
-            Self::DryRun => "has side effects and is not called in a dry run".to_owned(),
+            Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
             Self::Full | Self::NoRoom | Self::Rejected(_) => "did not act".to_owned(),
         };
         format!("initializer \"{name}\" {why}; the object goes on without it")

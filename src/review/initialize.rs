@@ -188,7 +188,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),
                     _ => Err(InitializerFailure::Unable(
-                        "it adds initializers that are not configured for this resource, or that have already had their turn".into(),
+                        "it adds initializers that this resource has not, or that had a turn".into(),
                     )),
                 }
             });
@@ -352,10 +352,10 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let why = match access.decisions().get(&check) {
             Some(Ok(decided)) => return Ok(decided.allowed),
             Some(Err(why)) => why.clone(),
-            None => "the authorizer was not called".into(),
+            None => "it was not asked".into(),
         };
         let what =
-            format!("cannot check whether you may {VERB:?} this resource: the authorizer gave no decision: {why}");
+            format!("cannot find out whether you may {VERB:?} this resource: the authorizer cannot be asked: {why}");
         Err(Box::new(rejection::internal(&what)))
     }
 

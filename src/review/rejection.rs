@@ -89,7 +89,7 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
 
 /// Review without the object whose labels a hook's selector needs.
 pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
-    failure(400, "BadRequest", format!("the review has no {field}, whose labels a hook's {selector} needs"))
+    failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
 }
 
 /// Conditions of a hook that fails closed cannot be evaluated. Upstream: `apierrors.NewForbidden` around the error.
@@ -130,7 +130,7 @@ pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str
     let late = format!("Timeout: initializer \"{name}\" did not act within {after} ms");
     let left = slower.map_or_else(String::new, |(slower, took)| {
         let took = took.as_millis();
-        format!(", because initializer \"{slower}\" before it took {took} ms of the request's time")
+        format!(", which initializer \"{slower}\" has left it of the request's time: that took {took} ms")
     });
     let cause = StatusCause {
         reason: "InitializationTimedOut".into(),
@@ -211,8 +211,8 @@ pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&
 
 /// Hooks moved between segments, and another segment of the request may be decided by the former ones.
 pub(super) fn segments_moved() -> StatusInfo {
-    let message = "hooks have just moved to other segments of the chain, and another part of the request might still be \
-         decided by the old segments; try again";
+    let message = "hooks have just been put into other segments of the chain, and another part of the request may be decided as \
+         before; try again";
     try_again(503, "ServiceUnavailable", format!("gatepost's {message}"))
 }
 

@@ -220,7 +220,7 @@ impl<'a, 'r> Round<'a, 'r> {
         if let NextStep::Pause(pause) = attempt.decide_next(&CallResult::Reply(&reply), now) {
             let hook = &attempt.live.hook.name;
             let Reply::Http(HttpReply { status, .. }) = &reply else { return };
-            tracing::debug!(%hook, status, delay = ?pause, "a hook requested a pause (Retry-After)");
+            tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
             return self.wake_by(now + pause);
         }
         let memory = reply.memory_guard();

@@ -141,8 +141,8 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet 
     matching
 }
 
-/// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that can never be
-/// decided without waiting are evaluated together with theirs.
+/// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that may need an
+/// access check or a large object are evaluated together with theirs.
 pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook], behind: &[MatchedHook]) {
     for matched in hooks {
         while let Some(missing) = missing_labels(facts, *matched) {
@@ -182,7 +182,7 @@ fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook]) -> bo
     !facts.conditions.are_pending()
 }
 
-/// Queues conditions of later hooks that can never be decided without waiting.
+/// Decides or queues those conditions of later hooks that may need an access check or a large object.
 fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[MatchedHook]) {
     let inputs = Inputs::default();
     for matched in behind {

@@ -165,7 +165,7 @@ impl Drain {
             match event {
                 RotationEvent::Drained => tracing::info!(%name, "{noun} drained"),
                 _ => {
-                    tracing::warn!(%name, after = ?self.bound, "{noun} has not drained in time; no longer waiting for its requests")
+                    tracing::warn!(%name, after = ?self.bound, "{noun} has not drained in time; given up")
                 }
             }
             if !retired.is_hook() {

@@ -115,13 +115,13 @@ impl OwnAddresses {
                 severity: Severity::Danger,
                 what: format!("hook {name:?} is at {}, where Gatepost itself listens", hook.endpoint),
                 why: format!(
-                    "so each review sent to it comes back to Gatepost as another one, {} times, and is then rejected; the \
-                     hook's failure policy applies",
+                    "so each review that it is asked about comes back as another one, {} times over, and is then refused, \
+                     which the hook's failure policy decides",
                     Hops::LIMIT.get(),
                 ),
                 remedy: Remedy::Words(
-                    "write the hook's own address into its clientConfig; if the entry is Gatepost's own registration, \
-                     remove it"
+                    "write the hook's own address into its clientConfig, or remove it, where it is Gatepost's own \
+                     registration"
                         .to_owned(),
                 ),
                 hooks: vec![AffectedHook {

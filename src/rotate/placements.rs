@@ -262,7 +262,7 @@ impl Placements {
                 // overdue hooks are called although their probe fails.
                 let called =
                     in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.is_called());
-                let hook = if called { "is called there nevertheless" } else { "is not called there" };
+                let hook = if called { "is asked there all the same" } else { "is not asked there" };
                 tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook {hook}");
                 probing.failed(failure);
             }

@@ -294,7 +294,7 @@ impl Rotator {
                                          stays in force");
                 let (file, path) = ("configuration".to_owned(), String::new());
                 let what = "gatepost panicked while checking it".to_owned();
-                let why = "so Gatepost cannot tell whether it is valid".to_owned();
+                let why = "so whether it is good is not known".to_owned();
                 self.reject(vec![Problem { file, path, what, why, fix: "report this bug".to_owned() }], revision);
             }
         }
@@ -309,7 +309,7 @@ impl Rotator {
         tracing::info!(
             first,
             count,
-            "the configuration enforces less than before; it will be put in force if a second read confirms it"
+            "the configuration enforces less than before; it is in force once a second read confirms that"
         );
         self.report_quarantined(&candidate);
         self.apply_read_break_glass(candidate.break_glass.clone());
@@ -557,7 +557,7 @@ impl Rotator {
     fn report_failed_read(&mut self, error: ReadError) {
         // A wrong peer alternates between several errors, so each is logged once.
         if !self.read_failures.logged.contains(&error) && self.read_failures.logged.len() < MAX_LOGGED_CAUSES {
-            tracing::warn!(%error, "cannot read the configuration; the one in force is not refreshed");
+            tracing::warn!(%error, "cannot read the configuration; the one in force is getting old");
             self.read_failures.logged.push(error.clone());
         }
         let before = self.status.failed_read.get();
@@ -568,7 +568,7 @@ impl Rotator {
         }));
         let stale = !self.current.freshness().is_fresh(Instant::now().into_std());
         if stale && !self.read_failures.logged_stale {
-            tracing::error!(after = ?self.current.freshness().stale_after(), "the configuration is stale: every request is rejected until it \
+            tracing::error!(after = ?self.current.freshness().stale_after(), "the configuration is stale: every request is refused until it \
                                                    can be read");
             self.read_failures.logged_stale = true;
         }
@@ -576,7 +576,7 @@ impl Rotator {
 
     fn report_recovery(&mut self) {
         if !std::mem::take(&mut self.read_failures.logged).is_empty() {
-            tracing::info!(was_stale = self.read_failures.logged_stale, "the configuration can be read again");
+            tracing::info!(was_stale = self.read_failures.logged_stale, "reading the configuration again");
             self.status.failed_read.set(None);
         }
         self.read_failures.logged_stale = false;

@@ -60,7 +60,7 @@ impl FirstGeneration {
             // Reviews are refused until the source can be read, except those that break-glass allows. After an
             // emergency was declared, a restarted sidecar must start.
             Err(error) if settings.source.can_start_without_configuration() || emergency => {
-                tracing::error!(%error, "no configuration yet; requests are rejected, and the source is read again every second");
+                tracing::error!(%error, "no configuration yet; trying again every second");
                 None
             }
             candidate => Some(candidate?),
@@ -68,7 +68,7 @@ impl FirstGeneration {
         match (as_of.filter(|_| candidate.is_some()), &read) {
             (Some(as_of), _) => health.current.freshness().stamp(as_of),
             (None, Err(error)) if candidate.is_some() => {
-                tracing::error!(%error, "requests are rejected until the source can be read")
+                tracing::error!(%error, "no review is accepted yet")
             }
             (None, _) => {}
         }

@@ -35,7 +35,7 @@ pub enum BindError {
     },
     /// Other machines could read and forge reviews.
     #[error(
-        "cannot listen on {address} ({flag}) in plaintext: other machines can reach it, and reviews contain whole objects. Listen on \
+        "will not listen on {address} ({flag}) in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
          a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
     Insecure {

@@ -67,7 +67,7 @@ impl Signals {
                 _ = interrupt.recv() => {}
                 _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
             }
-            tracing::info!("shutting down: draining; another signal after a second or more stops immediately");
+            tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
             running.begin_to_stop();
             let stopped = tokio::select! {
                 biased;
@@ -77,7 +77,7 @@ impl Signals {
                     _ = interrupt.recv() => {}
                 }) => Ok(StopSignals::Twice),
                 () = sleep(running.ends_within) => {
-                    tracing::error!("the shutdown is blocked; the process ends without completing it");
+                    tracing::error!("something blocks the shutdown; ending without it");
                     Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(DrainResult { cut: None })))
                 }
             };
@@ -85,7 +85,7 @@ impl Signals {
             stopped
         });
         if stopped.as_ref().is_ok_and(|stopped| *stopped == StopSignals::Twice) {
-            tracing::warn!("second signal: stopping immediately, reviews in flight are cut off");
+            tracing::warn!("second signal: stopping at once, reviews in flight are cut");
         }
         // The process ends with the main thread. A thread that blocks must not delay it, and the other threads have
         // nothing to do.
@@ -102,7 +102,7 @@ async fn second_signal(mut signal: impl AsyncFnMut()) {
         if first.elapsed() >= SAME_SIGNAL_WITHIN {
             return;
         }
-        tracing::info!("another signal within a second of the first: ignored as a duplicate");
+        tracing::info!("another signal within a second: taken for the same one");
     }
 }
 

@@ -24,7 +24,7 @@ pub enum StartError {
     Bind(#[from] BindError),
     /// The audit log cannot be written.
     #[error(
-        "cannot open the audit log {path}: {cause}; its folder must exist, and this process must be able to write there"
+        "cannot open the audit log {path}: {cause}; its folder must exist, and this process be able to write there"
     )]
     Audit {
         /// The file.
@@ -33,7 +33,7 @@ pub enum StartError {
         cause: io::Error,
     },
     /// The last good configuration cannot be written.
-    #[error("--last-good: {0}; create that folder, or name another path")]
+    #[error("--last-good: {0}; make that folder, or name another path")]
     LastGood(LastGoodError),
     /// The configuration cannot be read.
     #[error("{0}; nothing is served without a configuration")]

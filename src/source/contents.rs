@@ -60,8 +60,8 @@ pub enum ReadError {
     NotBegun(ReadFailure),
     /// A store answered, and its answer could not be processed in time.
     #[error(
-        "the contents of {store} could not be processed within {}; they are too large for this machine, or the files below \
-         --files are on a mount that is down",
+        "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
+         are on a mount that is down",
         humantime::format_duration(*.within)
     )]
     Unfinished {
@@ -78,7 +78,7 @@ pub enum ReadError {
     Etcd(#[from] EtcdError),
     /// The cluster does not know the kind of our configuration, so it cannot have any.
     #[error(
-        "{store} does not know {resource}: the kind is not installed, which does not count as an empty configuration; \
+        "{store} does not know {resource}: the kind is not installed, and that is not taken for an empty configuration; \
          install it with `gatepost crd | kubectl apply -f -`"
     )]
     NotInstalled {
@@ -89,8 +89,8 @@ pub enum ReadError {
     },
     /// The revision of a store has decreased, as after a restore from a backup.
     #[error(
-        "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers with outdated data; \
-         restart gatepost if that is intended"
+        "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers from the past; \
+         restart gatepost if that is as it should be"
     )]
     WentBack {
         /// Store, with its address.
@@ -102,7 +102,7 @@ pub enum ReadError {
     },
     /// Another store answered than at the start.
     #[error(
-        "{store} is not the same store as at the start ({found} instead of {known}); restart gatepost if that is intended"
+        "{store} is another one than at the start ({found} instead of {known}); restart gatepost if that is as it should be"
     )]
     OtherStore {
         /// Address of the store.
@@ -114,8 +114,8 @@ pub enum ReadError {
     },
     /// A starting replica cannot serve webhooks that an apiserver relies on, and gives these back first.
     #[error(
-        "this replica cannot serve {webhooks}, which apiservers might not call: they are given back to the apiservers before \
-         this replica accepts a review"
+        "{webhooks} cannot be served here and the apiserver may not call it yet: it is given back before a review is \
+         accepted"
     )]
     GivesBack {
         /// Names of the webhooks.

@@ -32,7 +32,7 @@ pub enum GuardError {
         owner: u32,
     },
     /// Other users can write the file.
-    #[error("{path} has mode {mode:04o}, so that other users can write it: chmod go-w it")]
+    #[error("{path} has mode {mode:04o}, so that others may write it: chmod go-w it")]
     Writable {
         /// Path of the file.
         path: String,

@@ -49,9 +49,7 @@ pub enum LastGoodError {
         cause: String,
     },
     /// Other users can read the keys in the file, or might have written it.
-    #[error(
-        "{path} has mode {mode:04o}, so that other users can read or write it, but it holds private keys; chmod 0600 it"
-    )]
+    #[error("{path} has mode {mode:04o}, and may be read or written by others: it holds private keys; chmod 0600 it")]
     Open {
         /// Path of the file.
         path: String,
@@ -73,7 +71,7 @@ pub enum LastGoodError {
     Foreign(String),
     /// A later version of Gatepost wrote the file.
     #[error(
-        "{path} was written by a later gatepost (its format is {found}, this one reads {VERSION}); remove it, or upgrade"
+        "{path} was written by a later gatepost (its form is {found}, this one reads {VERSION}); remove it, or upgrade"
     )]
     Newer {
         /// Path of the file.
@@ -108,7 +106,7 @@ pub enum LastGoodError {
         cause: String,
     },
     /// The configuration is too large for the file.
-    #[error("{path} is not written: the configuration takes {size} bytes there, but at most {LIMIT} are allowed")]
+    #[error("{path} is not written: the configuration takes {size} bytes there, and {LIMIT} are the most")]
     TooLarge {
         /// Path of the file.
         path: String,
@@ -221,14 +219,14 @@ impl LastGoodFile {
         }
         let (check, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
         let (confirmed, body) = rest.split_at_checked(CONFIRMATION_LEN).ok_or_else(|| damaged("it ends too soon"))?;
-        let (digest, length) = check.split_once(' ').ok_or_else(|| damaged("its second line is malformed"))?;
+        let (digest, length) = check.split_once(' ').ok_or_else(|| damaged("its second line is not as written"))?;
         if length.parse() != Ok(body.len()) {
-            return Err(damaged("its length is not the one in its second line"));
+            return Err(damaged("it is not as long as it says"));
         }
         if digest != hex(&Sha256::digest(body)) {
-            return Err(damaged("its digest does not match"));
+            return Err(damaged("its digest is another one"));
         }
-        let body: Body = serde_json::from_slice(body).map_err(|_| damaged("its body is malformed"))?;
+        let body: Body = serde_json::from_slice(body).map_err(|_| damaged("it is not as written"))?;
         if body.source != self.source {
             return Err(LastGoodError::OtherSource { path, found: body.source, wanted: self.source.clone() });
         }
@@ -240,11 +238,11 @@ impl LastGoodFile {
         };
         let documents: Option<Vec<_>> = body.documents.into_iter().map(document).collect();
         Ok(LastGood {
-            written: humantime::parse_rfc3339(&body.written).map_err(|_| damaged("its date is invalid"))?,
+            written: humantime::parse_rfc3339(&body.written).map_err(|_| damaged("it is not dated"))?,
             digest: body.digest,
             revision: body.revision,
             age: parse_confirmation(confirmed).and_then(BootMoment::age),
-            documents: documents.ok_or_else(|| damaged("a document is malformed"))?,
+            documents: documents.ok_or_else(|| damaged("a document is not as written"))?,
         })
     }
 

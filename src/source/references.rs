@@ -93,12 +93,10 @@ fn within(folder: Option<&Path>, written: &str) -> Reference {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     let path: PathBuf = written.into();
     if !path.components().all(plain) {
-        return refused("a configuration from a remote store can name files only by relative paths without \"..\"");
+        return refused("what comes from another machine may name files by relative paths without \"..\" only");
     }
     let Some(folder) = folder else {
-        return refused(
-            "a configuration from a remote store can name files only below --files FOLDER, and no folder is given",
-        );
+        return refused("what comes from another machine may name files below --files FOLDER only, and none is given");
     };
     read(&folder.join(path))
 }

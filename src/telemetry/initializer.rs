@@ -157,6 +157,6 @@ impl AttendanceSource {
 
 impl fmt::Debug for AttendanceSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AttendanceSource").finish_non_exhaustive()
+        f.debug_struct("Attended").finish_non_exhaustive()
     }
 }

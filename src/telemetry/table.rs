@@ -124,7 +124,7 @@ families! {
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
         "Object bytes copied after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
-        "Break-glass documents that are open. While it is not 0, requests skip the hooks that these documents name, or all hooks.";
+        "Break-glass documents that are open. While it is not 0, requests pass without being checked.";
     HOOKS = Gauge "gatepost_hooks" []
         "Hooks in force, whether they are called or not.";
     HOOKS_BY_STATE = Gauge "gatepost_hooks_by_state" ["state"]

@@ -17,7 +17,7 @@ const MAX_CONCURRENT_REVIEWS: usize = 64;
 const CLIENT_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
-const UNDECIDED: &str = "the cluster's authorizer gave no decision; see Gatepost's log";
+const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost says why";
 
 /// Loop that sends access checks to a cluster's authorizer.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl AccessReviews {
                     tracing::warn!(
                         %failure,
                         fix = failure.fix(),
-                        "cannot ask the authorizer of the cluster; hooks whose conditions need it follow their failure \
+                        "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
                          policy, and new objects with the annotation gatepost.dev/initializers are refused"
                     );
                     self.logged = Some(failure);

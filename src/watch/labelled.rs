@@ -151,7 +151,7 @@ impl LabelledObjects {
                 self.connection.failed(&failure);
                 if self.logged.as_ref() != Some(&failure) {
                     let fix = failure.fix();
-                    tracing::warn!(%failure, fix, "cannot renew the lease of the replica that initializes stored objects; the objects wait");
+                    tracing::warn!(%failure, fix, "cannot agree with other replicas who initializes stored objects; they wait");
                     self.logged = Some(failure);
                 }
                 false

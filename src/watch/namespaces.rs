@@ -24,7 +24,7 @@ const PATH: &str = "/api/v1/namespaces";
 
 /// Error of a lookup for the requester. The full error names the apiserver's address and our account, so it is only
 /// logged.
-const LOOKUP_FAILED: &str = "the namespace lookup failed; see Gatepost's log";
+const LOOKUP_FAILED: &str = "the apiserver did not tell, and Gatepost's log says why";
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// Most bytes of one namespace's labels that are stored.

@@ -85,10 +85,7 @@ impl SliceFollower {
         let too_many = wanted.len() > MAX_SERVICES;
         if too_many && !self.too_many {
             let services = wanted.len();
-            tracing::warn!(
-                services,
-                "hooks name more than {MAX_SERVICES} Services; the names of the others are resolved by DNS"
-            );
+            tracing::warn!(services, "hooks name more than {MAX_SERVICES} Services; names of the others are looked up");
         }
         self.too_many = too_many;
         while wanted.len() > MAX_SERVICES {

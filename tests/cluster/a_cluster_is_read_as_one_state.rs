@@ -149,7 +149,7 @@ async fn what_cannot_be_used_is_named_and_nothing_of_it_is_remembered() {
     let next = format!("{CONFIGURATIONS}?limit=500&continue");
     let trials: &[(&str, Say, &str)] = &[
         (CONFIGURATIONS, Say::Text("<html>log in</html>"), "no JSON"),
-        (CONFIGURATIONS, Say::Text("{}"), "it is not a list"),
+        (CONFIGURATIONS, Say::Text("{}"), "it is no list"),
         (
             CONFIGURATIONS,
             Say::Text(r#"{"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": {}}"#),

@@ -105,6 +105,6 @@ async fn release_without_a_live_replica_says_so_and_gives_back_at_once() {
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     let said = "no replica with --adopt is alive: removing the condition from 2 webhooks\n\
-                given back; waiting 5s until every apiserver has read the change\n";
+                given back; waiting 5s until every apiserver has heard of it\n";
     assert_eq!((&*stderr, conditions(&cluster)), (said, vec![1, 1]));
 }

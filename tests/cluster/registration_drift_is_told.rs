@@ -64,7 +64,7 @@ async fn drift_comes_and_goes_with_the_registration() {
     cluster.says(REGISTRATION, Say::Status(404));
     until("it is gone", || uncovered(&running.health) == Some(1)).await;
     let faults = running.health.faults((Instant::now(), SystemTime::now()));
-    let missing = "REGISTRATION mine does not send all requests that hooks and initializers match, so these pass unchecked: \
+    let missing = "REGISTRATION mine does not send all requests that are to be seen, and they pass unseen: \
                    test/h.example.com/0: there is no such registration; run gatepost register";
     assert!(matches!(&*faults, [one] if one.to_string().starts_with(missing)), "{faults:?}");
     cluster.says(REGISTRATION, Say::Status(403));

@@ -101,7 +101,7 @@ async fn an_apiserver_that_does_not_say_lets_nobody() {
         apiserver.refuses(Asked::AccessReview, code);
         let refusal = create(&asking(&apiserver).await, "ann").await.refusal.unwrap();
         assert_eq!((refusal.code, &*refusal.reason), (500, "InternalError"));
-        assert!(refusal.message.contains("cannot check whether you may \"initialize\""), "{}", refusal.message);
+        assert!(refusal.message.contains("cannot find out whether you may \"initialize\""), "{}", refusal.message);
         let ours = ["127.0.0.1", "subjectaccessreviews", "not for you"];
         assert!(!ours.iter().any(|part| refusal.message.contains(part)), "{}", refusal.message);
     }

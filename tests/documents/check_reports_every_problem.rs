@@ -144,11 +144,9 @@ metadata: {{name: team, labels: {{tier: 1, 'a b': x}}}}
         "a.yaml: [0].externalAdmissionHooks[0].rules[0].resources: is empty",
         "a.yaml: [0].externalAdmissionHooks[0].rules[0].scope: \"World\"",
         "a.yaml: [0].externalAdmissionHooks[0].rules[1]: is a whole number, not a map",
-        "a.yaml: [0].externalAdmissionHooks[0].failurePolicy: \"fail\" is not one of the allowed words, so its \
-         meaning is ambiguous; did you mean Fail?",
+        "a.yaml: [0].externalAdmissionHooks[0].failurePolicy: \"fail\" is not one of the allowed words, so what it is to mean would be a guess; did you mean Fail?",
         "a.yaml: [0].externalAdmissionHooks[0].timeout: \"1h\" is out of range",
-        "a.yaml: [1].metadata.labels.tier: is a whole number, not a text, so its meaning is ambiguous; put it in \
-         quotes",
+        "a.yaml: [1].metadata.labels.tier: is a whole number, not a text, so what it is to mean would be a guess; put it in quotes",
         "a.yaml: [1].metadata.labels[\"a b\"]: \"a b\" is not a label key",
         "b.yaml: externalAdmissionHooks[0].name: the hook \"a.example.com\" is already defined at a.yaml: [0].externalAdmissionHooks[1].name",
         "b.yaml: externalAdmissionHooks[0].rules: is missing",
@@ -169,8 +167,9 @@ fn files_that_cannot_be_read() {
     let json = load_files(&[file("a.json", "{\n\"a\": }")]).expect_err("refused");
     assert_eq!(
         json,
-        ["a.json: line 2, column 6: cannot be read as JSON: expected value, so the content after that position is \
-             unknown; correct the JSON"]
+        [
+            "a.json: line 2, column 6: cannot be read as JSON: expected value, so nothing behind that place is known; correct the JSON"
+        ]
     );
 }
 
@@ -187,8 +186,9 @@ fn a_tag_is_refused_where_it_stands() {
     let found = problems(&format!("{HEAD}bypass: []\n---\nkind: !secret x\n"));
     assert_eq!(
         found,
-        ["a.yaml: line 6, column 15: cannot be read as YAML: unsupported tag `!secret`, so the content after that \
-             position is unknown; correct the YAML"]
+        [
+            "a.yaml: line 6, column 15: cannot be read as YAML: unsupported tag `!secret`, so nothing behind that place is known; correct the YAML"
+        ]
     );
 }
 
@@ -321,11 +321,7 @@ fn hook_entries() {
 fn empty_configuration_must_be_explicit() {
     for nothing in ["", "\n", "# hooks\n", "---\n---\n# nothing\n", "null\n", "---\nnull\n...\n"] {
         let message = problems(nothing);
-        assert!(
-            message.len() == 1 && message[0].to_string().contains("contains no document"),
-            "{nothing:?}: \
-         {message:?}"
-        );
+        assert!(message.len() == 1 && message[0].to_string().contains("holds no document"), "{nothing:?}: {message:?}");
     }
     for list in ["{apiVersion: v1, kind: List}", "{apiVersion: v1, kind: List, items: null}"] {
         let message = problems(list);
@@ -360,17 +356,13 @@ fn protocols() {
         "no meaning",
     );
     one(&over("https://h", "admissionReviewVersions: []"), ".admissionReviewVersions", "is empty");
-    one(
-        &over("https://h", "admissionReviewVersions: [v2]"),
-        ".admissionReviewVersions",
-        "no version that Gatepost supports",
-    );
+    one(&over("https://h", "admissionReviewVersions: [v2]"), ".admissionReviewVersions", "no version that is known");
     one(&over("https://h", "admissionReviewVersions: [v1, v1]"), ".admissionReviewVersions[1]", "listed twice");
     one(&over("https://h", "admissionReviewVersions: [v1, V2]"), ".admissionReviewVersions[1]", "is not a version");
     let path = ".clientConfig.service.path";
     one(&by_service(", path: x", "protocol: json"), path, "does not begin with /");
-    one(&by_service(", path: /x//y", "protocol: json"), path, "an empty segment");
-    one(&by_service(", path: /X", "protocol: json"), path, "is not a path segment");
+    one(&by_service(", path: /x//y", "protocol: json"), path, "an empty step");
+    one(&by_service(", path: /X", "protocol: json"), path, "is not a step");
 }
 
 #[test]
@@ -400,7 +392,7 @@ fn client_configs() {
     one_client_problem("url: 'grpcs://h', caFile: junk.pem", ".caFile", "section 1 holds no X.509 certificate");
     one_client_problem("url: 'grpcs://h', caBundle: '!'", ".caBundle", "not base64");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=", ".caBundle", "no CERTIFICATE section");
-    one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x", ".caFile", "is set together with caBundle");
+    one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x", ".caFile", "stands beside caBundle");
     one_client_problem("url: 'grpcs://h', clientCertificateFile: good.crt", ".clientKeyFile", "is missing");
     one_client_problem("url: 'grpcs://h', clientKeyFile: good.key", ".clientCertificateFile", "is missing");
     one_client_problem(
@@ -467,7 +459,7 @@ fn selectors() {
     expressions("{key: a, operator: Exists, values: [b]}", ".matchExpressions[0].values", "take no values");
     expressions("{key: a, operator: In, values: ['-']}", ".matchExpressions[0].values[0]", "is not a label value");
     expressions("{key: a, operator: In, values: [1]}", ".matchExpressions[0].values[0]", "put it in quotes");
-    let never = "matches nothing: its requirements";
+    let never = "can never hold";
     expressions("{key: a, operator: In, values: [x]}, {key: a, operator: NotIn, values: [x, y]}", "", never);
     expressions("{key: a, operator: In, values: [x]}, {key: a, operator: In, values: [y]}", "", never);
     expressions("{key: a, operator: Exists}, {key: a, operator: DoesNotExist}", "", never);
@@ -529,10 +521,7 @@ fn resources_that_cannot_be_stored_unfinished_are_refused_with_the_reason() {
         (&*changes("owners: {users: [a]}"), "and the spec of a stored Pod cannot be changed"),
         (&*changes("builtIn: {env: [{name: A, value: b}]}"), "and the spec of a stored Pod cannot be changed"),
         ("resource: nodes, initializers: []", "must be seen"),
-        (
-            "apiGroup: authorization.k8s.io, resource: subjectaccessreviews, initializers: []",
-            "applies only to stored objects",
-        ),
+        ("apiGroup: authorization.k8s.io, resource: subjectaccessreviews, initializers: []", "marks objects that are"),
     ] {
         let found = of(entry);
         assert!(found.len() == 1 && found[0].contains(says), "{entry}: {found:#?}");

@@ -191,8 +191,8 @@ fn what_is_refused_is_refused_where_it_stands() {
             VALIDATING,
             "matchConditions: [{name: a, expression: 'object.kind'}]",
             "webhooks[0].matchConditions[0].expression: cannot be evaluated: must evaluate to bool but got dyn, so \
-             Gatepost could not decide whether to call the hook; correct the expression; if an apiserver accepts it \
-             as it is, leave this webhook registered there",
+             whether the hook is asked could not be decided; correct the expression; where an apiserver \
+             accepts it as it is, leave this webhook registered there",
         ),
         (VALIDATING, "matchConditions: [{name: a}]", "webhooks[0].matchConditions[0].expression: is missing"),
         (VALIDATING, "namespaceSelector: {matchLabels: {a: 'b c'}}", "webhooks[0].namespaceSelector.matchLabels.a: "),

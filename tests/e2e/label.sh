@@ -292,7 +292,7 @@ tampered() {
   refuses "$name: nor its status" 'permission to' in_e2e patch --as bob widget waits --subresource status --type merge --patch '{"metadata": {"labels": {"init.gatepost.dev/pending": null}}}'
   check "$name: a manifest without the marks completes nothing, whoever applies it" replaced_by_admin
   check "$name: they are restored" marked widget waits
-  refuses "$name: the owner does not complete it without the label" 'must be removed in the update that sets the state Completed' completes_waits '"1"'
+  refuses "$name: the owner does not complete it without the label" 'is removed in the update that says Completed' completes_waits '"1"'
   check "$name: the owner completes it" completes_waits null
   check "$name: quota counts it once" eval '(($(widgets_charged) == charged + 1))'
   check "$name: it is seen" not marked widget waits

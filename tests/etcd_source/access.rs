@@ -138,7 +138,7 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
         }
     });
     let message = Reader::open(of(access("gatepost", &wrong))).fails_with("password").to_string();
-    assert!(message.contains("rejects the password of the user \"gatepost\""), "{message}");
+    assert!(message.contains("does not take the password of the user \"gatepost\""), "{message}");
     Reader::open(of(access("nobody", &right))).fails_with("denies the user \"nobody\" this");
     Reader::open(place(cluster.urls())).fails_with("wants a user");
     fs::write(&right, "\n").unwrap();
@@ -149,7 +149,7 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     let question = json!({ "name": "gatepost", "password": "hunter2-changed" });
     fs::write(&right, "hunter2").unwrap();
     cluster.post_as(root["token"].as_str(), "/v3/auth/user/changepw", &question).unwrap();
-    reader.fails_with("rejects the password");
+    reader.fails_with("does not take the password");
     fs::write(&right, "hunter2-changed").unwrap();
     assert_eq!(reader.good().files.len(), 1);
     // And so may a restart.

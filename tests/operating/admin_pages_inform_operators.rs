@@ -123,7 +123,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     };
     current.publish(Arc::new(generation));
     let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
-    let line = "[-] hook h.x: has passed no probe within 5m; it is not called, so requests that it would reject are allowed: \
+    let line = "[-] hook h.x: has passed no probe within 5m; it is not called, and what it would refuse passes: \
                 cannot connect: refused (step: connect)";
     assert_eq!((status, body), (200, format!("ok, degraded\n{line}\n")));
     assert_eq!(ask(address, "GET", "/readyz").await.2, "ok\n", "whoever asks for less sees less");
@@ -131,14 +131,14 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     let hook = &page["hooks"][0];
     assert_eq!((&hook["overdue"]["probeWithin"], &hook["protocol"]["path"]), (&json!("5m"), &json!("/p")));
     let reported = &page["replica"]["hooks"][0]["overdue"];
-    assert_eq!(reported, "it is not called, so requests that it would reject are allowed");
+    assert_eq!(reported, "it is not called, and what it would refuse passes");
 }
 
 #[tokio::test]
 async fn admin_refuses_other_paths_and_methods_in_words() {
     let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &Arc::default()).await;
     let (status, _, body) = ask(address, "GET", "/secret").await;
-    assert_eq!((status, body.as_str()), (404, "no such page; there are /livez, /readyz, /metrics and /configz\n"));
+    assert_eq!((status, body.as_str()), (404, "there are /livez, /readyz, /metrics and /configz\n"));
     let (status, head, body) = ask(address, "POST", "/configz").await;
     assert_eq!((status, body.as_str()), (405, "/configz can only be read: use GET\n"));
     assert!(head.contains("allow: GET, HEAD"), "{head}");

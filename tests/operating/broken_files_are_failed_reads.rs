@@ -133,7 +133,7 @@ async fn file_emptied_for_a_while_switches_nothing_off() {
     OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
     until("it is reported", || configured.running.health.status.rejected.get().is_some()).await;
     let message = configured.running.health.status.rejected.get().unwrap().problems[0].to_string();
-    assert!(message.starts_with("gatepost.yaml: contains no document, which "), "{message}");
+    assert!(message.starts_with("gatepost.yaml: holds no document, which "), "{message}");
     let rejected_at = Instant::now();
     until("it was read again", || current.freshness().age(rejected_at).is_some_and(|age| age.is_zero())).await;
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "the hook is asked as before");

@@ -64,7 +64,7 @@ async fn probe_fails_with_an_answer_of_no_hook_and_says_what_to_do() {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
         for (status, fix) in [
             (404, "there is no hook at this path: correct the path in its clientConfig, or serve it"),
-            (302, "it redirects, and Gatepost follows no redirects: write the final URL into its clientConfig"),
+            (302, "it redirects, which is not followed: write where to into its clientConfig"),
             (405, "this path does not accept POST: correct the path in its clientConfig"),
             (502, "no hook is ready behind this path: start it, or check the proxy before it"),
             (503, "no hook is ready behind this path: start it, or check the proxy before it"),

@@ -213,7 +213,7 @@ async fn drain_reports_another_hook_at_the_same_endpoint() {
     until("it is removed", || a.hook(HOOK).is_none()).await;
     let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "20s"], &[&a]).await;
     assert_eq!(code, Some(1));
-    let shown = format!("{} is also that of other.example.com (Active on a): keep the endpoint running", h.url());
+    let shown = format!("{} is also that of other.example.com (Active on a): leave the endpoint on", h.url());
     assert!(stderr.contains(&shown), "{stderr}");
 }
 

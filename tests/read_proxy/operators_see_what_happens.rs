@@ -181,13 +181,13 @@ async fn a_proxy_is_ready_once_the_apiserver_has_answered_and_until_it_drains() 
     })
     .await;
     let admin = world.admin().await;
-    let unanswered = "not ready: the apiserver has not answered a review of a user yet; see the log\n";
+    let unanswered = "not ready: the apiserver has not answered a question about a user yet; see the log\n";
     assert_eq!(page(admin, "/readyz").await, (503, unanswered.to_owned()));
     assert_eq!(page(admin, "/livez").await, (200, "ok\n".to_owned()));
     timeout(LONG, world.proxy.await_apiserver()).await.expect("it answers the second time");
     assert_eq!(world.own().len(), 2, "a refusal is no answer");
     assert_eq!(page(admin, "/readyz").await, (200, "ok\n".to_owned()));
-    assert_eq!(page(admin, "/x").await, (404, "no such page; there are /livez, /readyz and /metrics\n".to_owned()));
+    assert_eq!(page(admin, "/x").await, (404, "there are /livez, /readyz and /metrics\n".to_owned()));
     world.stop();
     let draining = async {
         while page(admin, "/readyz").await != (503, "not ready: shutting down\n".to_owned()) {

@@ -155,7 +155,7 @@ async fn requests_that_are_not_grpc_are_refused() {
     let get = Request::get(format!("http://gatepost{REVIEW}")).body(()).expect("request");
     let ended = between_good_calls(get, vec![]).await;
     assert_eq!((ended.http, ended.status), (StatusCode::METHOD_NOT_ALLOWED, None));
-    ended.assert_says("the method must be POST");
+    ended.assert_says("calls are made with POST");
     let get = Request::get("http://gatepost/").body(()).expect("request");
     let ended = between_good_calls(get, vec![]).await;
     assert_eq!((ended.http, ended.status), (StatusCode::NOT_FOUND, None));

@@ -171,7 +171,7 @@ fn faults_of_an_authority_are_reported() {
         ("the authority: keyUsage without keyCertSign", "has a keyUsage without keyCertSign"),
         ("CA:TRUE, its authority has expired", "the certificate of its authority has expired"),
         ("CA:TRUE, its authority permits such names", "has name constraints"),
-        ("extendedKeyUsage: clients", "its certificate has an extendedKeyUsage without this use"),
+        ("extendedKeyUsage: clients", "its certificate has an extendedKeyUsage that leaves this use out"),
         ("expired", "certificate expired"),
         ("name: another host", "not valid for name"),
     ] {

@@ -89,7 +89,7 @@ async fn old_denial_is_found_with_its_reason_in_rotated_files() {
     let uids: Vec<Value> =
         stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["uid"].clone()).collect();
     assert_eq!((code, &*uids), (Some(0), &["denied".into(), "failed".into(), "allowed".into()][..]), "{stderr}");
-    assert_eq!(stderr, "gatepost: skipped, because they are not audit records: 2 lines\n");
+    assert_eq!(stderr, "gatepost: skipped, as no audit record: 2 lines\n");
 
     let (code, stdout, _) = audit(&["--denied", "--since", "1h", "--name", "shop/web", path]);
     assert_eq!(code, Some(0));

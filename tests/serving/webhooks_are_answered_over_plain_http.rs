@@ -81,8 +81,8 @@ fn refusals() -> Vec<(Request<()>, Bytes, u16, &'static str)> {
     let timeouts = "?timeout= must be given once, as a duration of more than zero such as 10s, 1m30s or 500ms";
     let nothing = "there is nothing at /validate/: this port serves POST /validate, POST /mutate and gRPC";
     vec![
-        (get, Bytes::new(), 405, "the method must be POST"),
-        (put, good(), 405, "the method must be POST"),
+        (get, Bytes::new(), 405, "calls are made with POST"),
+        (put, good(), 405, "calls are made with POST"),
         (post("/validate/"), good(), 404, nothing),
         (untyped, good(), 415, types),
         (with(post("/validate"), "content-type", "text/plain"), good(), 415, types),

@@ -453,7 +453,7 @@ impl Adoption {
             WriteOutcome::Outdated => {}
             WriteOutcome::Refused(why) => {
                 for webhook in &planned.outdated {
-                    tracing::warn!(%webhook, why, "the apiserver rejects the update of our match condition on this webhook");
+                    tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
                 }
                 let refused = planned.taken.iter().chain(&planned.fenced).chain(&planned.outdated);
                 refused.for_each(|key| self.leadership.leader().on_refusal(key, why.clone(), now));
@@ -549,7 +549,7 @@ impl Adoption {
             self.delete_lease(&client).await
         };
         if let Ok(Err(error)) = timeout(LEAVE_TIMEOUT, leaving).await {
-            tracing::debug!(%error, "cannot delete this replica's lease; it expires by itself");
+            tracing::debug!(%error, "cannot delete this replica's lease; it runs out by itself");
         }
     }
 }

@@ -163,7 +163,7 @@ impl Leader {
             if record.failures > 0 || record.failure_pause_left_secs > 0 {
                 let pause = Duration::from_secs(record.failure_pause_left_secs).min(MAX_PAUSE);
                 let reason = match record.after_rejected_write {
-                    true => Reason::ConditionNotApplied("the former leader could not write it".to_owned()),
+                    true => Reason::ConditionNotApplied("the replica that wrote before could not write it".to_owned()),
                     false => Reason::NotCalled(Vec::new()),
                 };
                 (track.failures, track.pause) = (record.failures, Some((now + pause, reason)));
@@ -278,14 +278,14 @@ impl Leader {
         }
         let reason = match facts.unconfirmed.is_empty() {
             true if can_be_taken => Reason::ConditionNotApplied(
-                "several writes in a row conflicted with other changes, or got no answer; let the owner write the \
-                 configuration only when something has changed"
+                "several writes in a row came after another change, or got no answer; let its owner write it only when \
+                 something has changed"
                     .to_owned(),
             ),
-            true if !facts.seen.guarded => Reason::ConditionNotApplied("Gatepost's registration did not get its finalizer in time".to_owned()),
+            true if !facts.seen.guarded => Reason::ConditionNotApplied("Gatepost's registration gets no finalizer".to_owned()),
             true if !unchanged => Reason::Unservable(
-                "its entry changes all the time, and the replicas have not called its newest state for long enough; let \
-                 the owner write the configuration only when something has changed"
+                "it changes all the time, and no replica has called its newest state for long enough; let its owner \
+                 write it only when something has changed"
                     .to_owned(),
             ),
             _ => Reason::NotCalled(facts.unconfirmed.clone()),

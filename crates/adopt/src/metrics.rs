@@ -55,17 +55,17 @@ impl AdoptionMetrics {
         self.overlap_millis.fetch_add(millis(time), Relaxed);
     }
 
-    /// Returns the total of [`add_overlap`](Self::add_overlap).
+    /// Returns the total time of [`add_overlap`](Self::add_overlap), in seconds.
     pub fn overlap_seconds(&self) -> f64 {
         self.overlap_millis.load(Relaxed) as f64 / 1e3
     }
 
-    /// Records the time for which one webhook has been called here and perhaps also by the apiserver.
+    /// Updates the maximum time for which one webhook has been called here and perhaps also by the apiserver.
     pub fn record_overlap(&self, time: Duration) {
         self.longest_overlap_millis.fetch_max(millis(time), Relaxed);
     }
 
-    /// Returns the maximum of [`record_overlap`](Self::record_overlap).
+    /// Returns the maximum time of [`record_overlap`](Self::record_overlap), in seconds.
     pub fn longest_overlap_seconds(&self) -> f64 {
         self.longest_overlap_millis.load(Relaxed) as f64 / 1e3
     }

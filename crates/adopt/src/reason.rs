@@ -96,27 +96,27 @@ impl fmt::Display for Reason {
             ),
             Self::NoAccessReviews(why) => write!(
                 f,
-                "its match conditions query the authorizer, which Gatepost cannot do ({why}); let Gatepost's user \
-                 create subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
+                "its conditions ask the authorizer, and Gatepost cannot ({why}); let Gatepost's user create \
+                 subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
             ),
-            Self::NamedLikeOurs => f.write_str(
-                "has a name of Gatepost's own registration; rename the webhook, or remove it if it is left over",
-            ),
+            Self::NamedLikeOurs => {
+                f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
+            }
             Self::ForeignCondition => write!(
                 f,
-                "has a match condition {CONDITION} that Gatepost did not write, and which might prevent every call of the \
-                 webhook; remove or rename the condition"
+                "has a match condition {CONDITION} that is not Gatepost's, and may hold requests back from everybody; \
+                 remove it, or give it another name"
             ),
             Self::Full => write!(
                 f,
                 "has {MAX_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
             ),
             Self::NoConditions(version) => {
-                write!(f, "the apiserver ({version}) does not support match conditions; Kubernetes 1.28 and later do")
+                write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
             }
             Self::NotCalled(replicas) => {
                 let by = if replicas.is_empty() { "every replica in time".to_owned() } else { replicas.join(", ") };
-                write!(f, "not called by {by}; `gatepost status` shows the state of its endpoint in each replica")
+                write!(f, "not called by {by}; `gatepost status` says where its endpoint stands there")
             }
             Self::Fought(times) => write!(
                 f,
@@ -124,11 +124,11 @@ impl fmt::Display for Reason {
                  for five minutes, and twice as long each further time, at most four hours. Let the owner patch or apply \
                  instead of replacing it"
             ),
-            Self::ConditionNotApplied(what) => write!(f, "the condition could not be applied: {what}"),
+            Self::ConditionNotApplied(what) => write!(f, "the apiserver refuses the condition: {what}"),
             Self::ReplicaMissing(what) => write!(
                 f,
-                "reviews might reach a Gatepost that does not call the webhook: {what}; no webhook is taken over until \
-                 every Gatepost that receives reviews runs with --adopt"
+                "Gatepost may receive reviews where it would not call it: {what}; nothing is taken over until every \
+                 Gatepost that is called serves with --adopt"
             ),
             Self::TooMany => write!(f, "there are more than {MAX_WEBHOOKS} webhooks; select fewer"),
         }

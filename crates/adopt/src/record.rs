@@ -70,7 +70,7 @@ impl Recorder {
         let Some(client) = client else { return };
         let event = event(key, text.as_deref(), replica, uid);
         if self.events.try_send((client.clone(), event)).is_err() {
-            tracing::warn!(webhook, "too many Events are queued; the Event of this webhook is dropped");
+            tracing::warn!(webhook, "too many Events are to be written; this one is not");
         }
     }
 }

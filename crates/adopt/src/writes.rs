@@ -72,8 +72,8 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, K
     Ok(match write.taken.iter().all(carries) {
         true => WriteOutcome::Done,
         false => WriteOutcome::Refused(
-            "the apiserver accepts the write and drops the condition; before Kubernetes 1.30, match conditions need the \
-             feature gate AdmissionWebhookMatchConditions"
+            "it accepts the write and leaves the condition out; before 1.30, match conditions need the feature gate \
+             AdmissionWebhookMatchConditions"
                 .to_owned(),
         ),
     })

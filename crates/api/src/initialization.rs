@@ -57,13 +57,13 @@ const NOT_STORED: [(&str, &str); 7] = [
 ];
 /// Resources that the cluster needs to work, each with the effect of hiding an object of it.
 const NEVER_HIDDEN: [(&str, &str, &str); 4] = [
-    ("", "events", "each event would be written three times"),
-    ("", "namespaces", "no objects could be created in a hidden namespace"),
+    ("", "events", "they would be written three times each"),
+    ("", "namespaces", "nothing could be created in them meanwhile"),
     ("", "nodes", "a kubelet that cannot see its Node registers it again and again"),
     (
         "coordination.k8s.io",
         "leases",
-        "clients that cannot see a lease assume that its holder is dead, and Gatepost's replicas need leases to agree",
+        "who waits for one takes its holder for dead, and Gatepost's replicas agree by one themselves",
     ),
 ];
 

@@ -23,8 +23,7 @@ pub enum ReadFailure {
     Late(Duration),
     /// The read was not started, because [`MAX_CONCURRENT_READS`] earlier reads have not ended.
     #[error(
-        "{MAX_CONCURRENT_READS} earlier reads have not ended, so no further read is started; check the file system that \
-         holds the file"
+        "{MAX_CONCURRENT_READS} reads hang, and no other is begun before one of them ends; see what its file lies on"
     )]
     TooManyHangingReads,
     /// The read panicked.
@@ -96,7 +95,8 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
 /// Reads the file at `path`, of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`open`]; `FileTooLarge` beyond the limit; `WouldBlock` if a file of the system itself would block.
+/// As [`open`]; `FileTooLarge` beyond the limit; `WouldBlock` if reading a special file, such as one under `/proc`,
+/// would block.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let (file, opened) = open(path)?;
     read_opened(file, opened.len(), limit)
@@ -123,7 +123,7 @@ fn check(what: &Metadata) -> io::Result<()> {
         folder if folder.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is a pipe or a device, not a regular file; name a regular file, because it is read repeatedly",
+            "it is not a regular file but a pipe or a device; name a file, which is read again",
         )),
     }
 }

@@ -51,7 +51,7 @@ impl MemoryBudget {
         Arc::new(Self { limit, held: AtomicUsize::new(0), by_purpose: Default::default() })
     }
 
-    /// Creates a budget without a limit, for callers that use the memory anyway.
+    /// Creates a budget without a limit.
     pub fn unlimited() -> Arc<Self> {
         Self::new(usize::MAX)
     }
@@ -82,7 +82,8 @@ impl MemoryBudget {
         reservation.try_grow(bytes).then_some(reservation)
     }
 
-    /// Returns the maximum total of this purpose's part after a reservation for this purpose, in bytes.
+    /// Returns the limit that a reservation for `purpose` must keep: the maximum number of bytes reserved for both
+    /// purposes of its part.
     pub fn ceiling(&self, purpose: Purpose) -> usize {
         match purpose {
             Purpose::Review => self.limit - self.limit / 4,
@@ -157,8 +158,8 @@ impl Reservation {
         true
     }
 
-    /// Changes the purpose and the number of bytes. Returns false, and changes nothing, if there is no room for the
-    /// additional bytes.
+    /// Changes the purpose of the reservation, and its number of bytes. Returns false, and changes nothing, if there is
+    /// no room for the additional bytes.
     #[must_use]
     pub fn turn_into(&mut self, purpose: Purpose, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);

@@ -190,13 +190,13 @@ impl<'a> Meter<'a> {
         self.cost.get()
     }
 
-    /// Adds to the cost as upstream counts it.
+    /// Adds to the cost, and counts as many steps, at least one.
     pub(super) fn pay(&self, cost: u64) -> Result<(), Fault> {
         self.charge(cost)?;
         self.step(cost.max(1))
     }
 
-    /// Adds a cost that takes no time here.
+    /// Adds to the cost only, for work that upstream counts and this crate does not do.
     pub(super) fn charge(&self, cost: u64) -> Result<(), Fault> {
         let paid = self.cost.get().saturating_add(cost);
         self.cost.set(paid);
@@ -230,7 +230,7 @@ impl<'a> Meter<'a> {
         Ok(room)
     }
 
-    /// Counts steps that cost nothing upstream.
+    /// Counts steps, and checks the deadline from time to time. Adds nothing to the cost.
     pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
         let steps_since_check = self.steps_since_check.get().saturating_add(steps);
         self.steps_since_check.set(if steps_since_check > STEPS_PER_DEADLINE_CHECK { 0 } else { steps_since_check });

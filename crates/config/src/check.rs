@@ -130,7 +130,7 @@ fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
                 path: path.clone(),
                 what: format!("no hook or initializer is called {}", quoted(hook)),
                 why: format!("so the {what} {name} does nothing for it"),
-                fix: "correct the name, or remove it unless the hook will be added later".to_owned(),
+                fix: "correct the name, or remove it where the hook is not to come".to_owned(),
             });
         }
     }
@@ -162,7 +162,7 @@ pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Conf
         Some(_) => {
             at.key("kind").problem(
                 "is not a webhook configuration",
-                "and only webhook configurations are read here",
+                "and only such are read here",
                 "write ValidatingWebhookConfiguration",
             );
             None

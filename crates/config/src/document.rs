@@ -123,7 +123,7 @@ impl Documents {
     /// Reports unreadable content, and a file without a document: it may be empty because it is being written.
     pub(super) fn report(&self, file: &str, report: &ProblemReport) {
         if self.values.is_empty() && self.unreadable.is_empty() {
-            report.add(Problem::nothing_written(file, "contains no document"));
+            report.add(Problem::nothing_written(file, "holds no document"));
         }
         for Unreadable { place, what, fix } in &self.unreadable {
             let path = place.map_or(String::new(), |(line, column)| format!("line {line}, column {column}"));
@@ -157,7 +157,7 @@ impl Documents {
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");
-                if items.required("and Gatepost does not assume an empty list", "list the documents; [] is none")
+                if items.required("which is not taken for an empty list", "list the documents; [] is none")
                     && items.is_list()
                 {
                     items.items().for_each(|item| visit(&item, listed));
@@ -179,7 +179,7 @@ fn ends_with_key(text: &str) -> bool {
 }
 
 /// Consequence of unreadable content.
-const UNREAD: &str = "so the content after that position is unknown";
+const UNREAD: &str = "so nothing behind that place is known";
 
 /// A reader that pauses before each step. Parsing YAML takes a hundred times as long as writing it, and the crate does
 /// not pause by itself.
@@ -283,7 +283,7 @@ const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionCo
      or Namespace of v1";
 
 /// Consequence of an unknown kind.
-const UNKNOWN: &str = "so Gatepost cannot interpret it";
+const UNKNOWN: &str = "so what it is to mean is not known here";
 
 /// Returns the kind of the webhook configurations with hooks of this type.
 pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {

@@ -86,7 +86,7 @@ impl EtcdAccess {
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            return Err(wrong("names a user; give the user separately, with the password in a file"));
+            return Err(wrong("names a user; give it apart, with its password in a file"));
         }
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(wrong("has a path; give host and port only, and the prefix as --etcd-prefix"));

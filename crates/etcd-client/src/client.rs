@@ -137,7 +137,7 @@ impl EtcdClient {
             let message = LeaseGrantRequest { ttl: seconds };
             let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
             match granted.id {
-                0 => Err(EtcdError::invalid_response(&endpoint, "it has granted a lease without an id").into()),
+                0 => Err(EtcdError::invalid_response(&endpoint, "it has granted a lease without a number").into()),
                 id => Ok(id),
             }
         });
@@ -155,7 +155,7 @@ impl EtcdClient {
             let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
             let answer = answers.message().await?;
             let answer =
-                answer.ok_or_else(|| EtcdError::invalid_response(&endpoint, "it does not mention the lease"))?;
+                answer.ok_or_else(|| EtcdError::invalid_response(&endpoint, "it says nothing of the lease"))?;
             match u64::try_from(answer.ttl) {
                 Ok(seconds @ 1..) => Ok(Ok(Duration::from_secs(seconds))),
                 _ => Ok(Err(EtcdError::NoLease { endpoint })),
@@ -286,7 +286,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
     let head = RangeHeader::of(endpoint, prefix, &answer)?;
     if answer.more || head.count != answer.kvs.len() as u64 {
-        return Err(wrong("it contains only a part of the prefix"));
+        return Err(wrong("it is only a part of what the prefix holds"));
     }
     let mut pairs = Vec::with_capacity(answer.kvs.len());
     for pair in answer.kvs {
@@ -295,7 +295,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     }
     pairs.sort_by(|one, other| one.key.cmp(&other.key));
     if pairs.windows(2).any(|pair| matches!(pair, [one, other] if one.key == other.key)) {
-        return Err(wrong("a key occurs twice"));
+        return Err(wrong("a key is there twice"));
     }
     let RangeHeader { cluster_id, raft_term, revision, .. } = head;
     Ok(PrefixContents { cluster_id, raft_term, revision, pairs })
@@ -324,7 +324,7 @@ struct RangeHeader {
 impl RangeHeader {
     fn of(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Self, EtcdError> {
         let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
-        let header = answer.header.as_ref().ok_or_else(|| wrong("it has no header"))?;
+        let header = answer.header.as_ref().ok_or_else(|| wrong("it says nothing of the store"))?;
         let revision = u64::try_from(header.revision).ok().filter(|revision| *revision > 0);
         let revision = revision.ok_or_else(|| wrong("it has no revision"))?;
         let count = u64::try_from(answer.count).map_err(|_| wrong("its count is negative"))?;

@@ -33,7 +33,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The call timed out.
-    #[error("etcd gave no answer within {}; called {asked}", rounded(*.patience))]
+    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
     TimedOut {
         /// Timeout of the call.
         patience: Duration,
@@ -49,7 +49,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The password is wrong, or the user does not exist.
-    #[error("etcd at {endpoint} rejects the password of the user {user:?}")]
+    #[error("etcd at {endpoint} does not take the password of the user {user:?}")]
     Login {
         /// Address of the member.
         endpoint: String,
@@ -57,7 +57,7 @@ pub enum EtcdError {
         user: String,
     },
     /// Etcd requires a user.
-    #[error("etcd at {endpoint} requires a user: {cause}")]
+    #[error("etcd at {endpoint} wants a user: {cause}")]
     UserRequired {
         /// Address of the member.
         endpoint: String,
@@ -75,7 +75,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The lease has expired or never existed.
-    #[error("etcd at {endpoint} has no such lease; it may have expired")]
+    #[error("etcd at {endpoint} knows no such lease; it may have run out")]
     NoLease {
         /// Address of the member.
         endpoint: String,
@@ -128,7 +128,7 @@ impl EtcdError {
             Self::Denied { .. } => {
                 "let the user's role do this on the prefix: `etcdctl role grant-permission --prefix=true ROLE read|readwrite PREFIX`"
             }
-            Self::NoLease { .. } => "grant a new lease",
+            Self::NoLease { .. } => "grant another",
             Self::TooLarge { .. } => "give the prefix that holds the configuration and nothing else",
             Self::Refused { .. } => "see its log",
             Self::InvalidResponse { .. } => "see that the endpoint is etcd's client port, and no proxy's",
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn what_was_left_of_a_time_is_printed_in_tenths() {
         let late = |nanos| EtcdError::TimedOut { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
-        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; called x");
-        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; called x");
-        assert_eq!(late(1), "etcd gave no answer within 100ms; called x");
+        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
+        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");
+        assert_eq!(late(1), "etcd gave no answer within 100ms; asked x");
     }
 }

@@ -133,13 +133,8 @@ async fn authenticate(
     match AuthClient::new(channel).authenticate(request).await {
         Ok(answer) => {
             let token = MetadataValue::try_from(answer.into_inner().token);
-            let mut token = token.map_err(|_| {
-                Failure::answered(EtcdError::invalid_response(
-                    endpoint,
-                    "its token cannot be sent in a \
-                 header",
-                ))
-            })?;
+            let mut token = token
+                .map_err(|_| Failure::answered(EtcdError::invalid_response(endpoint, "its token fits no header")))?;
             token.set_sensitive(true);
             Ok(Some(token))
         }
@@ -148,7 +143,7 @@ async fn authenticate(
             tracing::warn!(
                 endpoint,
                 user = login.user,
-                "etcd has no authentication: anybody who can reach it can write the configuration"
+                "etcd has no authentication: anybody who reaches it may write the configuration"
             );
             Ok(None)
         }
@@ -174,7 +169,7 @@ fn password(login: &Login) -> Result<String, EtcdError> {
     let bytes = files::read(path, MAX_PASSWORD_BYTES).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
-        "" => Err(EtcdError::file(path, "it contains no password")),
+        "" => Err(EtcdError::file(path, "there is no password in it")),
         password => Ok(password.to_owned()),
     }
 }

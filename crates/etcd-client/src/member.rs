@@ -127,11 +127,9 @@ impl Dialler {
         let mut stream = BufReader::new(stream);
         match timeout(FIRST_BYTE_TIMEOUT, stream.fill_buf()).await {
             Ok(Err(error)) => Err(DialError(format!("TLS: {error}"))),
-            Ok(Ok([])) => Err(DialError(
-                "TLS: it closed the connection, perhaps because our certificate is missing or \
-                 rejected"
-                    .into(),
-            )),
+            Ok(Ok([])) => {
+                Err(DialError("TLS: it hung up on us; perhaps over our certificate, or for want of one".into()))
+            }
             Ok(Ok(_)) | Err(_) => Ok(Box::new(stream)),
         }
     }

@@ -54,7 +54,7 @@ pub enum UnprocessedExchange<E> {
 
 /// Fault of a server that calls a request unprocessed after it began to respond. The request is not sent again, because
 /// the server has processed it.
-const PROCESSED: &str = "it began to answer a call, and then reported the call as unprocessed";
+const PROCESSED: &str = "it began to answer a call, and then said that it had not looked at it";
 
 /// One HTTP/2 connection, without its socket.
 #[derive(Debug)]

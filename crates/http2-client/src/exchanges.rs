@@ -97,7 +97,7 @@ impl<E: Exchange> Exchanges<E> {
 
 impl<E: Exchange> Drop for Exchanges<E> {
     fn drop(&mut self) {
-        self.fail("gatepost closed the connection");
+        self.fail("gatepost gave the connection up");
     }
 }
 

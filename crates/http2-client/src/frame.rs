@@ -131,7 +131,7 @@ impl FrameHead {
             kind::SETTINGS | kind::PING | kind::GOAWAY if self.stream != 0 => {
                 Err(ProtocolFault::protocol("sent a connection's frame on a stream"))
             }
-            kind::PUSH_PROMISE => Err(ProtocolFault::protocol("pushed a response, which was not allowed")),
+            kind::PUSH_PROMISE => Err(ProtocolFault::protocol("pushes, which was not allowed")),
             _ if self.has_valid_length() => Ok(()),
             _ => Err(ProtocolFault::frame_size("sent a frame of a wrong length")),
         }
@@ -259,7 +259,7 @@ impl GoAway {
     /// Reads the frame's payload. A later GOAWAY cannot raise the last stream of the one `before`.
     pub(crate) fn read(payload: &[u8], before: Option<Self>) -> Result<Self, ProtocolFault> {
         let Some((&[a, b, c, d, e, f, g, h], text)) = payload.split_first_chunk() else {
-            return Err(ProtocolFault::frame_size("sent a truncated frame"));
+            return Err(ProtocolFault::frame_size("cut a frame short"));
         };
         let last = u32::from_be_bytes([a, b, c, d]) & MAX_ID;
         Ok(Self {

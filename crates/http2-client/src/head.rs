@@ -31,7 +31,7 @@ impl HeaderBlock {
     /// Adds the payload of a CONTINUATION.
     pub(super) fn extend(&mut self, head: FrameHead, fragment: &[u8]) -> Result<(), ProtocolFault> {
         if self.first.stream != head.stream {
-            return Err(ProtocolFault::protocol("interrupted a header block"));
+            return Err(ProtocolFault::protocol("broke off a header block"));
         }
         self.bytes.extend_from_slice(fragment);
         if self.bytes.len() > MAX_BLOCK {

@@ -40,7 +40,7 @@ pub struct DeskLimits {
     pub vacancy: Duration,
 }
 
-/// Number of names above which long-vacant names are forgotten.
+/// Number of all names, vacant or not, above which long-vacant names without tasks are forgotten.
 const MAX_VACANT_NAMES: usize = 1024;
 /// Maximum time between two ticks of a running process. After a longer time, the process was stopped, and messages of
 /// instances are still unread.
@@ -215,7 +215,7 @@ impl Desk {
         }
     }
 
-    /// Records that no request has a task any more for a name that has left the configuration.
+    /// Records that no request can have a task any more for a name that has left the configuration.
     pub fn drained(&mut self, name: &str) {
         if let Some(retirement) = self.names.get_mut(name).and_then(|claim| claim.retirement.as_mut()) {
             retirement.drained = true;

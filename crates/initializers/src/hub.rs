@@ -97,7 +97,7 @@ impl TaskMessage {
         let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
         // Texts of a review that was received in protobuf might not have been validated.
         if !is_review(review.clone()) {
-            return Err("the review is not a valid AdmissionReview in protobuf".to_owned());
+            return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
         }
         let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
         room.shrink_to(review.len());

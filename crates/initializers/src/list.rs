@@ -366,7 +366,7 @@ pub fn transition(
     };
     match old.head() {
         Some(head) if changes && !owns(head) => Err(ListError::Forbidden(format!(
-            "it is the turn of initializer {head:?}; only its owner can change the list"
+            "it is the turn of initializer {head:?}; only its owner changes the list"
         ))),
         _ => Ok(new),
     }
@@ -394,7 +394,7 @@ fn check_step(old: &Initializers, new: Option<&Initializers>) -> Result<(), List
     // All names of `rest` must follow the head, or start the list once the head is removed, in this order.
     let mut others = new.pending[usize::from(stays)..].iter();
     if !stays && new.pending.contains(head) || !rest.iter().all(|name| others.any(|other| other == name)) {
-        return invalid("pending", "only the first entry can be removed, and no entry can be moved");
+        return invalid("pending", "only the first entry is removed, and none is moved");
     }
     Ok(())
 }

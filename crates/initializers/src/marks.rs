@@ -56,7 +56,8 @@ pub enum MarkedObject {
     Visible,
     /// It is hidden, and has this state.
     Unfinished(InitState),
-    /// It is hidden, and its annotation cannot be read. No pending work is known, so it becomes visible.
+    /// It is hidden, and its annotation is missing, unreadable or `Completed`. No pending work is known, so it becomes
+    /// visible.
     Unreadable,
 }
 
@@ -72,7 +73,8 @@ impl Marks {
         }
     }
 
-    /// Returns true if the object does not wait. An annotation with `Completed` remains from an earlier initialization.
+    /// Returns true if there is no label, and no annotation or a `Completed` one, which remains from an earlier
+    /// initialization.
     pub fn is_finished(&self) -> bool {
         let is_completed = |text: &str| InitState::read(text).is_ok_and(|state| state.phase() == InitPhase::Completed);
         self.label.is_none() && self.state.as_deref().is_none_or(is_completed)
@@ -147,7 +149,7 @@ impl InitState {
         let this = Self { list, done, creator, started };
         match this.phase() == state {
             true => Ok(this),
-            false => Err("has a state that contradicts its pending names and its result".to_owned()),
+            false => Err("says another state than its pending names and its result".to_owned()),
         }
     }
 
@@ -211,11 +213,12 @@ impl InitState {
 /// Effect of an update on the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarksOutcome {
-    /// The marks stay as the update has them.
+    /// The update's marks are stored unchanged.
     Keep,
     /// The former marks are restored, because the update has omitted them.
     Restore,
-    /// The marks stay as the update has them, with the name whose turn it ends: [`with_turn_recorded`].
+    /// The update's marks are stored, but with the former `done`, to which the initializer whose turn ends is added:
+    /// [`with_turn_recorded`].
     Record,
 }
 
@@ -279,11 +282,7 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
         return match &new.label {
             None => Ok(MarksOutcome::Keep),
             Some(_) if is_omitted && new.label == old.label => Ok(MarksOutcome::Keep),
-            Some(_) => Err(mark_error(
-                PENDING_LABEL,
-                "marks an object that has no list of initializers; remove the \
-             label",
-            )),
+            Some(_) => Err(mark_error(PENDING_LABEL, "says that an object waits that has no list; remove it")),
         };
     };
     if new == old {
@@ -302,10 +301,10 @@ pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) 
         return Err(mark_error(STATE_ANNOTATION, "the creator and the start of an initialization do not change"));
     }
     if completes && new.label.is_some() {
-        return Err(mark_error(PENDING_LABEL, "must be removed in the update that sets the state Completed"));
+        return Err(mark_error(PENDING_LABEL, "is removed in the update that says Completed"));
     }
     if !completes && new.label != old.label {
-        return Err(mark_error(PENDING_LABEL, "must not change before the update that sets the state Completed"));
+        return Err(mark_error(PENDING_LABEL, "stays as it is until the update that says Completed"));
     }
     let outcome = check_done_names(&before, &after)?;
     transition(Some(before.list), after.list.normalized(), actor).map(|_| outcome)
@@ -317,7 +316,7 @@ fn check_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcom
         return Ok(MarksOutcome::Keep);
     }
     if after.list.pending.iter().any(|name| before.done.contains(name)) {
-        return Err(mark_error(STATE_ANNOTATION, "lists an initializer as pending that has already acted"));
+        return Err(mark_error(STATE_ANNOTATION, "names an initializer again that has had its turn"));
     }
     let done = done_names(before, after);
     if done.len() + after.list.pending.len() > MAX_PENDING {
@@ -328,7 +327,7 @@ fn check_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcom
     }
     match after.done == before.done || after.done.is_empty() {
         true => Ok(MarksOutcome::Record),
-        false => Err(mark_error(STATE_ANNOTATION, "must list in `done` the initializers that have acted, in order")),
+        false => Err(mark_error(STATE_ANNOTATION, "names those who have had their turn in `done`, in order")),
     }
 }
 
@@ -338,7 +337,7 @@ fn done_names(before: &InitState, after: &InitState) -> Vec<Box<str>> {
     before.done.iter().chain(head).cloned().collect()
 }
 
-/// Returns the marks after an update, with the name whose turn it ends.
+/// Returns the marks of an update with the former `done`, to which the initializer whose turn ends is added.
 ///
 /// # Errors
 /// Message if the marks cannot be written.
@@ -353,7 +352,7 @@ pub fn with_turn_recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
 
 /// Returns the error for an update that omits the marks of an object that is not initialized.
 pub fn omitted_marks() -> ListError {
-    let why = "and the annotation can be removed only by completing the initialization; keep both";
+    let why = "and the annotation are removed by completing the initialization alone; leave them as they are";
     mark_error(PENDING_LABEL, why)
 }
 
@@ -383,7 +382,7 @@ pub enum MarksStep<'a> {
     Continue(&'a InitState),
     /// The object is initialized.
     Complete,
-    /// The object becomes visible, because its annotation cannot be read.
+    /// The object becomes visible, because it is [`MarkedObject::Unreadable`].
     Uncover,
 }
 

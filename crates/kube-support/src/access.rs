@@ -125,7 +125,7 @@ pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
         cause: format!("cannot be read: {why}"),
     };
     let token = files::read(Path::new(&path), MAX_FILE_BYTES).map_err(|error| cannot(&error))?;
-    let token = String::from_utf8(token).map_err(|_| cannot(&"it is not UTF-8 text"))?;
+    let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
     user.token = Some(token.trim().to_owned().into());
     Ok(())
 }
@@ -150,7 +150,7 @@ impl KubeAccess {
         self.check_file()?;
         let config = self.config().await?;
         if config.accept_invalid_certs {
-            let cause = "sets insecure-skip-tls-verify, and connections to the apiserver must be verified".to_owned();
+            let cause = "says insecure-skip-tls-verify, and what passes here must not be read by others".to_owned();
             return Err(KubeError::Access { from: self.to_string(), cause });
         }
         let of_file = |path: PathBuf| {

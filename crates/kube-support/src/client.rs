@@ -324,7 +324,7 @@ pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8
 
 /// Returns the position of a fault in a JSON text, without any part of the text.
 pub(super) fn fault(error: &serde_json::Error) -> String {
-    format!("not JSON of the expected type (line {}, column {})", error.line(), error.column())
+    format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
 }
 
 #[cfg(test)]

@@ -97,9 +97,9 @@ impl KubeError {
                 "correct it; outside of a Pod, `kubectl get --raw /readyz` with the same kubeconfig shows when it works"
             }
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
-            Self::TimedOut { .. } => "see whether it is overloaded, or use another instance",
+            Self::TimedOut { .. } => "see whether it is overloaded, or ask another instance",
             Self::Refused { code: 401, .. } | Self::WriteRefused { code: 401, .. } => {
-                "the credentials are rejected; get new ones"
+                "the credentials are not taken; get new ones"
             }
             Self::Refused { code: 403, .. } | Self::WriteRefused { code: 403, .. } => {
                 "let an administrator grant this user what the apiserver says is missing"
@@ -118,7 +118,7 @@ impl KubeError {
 
     /// Returns the error for a response that broke off.
     pub(super) fn broken(server: &str, path: &str, cause: &str) -> Self {
-        let cause = format!("its response to GET {path} ended prematurely: {cause}");
+        let cause = format!("its answer to GET {path} broke off: {cause}");
         Self::Unreachable { server: server.to_owned(), cause }
     }
 
@@ -197,7 +197,7 @@ fn auth_cause(error: &AuthError) -> String {
         AuthError::MissingCommand => "exec names no command".to_owned(),
         AuthError::ReadTokenFile(cause, path) => format!("the token file {}: {cause}", path.display()),
         AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
-            "user, password or token contain characters that an HTTP header must not contain".to_owned()
+            "user, password or token hold characters that no HTTP header may hold".to_owned()
         }
         _ => "are of a kind that is not supported, or out of date".to_owned(),
     }

@@ -334,11 +334,7 @@ impl<F: FollowHandler> Round<'_, F> {
     fn unreadable(&self, why: &str) {
         self.follower.count_unreadable();
         if let Some(more) = UNREADABLE_LOG.pass() {
-            let (path, fix) = (
-                &*self.target.path,
-                "look for malformed or very large metadata there, by `kubectl get \
-             --raw`",
-            );
+            let (path, fix) = (&*self.target.path, "look for odd or very large metadata there, by `kubectl get --raw`");
             tracing::warn!(path, why, more, fix, "an object cannot be read; it is skipped");
         }
     }

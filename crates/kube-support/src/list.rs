@@ -90,13 +90,7 @@ impl Page {
         let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE_BYTES))?;
-            self.text.push(&data, &mut items).map_err(|Oversized| {
-                self.invalid_response(
-                    "it is not a \
-             list"
-                        .to_owned(),
-                )
-            })?;
+            self.text.push(&data, &mut items).map_err(|Oversized| self.invalid_response("it is no list".to_owned()))?;
         }
         Ok(Some(items))
     }
@@ -108,12 +102,12 @@ impl Page {
         let around = text.into_around();
         let around: ListEnvelope = match serde_json::from_slice(&around) {
             Ok(around) => around,
-            Err(error) if error.is_data() => return Err(nonsense("it is not a list of items".to_owned())),
+            Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
             Err(error) => return Err(nonsense(fault(&error))),
         };
         let ListEnvelope { api_version, kind, metadata, items: _ } = around;
         let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
-            return Err(nonsense("it is not a list".to_owned()));
+            return Err(nonsense("it is no list".to_owned()));
         };
         let Some(metadata) = metadata else { return Err(nonsense("it has no metadata".to_owned())) };
         Ok(PageMetadata { api_version, kind, ..metadata })
@@ -419,7 +413,7 @@ mod tests {
             assert!(end(wrong).await.is_err(), "{wrong}");
         }
         let long = format!("{{\"kind\":\"{}", "x".repeat(1 << 20));
-        assert!(end(&long).await.unwrap_err().contains("it is not a list"));
+        assert!(end(&long).await.unwrap_err().contains("it is no list"));
     }
 
     /// Items and surroundings of a text that comes in parts of that size.

@@ -63,7 +63,7 @@ impl KubeClient {
             let text = self.whole(&at, answer).await?;
             match ObjectHead::of_json(&text, wanted) {
                 Some(head) => Ok(Some(head)),
-                None => Err(self.invalid_response(&at, "it is not an object with a uid".to_owned())),
+                None => Err(self.invalid_response(&at, "it is no object with a uid".to_owned())),
             }
         };
         tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?

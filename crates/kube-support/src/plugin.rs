@@ -80,9 +80,9 @@ impl PluginError {
     pub(super) fn exit_reason(status: ExitStatus) -> String {
         let kept = |broken: Self| SUPERVISOR.get().is_some() && status.code() == Some(broken.code().into());
         match () {
-            () if kept(Self::NotStarted) => "cannot be started; see that it exists and is executable".to_owned(),
-            () if kept(Self::TimedOut) => "did not end in time, and was killed".to_owned(),
-            () if kept(Self::OutputTooLarge) => format!("printed more than {MAX_OUTPUT_BYTES} bytes, and was killed"),
+            () if kept(Self::NotStarted) => "cannot be started; see that it is there and may be run".to_owned(),
+            () if kept(Self::TimedOut) => "did not end in time, and was ended".to_owned(),
+            () if kept(Self::OutputTooLarge) => format!("printed more than {MAX_OUTPUT_BYTES} bytes, and was ended"),
             () => format!("failed with {status}"),
         }
     }

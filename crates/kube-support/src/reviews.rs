@@ -54,12 +54,7 @@ impl KubeClient {
         let status = &answer["status"];
         let text = |key: &str| status[key].as_str().filter(|text| !text.is_empty());
         match status["allowed"].as_bool() {
-            None => Err(self.invalid_response(
-                ACCESS_REVIEWS,
-                "it does not state whether access is \
-             allowed"
-                    .to_owned(),
-            )),
+            None => Err(self.invalid_response(ACCESS_REVIEWS, "it does not say whether it is allowed".to_owned())),
             Some(allowed) => Ok(AccessDecision {
                 allowed,
                 reason: text("reason").unwrap_or_default().into(),

@@ -21,9 +21,9 @@ use super::command::{CommandExit, complain, counted};
 const EXAMPLES: &str = "\
 Examples:
   gatepost audit --denied --since 1h --name shop/web-0
-      Why it was denied within the last hour: the message, each hook that denied or failed, and the user.
+      Why it was denied within the last hour: the message, each hook that said no or failed, who asked.
   gatepost audit --failed --hook quota.example.com --since 2026-01-01T02:00:00Z --until 2026-01-01T03:00:00Z
-      Each failed call of that hook in that hour, whether the request was allowed or not.
+      Each failed call of that hook in that hour, let through or not.
   gatepost audit a/audit.jsonl b/audit.jsonl --user system:serviceaccount:ci:deployer --limit 20
       The last 20 writes of that user, from the logs of two replicas.
   kubectl logs -n kube-system gatepost-0 | gatepost audit --denied -
@@ -39,11 +39,11 @@ Repeats:
   how often that was, and when for the last time. --json prints each.
 
 With --hook:
-  --denied, --failed and --allowed then apply to that hook's call, not to the review.
+  --denied, --failed and --allowed then say how that hook's call ended, not the review.
 
 Exit codes:
   0  done, whether or not anything was found
-  1  a file could not be read completely; the records that were read are shown
+  1  a file could not be read, or not to its end; what could be was shown
   2  the command line is not understood";
 
 /// Default file, as in the documentation of `serve`.
@@ -114,10 +114,7 @@ impl AuditCommand {
             complain(&format_args!("nothing found; {}{hint}", summary.summary()));
         }
         if summary.skipped > 0 {
-            complain(&format_args!(
-                "skipped, because they are not audit records: {}",
-                counted(summary.skipped as usize, "line")
-            ));
+            complain(&format_args!("skipped, as no audit record: {}", counted(summary.skipped as usize, "line")));
         }
         summary.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }

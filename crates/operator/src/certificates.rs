@@ -38,11 +38,11 @@ const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const EXAMPLES: &str = "\
 Examples:
   gatepost certificates --service gatepost/gatepost
-      Once: issues the certificate in the Secret gatepost/gatepost-tls, or renews it if it is due.
+      Once: makes the certificate in the Secret gatepost/gatepost-tls, or renews it if it is due.
   gatepost certificates --service gatepost/gatepost --watch --kubeconfig in-cluster
-      Repeatedly, as in deploy/kubernetes/in-cluster.
+      Again and again, as in deploy/kubernetes/in-cluster.
   gatepost certificates --service gatepost/gatepost --renew
-      Immediately, for example after the key has leaked.
+      Now, as after the key was seen by somebody.
   gatepost certificates --service gatepost/gatepost --out /etc/gatepost/tls
       In a folder: tls.crt, tls.key, ca.crt.
 
@@ -53,14 +53,14 @@ A renewal:
   3. once each endpoint of the Service shows it, the old authority leaves; at the latest when it has ended
   While a registration has no webhook that names the Service, nobody is known to trust the new certificate: it is not
   served before a tenth of the old one's life is left, and this ends with 1.
-  Several instances may run: a change is made only if the stored state is still as it was read.
+  Several may run: each change is made to the state that was read, or not at all.
 
 Rights:
   get and patch on that Secret (create, where it does not exist), get and patch on the registrations, list on
   endpointslices in the namespace of the Service.
 
 Exit codes:
-  0  the certificate exists, and nothing is due; --watch: stopped by a signal
+  0  the certificate is there, and due for nothing; --watch: asked to stop
   1  not; stderr says why";
 
 /// Make and renew the certificate that Gatepost serves behind a Service, and have the registration trust it
@@ -148,7 +148,7 @@ enum CertificatesError {
     Kube(#[from] KubeError),
     #[error("{0}")]
     Store(String),
-    #[error("cannot issue a certificate: {0}; see that each --name is a DNS name or an address")]
+    #[error("cannot make a certificate: {0}; see that each --name is a DNS name or an address")]
     Issue(#[from] rcgen::Error),
     #[error("no cluster is known; give --kubeconfig")]
     NoCluster,
@@ -160,7 +160,7 @@ enum CertificatesError {
     Unregistered { missing: String, service: String },
     #[error("somebody else has changed the stored state meanwhile")]
     Conflict,
-    #[error("other writers keep changing the stored state; find out who else writes it")]
+    #[error("the stored state changes again and again; see who else writes it")]
     TooManyConflicts,
 }
 
@@ -179,7 +179,7 @@ impl Certificates {
             return complain(&error);
         }
         if self.watch && self.every.is_zero() {
-            return misused("certificates", &"--every must be longer than 0s; give a duration like 30s");
+            return misused("certificates", &"--every 0s never rests; give a duration like 30s");
         }
         let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest_lifetime(self.settle));
         if lifetime < shortest {
@@ -279,14 +279,14 @@ impl Keeper {
                 let pause = match self.round().await {
                     Ok((rest, _)) => {
                         if logged.take().is_some() {
-                            tracing::info!("the certificate is maintained again");
+                            tracing::info!("the certificate is kept again");
                         }
                         rest.min(every)
                     }
                     Err(failure) => {
                         let failure = failure.to_string();
                         if logged.as_ref() != Some(&failure) {
-                            tracing::error!(failure, "cannot maintain the certificate; retrying");
+                            tracing::error!(failure, "cannot keep the certificate; trying again");
                             logged = Some(failure);
                         }
                         every
@@ -352,21 +352,21 @@ impl Keeper {
         }
         let (place, names) = (&self.store, self.wanted.names.join(","));
         match step {
-            Step::Issue => tracing::info!(%place, names, "issued a certificate"),
-            Step::Prepare => tracing::info!(%place, names, "issued the next certificate, and published its authority"),
+            Step::Issue => tracing::info!(%place, names, "made a certificate"),
+            Step::Prepare => tracing::info!(%place, names, "made the next certificate, and its authority known"),
             Step::Promote if seen.unregistered => {
-                let what = "the next certificate is served from now on, although it is not known that callers trust it";
+                let what = "the next certificate is to be served, although it is not known that callers trust it";
                 tracing::warn!(%place, missing, "{what}");
             }
             Step::Promote if seen.distrusted => {
-                let what = "the registration no longer trusted the next certificate; it is served nevertheless, \
-                 because the current one expires soon";
+                let what = "the registration lost its trust in the next certificate again, which is to be served all the \
+                            same: the current one ends soon";
                 tracing::warn!(%place, "{what}");
             }
-            Step::Promote => tracing::info!(%place, "the next certificate is served from now on"),
+            Step::Promote => tracing::info!(%place, "the next certificate is to be served"),
             Step::Retire => tracing::info!(%place, "former authorities are not trusted any more"),
             Step::Trust if seen.distrusted && stored.next.is_some_and(|next| next.since.is_some()) => {
-                let what = "the registration no longer trusted the next certificate; it is served later";
+                let what = "the registration did not trust the next certificate any more; it is served later";
                 tracing::warn!(%place, "{what}");
             }
             Step::Trust | Step::Hold | Step::Rest(_) => {}

@@ -141,11 +141,11 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "timed out")
+    io::Error::new(io::ErrorKind::TimedOut, "it took too long")
 }
 
 fn invalid_response() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the response is not from gatepost's admin address")
+    io::Error::new(io::ErrorKind::InvalidData, "whatever listens there is not gatepost's admin address")
 }
 
 /// Parses an HTTP/1.1 response. Its code decides; the body is for messages.

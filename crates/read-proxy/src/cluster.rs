@@ -142,8 +142,7 @@ impl Cluster {
         held.1 = None;
         static LINES: Throttle = Throttle::new();
         if let Some(held_back) = LINES.pass() {
-            tracing::warn!(%failure, fix = failure.fix(), held_back, "a request of the read proxy to the apiserver \
-             failed");
+            tracing::warn!(%failure, fix = failure.fix(), held_back, "a question of the read proxy failed");
         }
     }
 

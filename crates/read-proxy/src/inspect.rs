@@ -38,7 +38,7 @@ impl Room {
     /// Reserves this many KiB, of the whole proxy's memory and of the connection's.
     fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-        let why = "no memory left to inspect objects";
+        let why = "no memory left for objects that it must look at";
         let too_many = |_| ProxyRefusal::too_many(ProxyRefused::Memory, why);
         let own = Arc::clone(own).try_acquire_many_owned(kib).map_err(too_many)?;
         let all = Arc::clone(all).try_acquire_many_owned(kib).map_err(too_many)?;

@@ -103,7 +103,7 @@ pub async fn serve(
     };
     if timeout(drain, ending).await.is_err() {
         let left = connections.saturating_sub(room.available_permits());
-        tracing::info!(connections = left, "closing the remaining connections");
+        tracing::info!(connections = left, "ending the connections that are left");
     }
     drop(cutting);
 }
@@ -183,7 +183,7 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
             _ = checks.tick() => match activity.check(false) {
                 ActivityCheck::Used => {}
                 ActivityCheck::Idle => break,
-                ActivityCheck::Stuck => return Err(io::Error::other("the client does not read its responses")),
+                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
             },
         }
     }
@@ -194,7 +194,7 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
             _ = checks.tick() => match activity.check(true) {
                 _ if activity.is_idle() && since.elapsed() >= CLOSE_TIMEOUT => return Ok(()),
-                ActivityCheck::Stuck => return Err(io::Error::other("the client does not read its responses")),
+                ActivityCheck::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
                 ActivityCheck::Used | ActivityCheck::Idle => {}
             },
         }

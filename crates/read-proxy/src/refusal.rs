@@ -49,7 +49,7 @@ impl ProxyRefusal {
     pub(super) fn broken_off(self) -> Self {
         match self.outcome {
             ProxyOutcome::Refused(ProxyRefused::Lost) if self.cause.is_some() => {
-                let message = "the request's body ended prematurely; a part of it was passed to the apiserver";
+                let message = "the request's content ends before its end; a part of it was passed to the apiserver";
                 let refusal = Self::failure(ProxyRefused::BadRequest, 400, "BadRequest", message.to_owned());
                 Self { outcome: ProxyOutcome::Abandoned, ..refusal }
             }
@@ -125,7 +125,7 @@ impl ProxyRefusal {
 
     /// Refuses a tunnel, which is not a request of an API.
     pub(super) fn no_tunnel() -> Self {
-        let message = "the read proxy does not tunnel to other servers".to_owned();
+        let message = "the read proxy is no way to other servers".to_owned();
         Self::failure(ProxyRefused::Method, 405, "MethodNotAllowed", message)
     }
 
@@ -144,15 +144,14 @@ impl ProxyRefusal {
     pub(super) fn unanswered(why: ReviewError) -> Self {
         match why {
             ReviewError::Failed => {
-                let message = "the apiserver did not tell the read proxy who sent this request, or what this user may \
-                 read; try again";
+                let message = "the read proxy cannot ask the apiserver who sends this, or what it may see; try again";
                 let refusal = Self::failure(ProxyRefused::Unanswered, 503, "ServiceUnavailable", message.to_owned());
                 Self { repeatable: true, ..refusal }
             }
-            ReviewError::Busy => Self::too_many(ProxyRefused::Questions, "too many reviews of users in progress"),
+            ReviewError::Busy => Self::too_many(ProxyRefused::Questions, "too many questions about users under way"),
             ReviewError::TooLarge => {
                 let message =
-                    "the token, or the user whom the request names, is too large for a review by the read proxy";
+                    "the token, or the user whom the request names, is too large for the read proxy to ask about";
                 Self::failure(ProxyRefused::LargeUser, 431, "BadRequest", message.to_owned())
             }
         }
@@ -160,8 +159,7 @@ impl ProxyRefusal {
 
     /// Reports the loss of the apiserver after a request was sent: its effect is unknown.
     pub(super) fn lost() -> Self {
-        let message = "the read proxy lost the connection to the apiserver before its response; the request may have \
-         been executed";
+        let message = "the read proxy has lost the apiserver before its answer; it may have done what was asked";
         Self::failure(ProxyRefused::Lost, 502, "InternalError", message.to_owned())
     }
 
@@ -192,22 +190,20 @@ impl ProxyRefusal {
 
     /// Reports that the object was replaced while it was read; nothing was done.
     pub(super) fn replaced() -> Self {
-        let message = "the object was replaced by another one of the same name while the read proxy inspected it; try \
-         again";
+        let message = "another object has taken the name of this one while the read proxy looked at it; try again";
         let refusal = Self::failure(ProxyRefused::Replaced, 503, "ServiceUnavailable", message.to_owned());
         Self { repeatable: true, ..refusal }
     }
 
     /// Reports that the apiserver's response shows no object, so that its initialization is unknown.
     pub(super) fn unknown_object() -> Self {
-        let message = "the read proxy cannot find the object in the apiserver's response; a write may have been \
-         executed";
+        let message = "the read proxy cannot find the object in the apiserver's answer; a write may have been done";
         Self::failure(ProxyRefused::UnknownObject, 500, "InternalError", message.to_owned())
     }
 
     /// Reports that the apiserver's response is larger than any object.
     pub(super) fn too_large(limit: usize) -> Self {
-        let message = format!("the read proxy inspects objects of up to {limit} bytes, and this one is larger");
+        let message = format!("the read proxy looks at objects of up to {limit} bytes, and this one is larger");
         Self::failure(ProxyRefused::LargeObject, 500, "InternalError", message)
     }
 
@@ -254,8 +250,7 @@ impl ProxyRefusal {
             status: "Failure".into(),
             reason: "Timeout".into(),
             message: format!(
-                "{} {name:?} was created and is not initialized yet: {waits}; it becomes visible once it is \
-                 initialized",
+                "{} {name:?} was created and is not initialized yet: {waits}; it becomes visible when they have",
                 path.resource
             ),
             details_name: name.to_owned(),

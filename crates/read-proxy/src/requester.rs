@@ -48,7 +48,7 @@ pub struct RemoteUser {
 
 /// Error for a certificate whose owner cannot be named in an HTTP field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client certificate has a name that cannot be sent in an HTTP field")]
+#[error("the client certificate has a name that a field of HTTP cannot hold")]
 pub struct Unnameable;
 
 impl From<InvalidHeaderValue> for Unnameable {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_name_that_would_arrive_as_another_is_refused() {
-        assert!(RemoteUser::of(certificate("", &["a"])).unwrap().is_none(), "a certificate that names no user");
+        assert!(RemoteUser::of(certificate("", &["a"])).unwrap().is_none(), "a certificate that names nobody");
         for (name, group) in [(" admin", "a"), ("admin ", "a"), ("a\nb", "a"), ("ann", " system:masters"), ("ann", "")]
         {
             assert!(RemoteUser::of(certificate(name, &[group])).is_err(), "{name:?} {group:?}");

@@ -15,10 +15,10 @@ pub struct ProxiedResources(BTreeSet<(String, String)>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourcesError {
     /// The text is not a resource.
-    #[error("{0:?} is not a resource; write its plural, with its group after a dot: configmaps, widgets.example.com")]
+    #[error("{0:?} is no resource; write its plural, with its group behind a dot: configmaps, widgets.example.com")]
     NotAResource(String),
     /// The resource must not be hidden.
-    #[error("{0} cannot be hidden: {1}")]
+    #[error("{0} are not hidden: {1}")]
     Unfit(String, &'static str),
 }
 
@@ -107,8 +107,8 @@ impl ResourcePath {
     /// # Errors
     /// [`Undecodable`].
     pub fn parse(path: &str) -> Result<Option<Self>, Undecodable> {
-        // Decodes the whole path before it is split, as `%2F` separates, too. A byte that is not UTF-8 replaces no
-        // slash.
+        // Decodes the whole path before it is split, as `%2F` separates, too. Lossy decoding of invalid UTF-8 removes
+        // no slash.
         let bytes = decoded(path.as_bytes(), false).ok_or(Undecodable)?;
         let path = String::from_utf8_lossy(&bytes);
         Ok(Self::read(path.trim_matches('/').split('/').collect()))
@@ -188,13 +188,13 @@ mod tests {
     fn what_cannot_be_hidden_is_refused_with_the_reason() {
         for (name, reason) in [
             ("nodes", "kubelet"),
-            ("namespaces", "no objects could be created"),
-            ("leases.coordination.k8s.io", "assume that its holder is dead"),
+            ("namespaces", "nothing could be created"),
+            ("leases.coordination.k8s.io", "takes its holder for dead"),
             ("tokenreviews.authentication.k8s.io", "does not store"),
-            ("", "is not a resource"),
-            ("ConfigMaps", "is not a resource"),
-            ("a/b", "is not a resource"),
-            ("a.", "is not a resource"),
+            ("", "is no resource"),
+            ("ConfigMaps", "is no resource"),
+            ("a/b", "is no resource"),
+            ("a.", "is no resource"),
         ] {
             let error = ProxiedResources::parse(["configmaps", name]).unwrap_err().to_string();
             assert!(error.contains(reason), "{name}: {error}");

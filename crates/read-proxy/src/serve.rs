@@ -180,7 +180,7 @@ impl Proxy {
             return Err(ProxyRefusal::no_tunnel());
         }
         if fields::drops_the_user(request.headers()) {
-            return Err(ProxyRefusal::bad_request("its Connection field names a field that identifies the user"));
+            return Err(ProxyRefusal::bad_request("its Connection names a field that says who the user is"));
         }
         let protocol = fields::upgrade(request.headers());
         let upgrading = hyper::upgrade::on(&mut request);

@@ -48,7 +48,7 @@ pub(super) async fn pass(
             let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
             let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
         };
-        // Keeps the place of the client's connection until the end.
+        // Holds the connection permit until the upgraded connection ends, or the drain times out.
         tokio::select! {
             () = copying => {}
             () = place.cut() => {}

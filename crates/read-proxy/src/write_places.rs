@@ -77,7 +77,7 @@ impl Drop for WritePlace {
 pub enum ProxyReadiness {
     /// Ready. A later outage of the apiserver does not change this: another proxy would not reach it either.
     Ready,
-    /// Not yet ready: the apiserver has not answered a review.
+    /// Not yet ready: the apiserver has not answered a TokenReview.
     Unanswered,
     /// No longer ready: the process is shutting down.
     Draining,
@@ -87,7 +87,7 @@ impl fmt::Display for ProxyReadiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ready => "ok",
-            Self::Unanswered => "not ready: the apiserver has not answered a review of a user yet; see the log",
+            Self::Unanswered => "not ready: the apiserver has not answered a question about a user yet; see the log",
             Self::Draining => "not ready: shutting down",
         })
     }
@@ -101,7 +101,7 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Records that the apiserver has answered a review.
+    /// Records that the apiserver has answered a TokenReview.
     pub(super) fn set_answered(&self) {
         self.answered.store(true, Relaxed);
     }

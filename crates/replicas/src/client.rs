@@ -60,7 +60,7 @@ impl FromStr for AdminUrl {
             None => (false, text),
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
-            Some((scheme, _)) => return Err(format!("{scheme} is not supported there: write http:// or https://")),
+            Some((scheme, _)) => return Err(format!("{scheme} is not spoken there: write http:// or https://")),
         };
         let authority = rest.strip_suffix("/configz").unwrap_or(rest).trim_end_matches('/');
         let address = authority.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -233,7 +233,7 @@ pub async fn read_objects(client: &KubeClient, now: SystemTime) -> Result<Replic
     match objects.is_empty() {
         true => Err(
             "the cluster has no AdmissionControlConfiguration, in whose status replicas report: create one, which may \
-                 be without hooks; or read from the replicas, with --admin URL"
+                 be without hooks; or ask the replicas, with --admin URL"
                 .to_owned(),
         ),
         false => Ok(status::seen(&objects, now)),

@@ -175,6 +175,7 @@ impl LeaseKey {
     }
 }
 
+/// Returns the text of the error, with its fix appended.
 fn error_chain(error: &EtcdError) -> String {
     format!("{error}; {}", error.fix())
 }

@@ -105,7 +105,8 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
             missing.push(format!("hooks that the report of {name} has no room for: {left_out}; use its admin address"));
         } else if report.initializers_left_out > 0 {
             let left_out = report.initializers_left_out;
-            missing.push(format!("initializers that the report of {name} has no room for: {left_out}; see /configz"));
+            missing
+                .push(format!("initializers that the report of {name} has no room for: {left_out}; look at /configz"));
         }
         for one in report.initializers.iter().filter(|one| one.name == hook) {
             is_initializer = true;
@@ -141,12 +142,12 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
     }
     if known.is_empty() {
         return Progress::Failed(format!(
-            "none of {count} knows {hook}: check its spelling. A removed hook is remembered for an hour, at most \
-             until a restart. Only admin pages (--admin) and etcd report initializers"
+            "none of {count} knows {hook}: is it spelt so? One that is gone is remembered for an hour, and until a restart. Of \
+             initializers admin pages alone know (--admin), and etcd"
         ));
     }
     match shared_endpoint(seen, hook, &known) {
-        Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: keep the endpoint running")),
+        Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: leave the endpoint on")),
         None => Progress::Done(format!("{hook} is gone on {count}: its endpoint may be switched off")),
     }
 }

@@ -53,7 +53,7 @@ fn fault_and_fix(error: &Error) -> (HandshakeFault, &'static str) {
         Error::InvalidCertificate(why) => (
             HandshakeFault::Certificate,
             match why {
-                Wrong::UnknownIssuer => "add the authority that signed the caller's certificate to --client-ca",
+                Wrong::UnknownIssuer => "let --client-ca hold the authority that signed the caller's certificate",
                 Wrong::Expired | Wrong::ExpiredContext { .. } => "renew the caller's certificate",
                 Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "compare the clocks of caller and Gatepost",
                 Wrong::ApplicationVerificationFailure => {
@@ -72,8 +72,8 @@ fn fault_and_fix(error: &Error) -> (HandshakeFault, &'static str) {
             | AlertDescription::DecryptError,
         ) => (
             HandshakeFault::OurCertificate,
-            "the caller does not accept our certificate: issue one that is valid now, for the host of our URL \
-             (127.0.0.1 as an IP address), and register with --ca-file of the authority that signed it",
+            "the caller does not accept our certificate: let it have the host of our URL (127.0.0.1 as an IP address) \
+             and be in force, and register with --ca-file of the authority that signed it",
         ),
         Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
             (HandshakeFault::Other, "the caller has no version of TLS or no cipher in common with us: see --tls-min")

@@ -350,20 +350,16 @@ impl fmt::Display for Distrust {
         let (what, fix) = match self.defect {
             CertificateDefect::NotYetValid(_) => ("is not valid yet", "check the clocks, or wait"),
             CertificateDefect::Expired(_) => ("has expired", "renew it, and put the new one into the bundle"),
-            CertificateDefect::Critical => ("has a critical extension that is not supported", "issue one without it"),
+            CertificateDefect::Critical => ("has a critical extension that is not understood", "make one without it"),
             CertificateDefect::NoAuthority => {
-                ("is not an authority (basicConstraints without CA:TRUE)", "issue one with CA:TRUE, and sign again")
+                ("is not an authority (basicConstraints without CA:TRUE)", "make one with CA:TRUE, and sign again")
             }
-            CertificateDefect::NoCertSign => (
-                "has a keyUsage without keyCertSign",
-                "issue one with it, and sign \
-             again",
-            ),
+            CertificateDefect::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign again"),
             CertificateDefect::Signature => {
                 ("is signed with an unsupported algorithm (SHA-1, or RSA below 2,048 bits)", "sign with SHA-256")
             }
             CertificateDefect::Usage => {
-                ("has an extendedKeyUsage without this use", "issue one with this use, or without extendedKeyUsage")
+                ("has an extendedKeyUsage that leaves this use out", "make one with it, or without any")
             }
             CertificateDefect::PathLength => {
                 ("allows fewer authorities below it (pathlen)", "sign by one nearer to it")

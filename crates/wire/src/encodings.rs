@@ -106,7 +106,7 @@ impl<'a> Encodings<'a> {
     /// Returns the review in this encoding. These are the received bytes if it arrived in this encoding.
     ///
     /// # Errors
-    /// `Unwritable`: an object that arrived in protobuf is not JSON, or the user cannot be read.
+    /// `Unwritable`: an object in a protobuf review is not JSON, or the user cannot be read.
     pub fn get(&self, form: HookEncoding) -> Result<Rope, CallFailure> {
         let review = self.review;
         if !Self::must_write(review, form) {

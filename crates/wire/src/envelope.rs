@@ -22,7 +22,7 @@ pub const MAGIC: &[u8; 4] = b"k8s\0";
 pub fn view(message: Rope) -> Result<Review, ViewError> {
     let unknown = Unknown::read(&message)?;
     if !unknown.encoding.is_empty() {
-        return Err(ViewError::Envelope("the message in it has a second encoding (contentEncoding)"));
+        return Err(ViewError::Envelope("the message in it is encoded once more (contentEncoding)"));
     }
     let version = version(&unknown.api_version, &unknown.kind)?;
     inbound::review(message, unknown.raw, Encoding::Envelope(version))

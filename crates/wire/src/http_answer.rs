@@ -84,7 +84,7 @@ fn decode_envelope(body: Bytes) -> Result<AnswerFields, CallFailure> {
     let rope = Rope::new([body]);
     let unknown = Unknown::read(&rope).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
     if !unknown.encoding.is_empty() {
-        return Err(CallFailure::Undecodable("the message in the envelope has a second encoding".into()));
+        return Err(CallFailure::Undecodable("the message in the envelope is encoded once more".into()));
     }
     let stated = TypeMeta { api_version: unknown.api_version, kind: unknown.kind };
     let response = answer::response(rope.copy_of(unknown.raw))?;
@@ -137,8 +137,7 @@ fn decode_denial(body: &[u8]) -> Result<Answer, CallFailure> {
 /// the body. For a redirect, the message is instead that redirects are not followed (`docs/decisions.md`).
 fn http_failure(status: u16, body: &[u8]) -> CallFailure {
     if matches!(status, 301..=303 | 307 | 308) {
-        let message = "a redirect, and redirects are not followed: write the target of the redirect into the hook's \
-         clientConfig";
+        let message = "a redirect, and redirects are not followed: write where it leads into the hook's clientConfig";
         return CallFailure::Http { status, message: message.into() };
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(64 << 10)]);

@@ -68,7 +68,7 @@ pub(super) enum WriteError {
 
 fn writable(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::NotFound => "its folder must exist",
+        io::ErrorKind::NotFound => "its folder has to be there",
         io::ErrorKind::IsADirectory => "give a file, and not a folder",
         _ => "run this as a user who may write there",
     }

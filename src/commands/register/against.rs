@@ -44,10 +44,8 @@ pub(in crate::commands) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Res
     match covered {
         true => {
             let hooks = counted(hooks, "hook");
-            let _ = writeln!(
-                output,
-                "the registration sends all requests of {hooks}{also}; entries of the registration: {entries}"
-            );
+            let _ =
+                writeln!(output, "what the rules of {hooks}{also} see is sent; entries of the registration: {entries}");
         }
         false => output.push_str(
             "hooks never see what is not sent: run gatepost register --config PATH and apply what it prints\n",
@@ -129,9 +127,9 @@ mod tests {
             ((PODS, KS), (PODS, "/validate", KS), ""),
             ((PODS, ""), (&*creates, "/validate", ""), "UPDATE of pods is sent by no entry"),
             ((ALL, ""), (PODS, "/validate", ""), "is sent by no entry"),
-            ((&*things("v1"), ""), (&things("v2"), "/validate", ""), "in other versions than the hook takes"),
+            ((&*things("v1"), ""), (&things("v2"), "/validate", ""), "in other versions than it takes"),
             ((&*things("v1"), ""), (&things("v1"), "/validate/one-version", ""), ""),
-            ((&*things("v1"), ""), (ALL, "/validate/one-version", ""), "in other versions than the hook takes"),
+            ((&*things("v1"), ""), (ALL, "/validate/one-version", ""), "in other versions than it takes"),
             ((&*things("'*'"), ""), (&things("v2"), "/validate", ""), ""),
             ((&*core, ""), (ALL, "/validate/one-version", ""), "CREATE of events is sent by"),
             ((&*core, ""), (&*converting, "/validate/one-version", ""), ""),
@@ -170,7 +168,7 @@ mod tests {
         let (output, covered) = of((PODS, ""), (PODS, "/validate", KS));
         assert!(covered && output.contains("CREATE of pods in kube-system is left out"), "{output}");
         let (output, covered) = of((PODS, ""), (PODS, "/validate", "failurePolicy: Ignore"));
-        assert!(covered && output.contains("such requests are admitted without review"), "{output}");
+        assert!(covered && output.contains("such writes pass unseen"), "{output}");
         let (output, _) = of((PODS, "failurePolicy: Ignore"), (PODS, "/validate", "failurePolicy: Ignore"));
         assert!(!output.contains("unseen"), "{output}");
     }
@@ -206,7 +204,7 @@ mod tests {
         );
         let alone = snapshot(PODS, &alone);
         let (text, covered) = report(&alone, &[write("m.yaml", mutating("/mutate"))]).unwrap();
-        assert!(covered && text.contains("must be registered in a segment of its own"), "{text}");
+        assert!(covered && text.contains("is to be registered apart"), "{text}");
         let (text, covered) = report(&alone, &[write("m.yaml", mutating("/mutate/segment/1/of/2"))]).unwrap();
         assert!(!covered && text.contains("other.example.com") && !text.contains("apart"), "{text}");
     }

@@ -266,12 +266,12 @@ the admission configuration itself.
    and mount the folder into it where it runs as a static Pod.";
 
 const IN_FORCE_API: &str = "\
-Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of the cluster then calls this URL.
+Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of the cluster then asks at this URL.
 To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
 
 const IN_FORCE_SERVICE: &str = "\
 Gatepost in the cluster, behind a Service: once `kubectl rollout status` says that its Pods are ready, and not before,
-kubectl apply --server-side -f FILE. Every apiserver then calls a ready Pod, over HTTP/1.1.
+kubectl apply --server-side -f FILE. Every apiserver then asks a ready Pod, over HTTP/1.1.
 To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
 
 const CA_GIVEN: &str = "\
@@ -287,25 +287,25 @@ const SIDE_EFFECTS: &str =
 
 const MUTATION_UNREAD: &str = "\
 reinvocationPolicy: Never, since no hook was read. Give --config PATH where a hook has IfNeeded: then the apiserver
-  calls again where something behind Gatepost changes the object.
+  asks again where something behind Gatepost changes the object.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const MUTATION_NEVER: &str = "\
-reinvocationPolicy: Never, as that of every hook. Gatepost calls the hooks in the order of its configuration, each
-  with the object as those before it have changed it, and answers with one patch.
+reinvocationPolicy: Never, as that of every hook. Gatepost asks the hooks in the order of its configuration, each
+  about what those before it have made of the object, and answers with one patch.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const MUTATION_IF_NEEDED: &str = "\
-reinvocationPolicy: IfNeeded, as that of a hook. Gatepost calls the hooks in the order of its configuration, each
-  with the object as those before it have changed it, calls some of them once more where a later one changes it, and
-  answers with one patch. Where something behind Gatepost changes the object, the apiserver calls again, and Gatepost
-  then calls every hook, those with Never too: nothing in such a review says that it is the second. With
-  isolate: true on the hooks with IfNeeded, and this printed again, only they are called again.
+reinvocationPolicy: IfNeeded, as that of a hook. Gatepost asks the hooks in the order of its configuration, each
+  about what those before it have made of the object, asks some of them once more where a later one changes it, and
+  answers with one patch. Where something behind Gatepost changes the object, the apiserver asks again, and Gatepost
+  then asks every hook, those with Never too: nothing in such a review says that it is the second. With
+  isolate: true on the hooks with IfNeeded, and this printed again, only they are asked again.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const TIMEOUT: &str = "\
-timeoutSeconds: how long all hooks together may take; they are called concurrently, each with its own timeout. 30 is
-  the most an apiserver allows.";
+timeoutSeconds: how long all hooks together may take; they are asked at once, each within its own timeout. 30 is the
+  most an apiserver allows.";
 
 const FAIL: &str =
     "failurePolicy: Fail. A write is refused while Gatepost itself does not answer, whatever its hooks' policies.";
@@ -320,27 +320,27 @@ rules: everything, in the version its client used. With --config PATH only what 
   they want.";
 
 const ENTRIES: &str = "\
-Several entries: one for the hooks of each failure policy and each pair of selectors. No entry sends what all
-  of its hooks exclude. Whichever entry sends a request, Gatepost calls every hook that matches it.";
+Several entries: one for the hooks of each failure policy and each pair of selectors. None sees what its hooks leave out.
+  Whichever entry sends a request, Gatepost asks every hook about it.";
 
 const SEGMENTS: &str = "\
-Hooks are registered apart (isolate: true): the path …/segment/N/of/M calls only the hooks of that segment, in the
+Hooks are registered apart (isolate: true): the path …/segment/N/of/M asks only the hooks of that segment, in the
   order of the configuration, and between two segments the apiserver sets defaults and drops unknown fields. So print
   this anew and put it in force when hooks come, go or change their order: where the numbers of segments differ, the
-  first calls all hooks.";
+  first asks all hooks.";
 
 const VERSIONS: &str = "\
-Hooks want different versions of the same resource: each such entry has it converted to its own, and Gatepost calls
-  only the hooks that accept that version (the path …/one-version). So print this anew and put it in force BEFORE any
-  hook's apiVersions change: a hook whose version no entry here sends is not called.";
+Hooks want different versions of the same resource: each such entry has it converted to its own, and Gatepost asks only
+  the hooks that take that version (the path …/one-version). So print this anew and put it in force BEFORE any
+  hook's apiVersions change: a hook whose version no entry here sends is not asked.";
 
 const CONDITIONS: &str = "\
-matchConditions: exclude what an earlier entry sends, so that no hook is called twice. Apiservers before 1.28 do not
-  know them: remove them there; hooks that several entries match are then called once for each.";
+matchConditions: what an entry before sends already, so that no hook is asked twice. Apiservers before 1.28 do not know
+  them: remove them there, and hooks that several entries mean are asked by each.";
 
 const MUTATING_CONDITIONS: &str = "\
-matchConditions: exclude what an earlier entry sends, so that no hook changes an object twice. Apiservers before 1.28
-  do not know them: do not use this registration there.";
+matchConditions: what an entry before sends already, so that no hook changes an object twice. Apiservers before 1.28 do
+  not know them: do not use this registration there.";
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use gatepost_kube_support::MANAGED_BY;
 /// Comment above the documents.
 const ABOUT: &str = "\
 # Refuses, inside of each apiserver (1.30 or newer), what would set, clear or change the marks of objects that are stored
-# before they are initialized. It applies even while Gatepost does not run, and in namespaces whose requests are not sent to
+# before they are initialized. It counts while Gatepost does not run, and in namespaces whose requests are not sent to
 # Gatepost. Apply it before the registrations: kubectl apply -f. Print it anew when a resource becomes `stored: Label`, or is
 # so no longer; before the latter, wait until none of its objects has the label.
 #
@@ -115,8 +115,7 @@ fn policy(name: &str, stored: &[String]) -> Value {
                 rule(
                     "oldObject == null || !variables.oldLabel || !variables.waited || \
                      (variables.label ? variables.waits : variables.completed)",
-                    "the label must be removed in the update that sets the state Completed, and in no other; until \
-                     then the annotation stays",
+                    "the label is removed in the update that says Completed, and in no other; until then the annotation stays",
                     "Invalid",
                 ),
                 rule(

@@ -77,7 +77,7 @@ impl Bound {
         let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
         let turned = divert_new_connections(listener);
         if let Err(error) = &turned {
-            tracing::warn!(%error, "connections that arrive while the listener closes might be reset");
+            tracing::warn!(%error, "a connection that comes in this very moment may be reset");
         }
         turned.unwrap_or_default()
     }

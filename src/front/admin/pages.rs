@@ -144,7 +144,7 @@ impl<P: AdminPages> PageServer<P> {
     async fn answer<B>(&self, request: &Request<B>) -> AdminPage {
         let path = request.uri().path();
         if path != LIVEZ && !P::PATHS.contains(&path) {
-            return text(StatusCode::NOT_FOUND, format!("no such page; there are {}\n", listed(P::PATHS)));
+            return text(StatusCode::NOT_FOUND, format!("there are {}\n", listed(P::PATHS)));
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} can only be read: use GET\n"));
@@ -170,8 +170,7 @@ impl<P: AdminPages> PageServer<P> {
             });
             rendered.await.ok()
         };
-        let late =
-            || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be rendered in time; try again\n".into());
+        let late = || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be made in time; try again\n".into());
         timeout(PAGE_TIMEOUT, rendering).await.ok().flatten().unwrap_or_else(late)
     }
 }

@@ -13,8 +13,8 @@ use crate::{
 };
 use gatepost_config::coverage;
 
-/// Age of the configuration from which a stale replica sends callers to other replicas. An event that keeps all
-/// replicas from reading, such as a new leader of etcd, is usually over by then and has emptied no Service.
+/// Age of the configuration at which a replica reports not ready if callers have other replicas. A shorter outage of
+/// all reads, such as an etcd leader election, must not remove every endpoint from the Service.
 const STALE_UNREADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether callers may use this process, and if not, why.
@@ -28,8 +28,8 @@ pub enum Readiness {
     Rejected,
     /// The process does not know its username at the apiserver yet, so its own changes would be refused.
     Nameless,
-    /// The configuration has been stale for a while: every review is refused. Only for callers that have other
-    /// replicas.
+    /// The configuration has been stale for a while: every review is refused. Returned only by
+    /// `Readiness::among_replicas`.
     Stale,
     /// The serving certificate has expired or is not valid yet, so every caller rejects it.
     Unreachable,
@@ -61,8 +61,8 @@ impl Readiness {
     }
 
     /// Returns the readiness for callers that have other replicas. A replica that has been stale for a while is
-    /// unready, unless its answers still differ from those of a Service without endpoints. A replica that break-glass
-    /// opens is ready.
+    /// unready, unless removing it from the Service would change the result of requests: see
+    /// [`is_needed_while_stale`]. A replica whose break-glass skips every hook is ready without a fresh configuration.
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
         let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
@@ -81,18 +81,18 @@ fn is_nameless(current: &Current) -> bool {
         && current.load().snapshot.initializers().iter().any(|entry| entry.by_label)
 }
 
-/// Returns true if a Service without endpoints would refuse what a bypass rule allows here even while the configuration
-/// is stale, or would allow what is refused here.
+/// Returns true if this replica must stay in the Service while stale: a bypass rule for every hook still allows
+/// requests that fail without endpoints, or requests are rejected here that fail open without endpoints.
 fn is_needed_while_stale(current: &Current) -> bool {
     let snapshot = &current.load().snapshot;
     let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
     lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
-/// Most lines about quarantined documents.
+/// Maximum number of lines about quarantined documents.
 const MAX_HELD_LINES: usize = 20;
 
-/// Returns the faults that do not make the process unready, one a line: the rest of `/readyz?verbose`.
+/// Returns the faults that do not make the process unready, one per line: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     let current = &health.current;
     let faults = health.faults((Instant::now(), SystemTime::now()));
@@ -102,7 +102,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
             .status
             .failed_read
             .get()
-            .map_or_else(|| "no read has finished yet".to_owned(), |failed| failed.error.clone());
+            .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
     if let Some(rejected) = health.status.rejected.get() {
@@ -131,8 +131,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     for live in &current.load().hooks {
         let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_effect()) else { continue };
         let within = humantime::format_duration(overdue.within);
-        let why =
-            overdue.last_failure.as_ref().map_or_else(|| "no probe has finished yet".to_owned(), ToString::to_string);
+        let why = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
         lines.push(format!("hook {}: has passed no probe within {within}; {what}: {why}", live.hook.name));
     }
     lines
@@ -144,7 +143,7 @@ impl fmt::Display for Readiness {
             Self::Ready => "ok",
             Self::NeverRead => "not ready: the configuration has not been read yet",
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
-            Self::Nameless => "not ready: the username that the apiserver gives Gatepost is not known yet",
+            Self::Nameless => "not ready: the apiserver has not said yet as whom it knows Gatepost",
             Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
             Self::Unreachable => "not ready: the serving certificate is not valid now, and callers reject it",
             Self::Draining => "not ready: shutting down",

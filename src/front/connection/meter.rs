@@ -69,10 +69,7 @@ impl FrameMeter {
     /// Returns [`io::ErrorKind::QuotaExceeded`] if they are a flood.
     pub(crate) fn count_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.frames.count(bytes) {
-            return Err(io::Error::new(
-                io::ErrorKind::QuotaExceeded,
-                "too many frames that carry neither a call nor data",
-            ));
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames that ask nothing"));
         }
         self.reserve(self.frames.partial());
         Ok(())

@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     };
     tokio::select! {
         served = begin => if let Err(error) = served {
-            tracing::debug!(%error, "cannot set up an accepted connection");
+            tracing::debug!(%error, "a connection ended before it began");
         },
         () = drain.over() => {}
     }
@@ -76,7 +76,7 @@ where
         Ok(Ok(Some(HttpVersion::Http2))) => http2::serve(context, socket).await,
         Ok(Ok(Some(HttpVersion::Http1))) => http1::serve(context, socket).await,
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection broke before its version of HTTP was known"),
+        Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
         Err(_) => metrics.refused(Refused::Protocol),
     }
 }
@@ -119,7 +119,7 @@ async fn serve_tls(
             metrics.refused(Refused::TlsHandshake);
             return Socket::new(stream).close_unless_evicted(session).await;
         }
-        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before its TLS handshake began"),
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
         Err(_) => {
             tracing::debug!(within = ?limits::HANDSHAKE_TIMEOUT, "a TLS handshake was not finished in time");
             return metrics.refused(Refused::TlsHandshake);

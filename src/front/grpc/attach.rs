@@ -66,10 +66,10 @@ const TASK_OVERHEAD: usize = 256;
 type End = (Code, &'static str);
 
 const GONE: End = (Code::Cancelled, "");
-const NOT_YOURS: End = (Code::PermissionDenied, "the configuration no longer allows you to claim this name");
+const NOT_YOURS: End = (Code::PermissionDenied, "the name is not configured as one that you may claim any more");
 const NOT_READABLE: End = (Code::InvalidArgument, "a message cannot be read");
 const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
-const LATE_CLAIM: End = (Code::InvalidArgument, "a claim must be the first message, and must not be repeated");
+const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
 /// Failure of a task whose answer cannot be read.
 const UNREAD: &str = "its answer cannot be read";
@@ -209,7 +209,7 @@ impl Stream<'_> {
                     // The configuration may have changed meanwhile.
                     Some(_) if !self.is_claim_valid(front) => return Ok(NOT_YOURS),
                     Some(outbound) => to.send_outbound(outbound, &self.attached)?,
-                    None => return Ok((Code::DeadlineExceeded, "no message has arrived for too long: attach again")),
+                    None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
                 message = self.messages.next() => match message {
                     Ok(Some(message)) => self.handle(message, &mut leave_requested).await?,

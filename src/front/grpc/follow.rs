@@ -177,7 +177,7 @@ impl Stream<'_> {
         if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             tracing::warn!(
                 count,
-                "skipped reports of unfinished objects that are too long; these objects are not corrected"
+                "passed over reports of unfinished objects that are too long; these are not corrected"
             );
             (*count, *logged) = (0, Some(now));
         }

@@ -161,7 +161,7 @@ impl CallRunner {
 
     async fn post(&self, connection: Http1Connection, call: &Call) -> Result<CallOutcome, PostError> {
         let HookRequest::Http(HttpRequest { path, form, timeout }) = &call.request else {
-            return Ok(failed(CallFailure::NotGrpc("it is called over HTTP/1.1".into())));
+            return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if now() >= call.deadline {
             // A call past its deadline is not sent.

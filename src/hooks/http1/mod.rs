@@ -169,7 +169,7 @@ impl Pool {
             pending.connected();
         }
         match (self.has_no_connection(), pending.probes.is_empty()) {
-            (true, false) => Some("a probe needs a connection"),
+            (true, false) => Some("a probe asks"),
             (true, true) if self.http2 => Some("the hook speaks HTTP/2"),
             _ => None,
         }

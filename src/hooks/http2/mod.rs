@@ -293,9 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     fn expire(&mut self, now: Instant) -> Result<(), ConnectionError> {
         self.connection.expire(now);
         if self.stall_deadline().is_some_and(|deadline| deadline <= now) {
-            return Err(ConnectionError::Lost(
-                "the hook has read nothing for 10 s, although bytes were queued for it".into(),
-            ));
+            return Err(ConnectionError::Lost("the hook has taken nothing of what it was sent for 10 s".into()));
         }
         Ok(())
     }

@@ -161,7 +161,7 @@ fn break_glass_for_every_hook_counts_once_it_is_read_twice() {
     let mut confirmed = ConfirmedDocuments::default();
     assert_eq!(confirmed.apply(vec![]), []);
     assert_eq!(confirmed.apply(vec![all.clone()]), [], "it may be the first half of the other");
-    assert_eq!(confirmed.apply(vec![one.clone()]), from_ref(&one), "which takes effect immediately");
+    assert_eq!(confirmed.apply(vec![one.clone()]), from_ref(&one), "which is heeded at once");
     assert_eq!(confirmed.apply(vec![all.clone()]), from_ref(&one), "what it said before stays");
     assert_eq!(confirmed.confirm(), Some(vec![all.clone()]));
     assert_eq!(confirmed.confirm(), None);

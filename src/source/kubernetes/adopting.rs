@@ -1,4 +1,5 @@
-//! Adoption in a read: webhooks of others among the objects of a cluster, and those that this replica calls.
+//! Processes the webhook configurations read from a cluster: assesses which webhooks can be adopted, and returns the
+//! documents of those that this replica calls.
 
 mod judge;
 pub mod upkeep;
@@ -27,7 +28,7 @@ use gatepost_kube_support::is_our_own;
 /// Webhook reader, shared with the closure that processes a read on another thread.
 pub(super) type SharedReader = Arc<Mutex<WebhookReader>>;
 
-/// State between reads.
+/// Webhook state that is kept between two reads.
 #[derive(Debug, Default)]
 pub(super) struct WebhookReader {
     follower: Follower,
@@ -127,7 +128,7 @@ fn foreign_webhooks(hook_type: HookType, item: &Value) -> Vec<ClusterWebhook> {
     all
 }
 
-/// Judges webhook configurations outside of a running sidecar: which could be adopted, and which not.
+/// Assesses which webhooks of these configurations could be adopted, outside of a running sidecar.
 pub fn judged(
     lists: &[(HookType, Vec<Value>)],
     settings: &AdoptionSettings,

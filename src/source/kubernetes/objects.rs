@@ -125,7 +125,7 @@ pub(super) fn convert(kind: Kind, mut object: Value) -> Result<ConvertedObject, 
         let text = [
             "the object is being deleted",
             "so it is no longer read, and its hooks drain",
-            "to keep them, create the object again once it is gone",
+            "to keep them, write the object anew once it is gone",
         ];
         return Ok(ConvertedObject::LeftOut(note("metadata.deletionTimestamp", text)));
     }
@@ -133,7 +133,7 @@ pub(super) fn convert(kind: Kind, mut object: Value) -> Result<ConvertedObject, 
         let text = [
             "Gatepost's own registration is ignored",
             "since Gatepost would call itself",
-            "make sure that this apiserver does not also call the other webhooks: they would be called twice",
+            "see that this apiserver does not also call the other webhooks: they would be called twice",
         ];
         return Ok(ConvertedObject::LeftOut(note("metadata.labels", text)));
     }

@@ -91,8 +91,8 @@ fn whatever_is_wrong_with_it_is_reported_and_it_is_not_used() {
         }
     }
     let changed = |from: &str, to: &str| String::from_utf8(good.clone()).unwrap().replacen(from, to, 1).into_bytes();
-    assert!(message(&changed("sha256:d1", "sha256:d2")).contains("its digest does not match"));
-    assert!(message(&changed("configuration 1", "configuration 2")).contains("by a later gatepost (its format is 2"));
+    assert!(message(&changed("sha256:d1", "sha256:d2")).contains("its digest is another one"));
+    assert!(message(&changed("configuration 1", "configuration 2")).contains("by a later gatepost (its form is 2"));
     assert!(message(b"kind: List\n").contains("holds no last good configuration"));
     assert!(message(b"").contains("holds no last good configuration"));
     fs::write(&path, &good).unwrap();

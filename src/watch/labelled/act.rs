@@ -1,4 +1,4 @@
-//! Act: the part of one initializer in a stored object, either built in or by a process that has claimed its name.
+//! Runs one initializer on a stored object. The initializer is built in, or is an attached process.
 
 use std::{sync::Arc, time::Instant};
 
@@ -29,7 +29,7 @@ pub(super) struct StoredTurnEffect {
     pub(super) adds: Vec<Box<str>>,
 }
 
-/// Reasons why an initializer did not act.
+/// Reason why an initializer did not act.
 #[derive(Debug)]
 pub(super) enum ActFailure {
     /// It did not act within its timeout.
@@ -94,7 +94,8 @@ impl ActFailure {
 }
 
 impl Turn {
-    /// Runs the initializer on the object, until `until`. `None` if a client of the apiserver must act.
+    /// Runs the initializer on the object; an attached process has until `until`. Returns `None` if the initializer is
+    /// neither built in nor attached: it then updates the object through the Kubernetes API itself.
     pub(super) async fn act(
         &self,
         one: &Initializer,
@@ -179,7 +180,7 @@ impl Turn {
         }
         let unknown = |failure| match failure {
             KubeError::Refused { code: 401 | 403, .. } => {
-                ActFailure::Unable("Gatepost has no permission to read the labels of the namespace".to_owned())
+                ActFailure::Unable("the labels of the namespace may not be read".to_owned())
             }
             failure => ActFailure::Unread(failure),
         };
@@ -195,7 +196,7 @@ fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurn
     }
     let unable = |why: &str| ActFailure::Unable(why.to_owned());
     if acted.changes.len() > MAX_OPERATIONS {
-        return Err(unable("its patch has more operations than an apiserver accepts"));
+        return Err(unable("its patch has more operations than an apiserver takes"));
     }
     let outside = |operation: &&Value| {
         let is_outside = |key: &str| {
@@ -205,7 +206,7 @@ fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurn
         operation["op"] != "test" && (is_outside("path") || is_outside("from"))
     };
     if one.metadata_only && acted.changes.iter().any(|operation| outside(&operation)) {
-        return Err(unable("it changes more than metadata, although its entry has `changes: Metadata`"));
+        return Err(unable("it changes more than metadata, and says `changes: Metadata`"));
     }
     match touches_reserved(&acted.changes) {
         false => Ok(acted),

@@ -54,7 +54,7 @@ pub(super) fn message(
     let framed = Encodings::of(&review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
     let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
     if !is_review(review.clone()) {
-        return Err("the review is not a valid AdmissionReview in protobuf".to_owned());
+        return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
     }
     let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     room.shrink_to(review.len());

@@ -106,7 +106,7 @@ impl Turn {
             Err(at) => head.one.acts_in_flight().then(|| {
                 UnreadableObjects::StoredUnfinished.count();
                 if let Some(more) = UNREADABLE_LOG.pass() {
-                    let (resource, fix) = (&*self.stored.resource, "create it again, nested less than 128 levels deep");
+                    let (resource, fix) = (&*self.stored.resource, "have it made again, nested less than 128 deep");
                     tracing::warn!(
                         resource,
                         at,
@@ -127,13 +127,9 @@ impl Turn {
             Ok(StoredTurnEffect { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds)
             {
                 Ok(after) => Ok((after, changes)),
-                Err(_) => {
-                    Err(ActFailure::Unable("it adds initializers that have already acted, or too many".to_owned()))
-                }
+                Err(_) => Err(ActFailure::Unable("it adds initializers that had a turn, or too many".to_owned())),
             },
-            Ok(_) => {
-                Err(ActFailure::Unable("it adds initializers that are not configured for this resource".to_owned()))
-            }
+            Ok(_) => Err(ActFailure::Unable("it adds initializers that this resource has not".to_owned())),
         };
         let failure = match after {
             Ok((after, changes)) => {
@@ -148,7 +144,7 @@ impl Turn {
                     }
                     WriteOutcome::Outdated => return Ok(None),
                     WriteOutcome::Refused(why, _) => {
-                        ActFailure::Unable(format!("the apiserver rejects the object with its changes: {why}"))
+                        ActFailure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
                     }
                 }
             }
@@ -210,7 +206,7 @@ impl Turn {
         let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(TurnEnd::Settled))) };
         match self.write(read, MarksStep::to(&after), Vec::new()).await? {
             WriteOutcome::Refused(why, _) => {
-                let why = format!("the apiserver rejects the object, even without the initializer's changes: {why}");
+                let why = format!("the apiserver does not take the object any more: {why}");
                 let result = ActFailure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
                 let ended = self.fail(read, &state.failed(result)).await?;
                 Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))

@@ -210,7 +210,7 @@ const MISSING_RIGHTS: [&str; 4] = [
     " cannot patch resource ",
     " is attempting to grant RBAC permissions not currently held",
     "may only be changed by users with permission to",
-    "only its owner can change the list",
+    "only its owner changes the list",
 ];
 
 /// Returns true if the answer rejects the object, and not our rights or the request. A forbidden patch of `marks_alone`

@@ -45,8 +45,7 @@ const BREAK_GLASS: [(&str, &str); 3] = [
     ),
     (
         concat!("self.until == self.opened + ", duration!("self.__for__")),
-        "until is not the sum of opened and for: let `gatepost break-glass` write the document, or set until to \
-         opened plus for",
+        "until is not opened and for together: let `gatepost break-glass` write the document, which says when it closes in two ways",
     ),
 ];
 
@@ -74,18 +73,17 @@ pub struct BreakGlass {
 const BYPASS: [(&str, &str); 2] = [
     (
         "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
-        "the bypass would match every request: name namespaces, users, groups, serviceAccounts or resources",
+        "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
     ),
     (
         "self.name != 'own-configuration'",
-        "own-configuration is the name under which metrics count requests about Gatepost's own configuration: rename \
-         the bypass",
+        "own-configuration is what requests about Gatepost's own configuration are counted as: rename the bypass",
     ),
 ];
 
 const NOT_EVERYBODY: [(&str, &str); 1] = [(
     "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
-    "system:authenticated, system:unauthenticated and system:anonymous match any client: write exact names of users or groups",
+    "that is anybody, and would open everything: write the exact name of somebody",
 )];
 
 /// Requests that skip hooks, or that failed calls do not reject. A request matches if every field that is set matches.

@@ -28,14 +28,14 @@ pub fn definitions() -> [Value; 2] {
             column(
                 "Accepted",
                 ".status.conditions[?(@.type==\"Accepted\")].status",
-                "Whether the newest state of the object is in force in every replica",
+                "Is it in force in every replica?",
                 0
             ),
-            column("Reason", ".status.conditions[?(@.type==\"Accepted\")].reason", "Reason in one word", 0),
+            column("Reason", ".status.conditions[?(@.type==\"Accepted\")].reason", "Why, in one word", 0),
             column(
                 "Message",
                 ".status.conditions[?(@.type==\"Accepted\")].message",
-                "Reason in a sentence, with the object that causes it",
+                "Why, and which object is to blame",
                 0
             ),
         ]),
@@ -50,9 +50,9 @@ pub fn definitions() -> [Value; 2] {
         }),
         schema_of::<BreakGlass>(),
         json!([
-            column("Until", ".until", "Time at which it ends by itself", 0),
-            column("By", ".by", "User who opened it", 0),
-            column("Reason", ".reason", "Reason for opening it", 0),
+            column("Until", ".until", "When it ends by itself", 0),
+            column("By", ".by", "Who opened it", 0),
+            column("Reason", ".reason", "Why", 0),
         ]),
     );
     [configuration, break_glass]

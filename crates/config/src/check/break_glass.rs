@@ -63,9 +63,9 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
         && opened.checked_add(lasts) != Some(until)
     {
         at.key("until").problem(
-            "is not the sum of opened and for",
-            "so the time of its end is ambiguous",
-            "let `gatepost break-glass` write the document, or set until to opened plus for",
+            "is not opened and for together",
+            "so when it closes is not certain",
+            "let `gatepost break-glass` write the document, which says when it closes in two ways",
         );
     }
     (at.problems() == before).then_some(())?;
@@ -88,20 +88,22 @@ const NAME: &str = "write a lower-case DNS name of at most 63 characters";
 
 fn time(at: &Node<'_>) -> Option<SystemTime> {
     const FIX: &str = "write a time in UTC, such as 2026-01-31T22:15:00Z";
-    let text = if at.required("and a break-glass must end", FIX) { at.text()? } else { return None };
+    let text = if at.required("and what is opened has to close", FIX) { at.text()? } else { return None };
     let time = humantime::parse_rfc3339(text).ok();
     if time.is_none() {
-        at.problem(format!("{} is not a time", quoted(text)), "and a break-glass must end", FIX);
+        at.problem(format!("{} is not a time", quoted(text)), "and what is opened has to close", FIX);
     }
     time
 }
 
 fn duration(at: &Node<'_>) -> Option<Duration> {
     const FIX: &str = "write how long it stays open, from 1s to 24h, such as 15m";
-    let text = if at.required("and a break-glass must end", FIX) { at.text()? } else { return None };
+    let text = if at.required("and what is opened has to close", FIX) { at.text()? } else { return None };
     match humantime::parse_duration(text) {
         Ok(time) if (Duration::from_secs(1)..=MAX_OPEN_TIME).contains(&time) => return Some(time),
-        Ok(_) => at.problem(format!("{} is out of range", quoted(text)), "and a break-glass lasts at most a day", FIX),
+        Ok(_) => {
+            at.problem(format!("{} is out of range", quoted(text)), "and nothing stays open longer than a day", FIX)
+        }
         Err(_) => at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX),
     }
     None
@@ -112,7 +114,7 @@ fn one_line<'a>(at: &Node<'a>) -> Option<&'a str> {
     if text.chars().any(char::is_control) || text.len() > 253 {
         at.problem(
             "is not one line of at most 253 bytes",
-            "and the audit log writes it on one line",
+            "and stands on one line of the audit log",
             "write a name, or remove it",
         );
     }

@@ -38,18 +38,18 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     let dimensions = ["namespaces", "users", "groups", "serviceAccounts", "resources"];
     if !dimensions.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "restricts nothing",
-            "so it would exempt every request",
-            "name namespaces, users, groups, serviceAccounts or resources; to exempt every request for a limited \
-             time, use `gatepost break-glass`",
+            "names nothing that it is for",
+            "so it would let every request past",
+            "name namespaces, users, groups, serviceAccounts or resources; to open everything for a while there is \
+             `gatepost break-glass`",
         );
     }
     let narrowed = ["namespaces", "users", "groups", "serviceAccounts"].iter().any(|key| at.key(key).present());
     if !narrowed && rules.iter().any(is_everything) {
         resources.problem(
-            "matches every request",
+            "is every request",
             "and a bypass is in force until somebody removes it",
-            "name what the bypass is for; to exempt every request for a limited time, use `gatepost break-glass`",
+            "name what the bypass is for; to open everything for a while there is `gatepost break-glass`",
         );
     }
     if at.problems() > before {
@@ -78,7 +78,7 @@ pub(crate) fn user_filter(at: &Node<'_>) -> UserFilter {
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     let text = if at.required(
         "so the audit log could not say which rule exempted a request",
-        "every bypass has a name, which the audit log and metrics show",
+        "every bypass has a name, by which the audit log and metrics speak of it",
     ) {
         at.text()?
     } else {
@@ -87,14 +87,14 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     if !names::is_dns_subdomain(text) || text.len() > MAX_NAME_BYTES {
         at.problem(
             format!("{} is not a name of at most {MAX_NAME_BYTES} characters", quoted(text)),
-            "and metrics and the audit log show this name",
+            "and metrics and the audit log speak of it by its name",
             names::SUBDOMAIN,
         );
     }
     if text == OWN {
         at.problem(
-            format!("{OWN} is the name under which metrics count requests about Gatepost's own configuration"),
-            "so metrics could not distinguish the two",
+            format!("{OWN} is what requests about Gatepost's own configuration are counted as"),
+            "so metrics could not tell them apart",
             "rename it",
         );
     }
@@ -104,20 +104,15 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
 /// Reads the reason of a bypass or break-glass, for readers of the audit log.
 pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "say in one line why requests skip hooks; it is in the audit log";
-    let text = if at.required("and readers of the audit log must know it", FIX) { at.text()? } else { return None };
+    let text = if at.required("and whoever reads the audit log has to know", FIX) { at.text()? } else { return None };
     if text.trim().is_empty() {
-        at.problem("is empty", "and readers of the audit log must know it", FIX);
+        at.problem("is empty", "and whoever reads the audit log has to know", FIX);
     }
     if text.chars().any(char::is_control) {
-        at.problem("holds a line break or another control character", "and the audit log writes it on one line", FIX);
+        at.problem("holds a line break or another control character", "and stands on one line of the audit log", FIX);
     }
     if text.len() > MAX_REASON_BYTES {
-        at.problem(
-            format!("is longer than {MAX_REASON_BYTES} bytes"),
-            "and the audit log repeats it for each \
-         request",
-            FIX,
-        );
+        at.problem(format!("is longer than {MAX_REASON_BYTES} bytes"), "and stands in each line of the audit log", FIX);
     }
     Some(text)
 }
@@ -138,9 +133,9 @@ pub(crate) fn listed(at: &Node<'_>, entry: &str, good: fn(&str) -> bool, fix: &s
     }
     for (item, text) in at.items().zip(&texts) {
         if text.is_empty() {
-            item.problem("is empty", "so it matches nothing", "write a name, or remove it");
+            item.problem("is empty", "so it names nobody", "write a name, or remove it");
         } else if !good(text) {
-            item.problem(format!("{} is not {entry}", quoted(text)), "so it is not accepted here", fix);
+            item.problem(format!("{} is not {entry}", quoted(text)), "so it would never apply", fix);
         }
     }
     texts.into_iter().map(Box::from).collect()
@@ -163,8 +158,8 @@ fn is_everything(rule: &Rule) -> bool {
         && rule.scope == Scope::Any
 }
 
-const SOMEBODY: &str = "write an exact name: patterns are not supported, and a name that every caller has would \
-                        exempt everybody";
+const SOMEBODY: &str = "write an exact name: there are no patterns, and a name that fits everybody would open \
+                        everything";
 
 /// Returns true if the text is the exact name of a user or group: without `*`, and not a name that any caller has.
 /// Source: `k8s.io/apiserver/pkg/authentication/user`.

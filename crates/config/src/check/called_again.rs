@@ -15,11 +15,11 @@ use crate::{
 };
 use gatepost_api::{FailurePolicy, Hook, Operation, Reinvocation, SideEffects};
 
-const WHY: &str = "so these are called again, too, if a later webhook or plugin changes the object";
+const WHY: &str = "so these are called again, too, where something behind Gatepost changes the object";
 
-const FIX: &str = "unless they are safe to call again, write isolate: true on the hooks with IfNeeded, or on those \
-                   with Never if these are fewer, and register again (in a MutatingWebhookConfiguration it is the \
-                   annotation gatepost.dev/isolate: \"true\")";
+const FIX: &str = "unless they are safe to call again, write isolate: true on the hooks with IfNeeded, or on those with \
+                   Never where these are fewer, and register again (in a MutatingWebhookConfiguration it is the annotation \
+                   gatepost.dev/isolate: \"true\")";
 
 /// Maximum number of reinvoked hooks that a note names.
 const MAX_NAMED_HOOKS: usize = 3;
@@ -49,8 +49,8 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u
                 file: file.clone(),
                 path: path.clone(),
                 what: format!(
-                    "hook {:?} has reinvocationPolicy: IfNeeded in one segment with {}, which have Never and match \
-                     some of the same requests",
+                    "hook {:?} has reinvocationPolicy: IfNeeded in one segment with {}, with Never and some of the same \
+                     requests",
                     hooks[number].name,
                     names_and_count(others.iter().map(|other| &*hooks[*other].name)),
                 ),
@@ -113,8 +113,7 @@ fn changeable(hook: &Hook) -> impl Iterator<Item = Atom> {
     })
 }
 
-const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare in this way, \
-                             such as Argo CD \
+const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare so, such as Argo CD \
                       and Flux";
 
 const DRY_RUN_FIX: &str =
@@ -128,7 +127,7 @@ pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec
             file: origin.file.clone(),
             path: origin.path.clone(),
             what: format!("hook {:?} {fault}", hook.name),
-            why: format!("so dry runs of the requests that it matches {effect} ({DRY_RUN_TOOLS})"),
+            why: format!("so dry runs of what it wants to see {effect} ({DRY_RUN_TOOLS})"),
             fix: DRY_RUN_FIX.to_owned(),
         })
     };
@@ -186,9 +185,7 @@ mod tests {
         let [note] = &*notes else { panic!("{notes:?}") };
         assert!(note.contains("a.yaml: externalAdmissionHooks[1]: hook \"h1.example.com\" has"), "{note}");
         assert!(
-            note.contains(
-                "with \"h0.example.com\", \"h2.example.com\", \"h3.example.com\" and 1 more, which have Never"
-            ),
+            note.contains("with \"h0.example.com\", \"h2.example.com\", \"h3.example.com\" and 1 more, with"),
             "{note}"
         );
         assert!(note.contains("write isolate: true"), "{note}");
@@ -238,17 +235,11 @@ mod tests {
     #[test]
     fn a_hook_that_no_dry_run_reaches_is_noted_with_what_comes_of_it() {
         for (more, fault) in [
-            (
-                "",
-                Some(
-                    "does not declare sideEffects, so dry runs of the requests that it matches are refused (kubectl \
-                     diff",
-                ),
-            ),
-            ("failurePolicy: Ignore", Some("requests that it matches pass it unseen")),
+            ("", Some("does not declare sideEffects, so dry runs of what it wants to see are refused (kubectl diff")),
+            ("failurePolicy: Ignore", Some("wants to see pass it unseen")),
             (
                 "sideEffects: Some",
-                Some("declares sideEffects: Some, so dry runs of the requests that it matches are refused, whatever"),
+                Some("declares sideEffects: Some, so dry runs of what it wants to see are refused, whatever"),
             ),
             ("sideEffects: Unknown", Some("declares sideEffects: Unknown")),
             ("sideEffects: None", None),

@@ -64,7 +64,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
                 Transport::Grpc => "use grpcs://, or remove it",
                 Transport::Http => "use https://, or remove it",
             };
-            key.problem("has no meaning on a plaintext connection", "which uses no certificate", fix);
+            key.problem("has no meaning on a plaintext connection", "which shows no certificate", fix);
         }),
     }
     (at.problems() == before).then_some(HookLocation { endpoint, path })
@@ -75,7 +75,11 @@ fn place(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {
         (true, true) => {
-            at.problem("holds both url and service", "and only one of them can apply", "keep exactly one of the two");
+            at.problem(
+                "holds both url and service",
+                "and either could be the one that is meant",
+                "keep exactly one of the two",
+            );
             None
         }
         (false, false) => {
@@ -140,7 +144,7 @@ pub(crate) fn check_service(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint
 
 /// Checks a service's path by upstream's rules: `docs/reference/webhook-semantics.md` §14.
 fn path_of(at: &Node<'_>) -> Option<String> {
-    const REFUSED: &str = "and apiservers reject it";
+    const REFUSED: &str = "which no apiserver accepts";
     const FIX: &str = "write / and names between slashes: /validate, of lower-case letters, digits, - and dots";
     let path = at.text()?;
     if path.is_empty() || path == "/" {
@@ -153,9 +157,9 @@ fn path_of(at: &Node<'_>) -> Option<String> {
     let before = at.problems();
     for step in steps.strip_suffix('/').unwrap_or(steps).split('/') {
         if step.is_empty() {
-            at.problem(format!("{} has an empty segment", quoted(path)), REFUSED, FIX);
+            at.problem(format!("{} holds an empty step", quoted(path)), REFUSED, FIX);
         } else if !is_dns_subdomain(step) {
-            at.problem(format!("{} is not a path segment", quoted(step)), REFUSED, FIX);
+            at.problem(format!("{} is not a step of a path", quoted(step)), REFUSED, FIX);
         }
     }
     (at.problems() == before).then(|| path.into())
@@ -168,7 +172,7 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
         return None;
     }
     if bundle.present() && file.present() {
-        file.problem("is set together with caBundle", "and only one of them can apply", "keep one of the two");
+        file.problem("stands beside caBundle", "and either could be the one that is meant", "keep one of the two");
         return None;
     }
     let (place, pem) = if bundle.present() {

@@ -63,9 +63,9 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -
     at.is_map_of(&KEYS);
     if !LIST_KEYS.iter().any(|key| at.key(key).is_written()) {
         at.problem(
-            "has none of its lists",
-            "and the file was probably truncated",
-            "to have no hooks, write externalAdmissionHooks: []; otherwise restore the file",
+            "a configuration without any of its lists says nothing",
+            "and was probably cut short",
+            "to have no hooks, write externalAdmissionHooks: []; otherwise see what has done so",
         );
     }
     let metadata = at.key("metadata");

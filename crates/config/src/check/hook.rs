@@ -105,7 +105,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
     if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.none_for(false)) {
         at.key("failurePolicy").problem(
-            "Retry may call the hook twice",
+            "Retry may ask twice",
             "and the hook is not declared free of side effects",
             "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
         );
@@ -114,7 +114,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
-                "only a hook of type Mutating is called again",
+                "only a hook of type Mutating is asked once more",
                 "so it would have no effect",
                 "remove it, or make the hook Mutating",
             );
@@ -124,7 +124,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let dispatch = given(at.key("dispatch")).and_then(|at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
-                "validating hooks are always called in parallel",
+                "validating hooks are always asked at once",
                 "so it would have no effect",
                 "remove it, or make the hook Mutating",
             );
@@ -132,7 +132,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         let dispatch = at.choice(&DISPATCHES);
         if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.none_for(true)) {
             at.problem(
-                "may call the hook with objects that Serial would not send to it",
+                "may ask about objects that never come to it",
                 "and the hook is not declared free of side effects",
                 "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
             );
@@ -142,7 +142,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let isolated = given(at.key("isolate")).is_some_and(|at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
-                "only a hook of type Mutating can be registered in a segment of its own",
+                "only a hook of type Mutating can be registered apart",
                 "so it would have no effect",
                 "remove it, or make the hook Mutating",
             );
@@ -186,7 +186,7 @@ pub(crate) fn match_policy(at: &Node<'_>) -> Option<MatchPolicy> {
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     let text = if at.required(
-        "and logs, metrics and denials show this name",
+        "and logs, metrics and denials speak of a hook by its name",
         "every hook has a name, unique in the whole configuration",
     ) {
         at.text()?
@@ -194,14 +194,14 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
         return None;
     };
     if !names::is_dns_subdomain(text) {
-        at.problem(format!("{} is not a name", quoted(text)), "and apiservers reject it", names::SUBDOMAIN);
+        at.problem(format!("{} is not a name", quoted(text)), "which no apiserver accepts", names::SUBDOMAIN);
     }
     Some(text)
 }
 
 fn rule_list(at: &Node<'_>) -> Vec<gatepost_api::Rule> {
     if !at.required(
-        "and a hook without rules would never be called",
+        "which is not taken for none, as nothing would be asked",
         "list the rules; an empty list, [], is a hook that is never called",
     ) {
         return Vec::new();
@@ -213,7 +213,7 @@ fn rule_list(at: &Node<'_>) -> Vec<gatepost_api::Rule> {
 fn timeout(at: &Node<'_>) -> Option<Duration> {
     let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
     if timeout.present() && seconds.present() {
-        seconds.problem("is set together with timeout", "which sets the same", "keep one of the two");
+        seconds.problem("stands beside timeout", "which says the same", "keep one of the two");
     }
     if !timeout.present() {
         return match given(seconds) {
@@ -295,8 +295,8 @@ pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(End
             Transport::Http => one_of(&["json", "protobuf", "legacy"]),
         };
         word.problem(
-            "does not match the scheme of clientConfig.url",
-            "and only one of them can apply",
+            "is not what the scheme of clientConfig.url says",
+            "and either could be the one that is meant",
             format!("write {fitting}, or change the URL"),
         );
         return None;
@@ -342,18 +342,18 @@ pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
     let mut seen = HashSet::new();
     for (item, text) in at.items().zip(&texts) {
         if !seen.insert(*text) {
-            item.problem(format!("{} is listed twice", quoted(text)), "and apiservers reject it", "keep one of them");
+            item.problem(format!("{} is listed twice", quoted(text)), "which no apiserver accepts", "keep one of them");
         } else if !is_dns_1035_label(text) {
             item.problem(
                 format!("{} is not a version", quoted(text)),
-                "and apiservers reject it",
+                "which no apiserver accepts",
                 "write v1 or v1beta1",
             );
         }
     }
     let version = ReviewVersion::choose(&texts);
     if version.is_none() {
-        at.problem("lists no version that Gatepost supports", "so no review could be sent", "list v1 or v1beta1");
+        at.problem("holds no version that is known here", "so no review could be sent", "list v1 or v1beta1");
     }
     version
 }

@@ -104,11 +104,8 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
         report_unserved((&group, group_name), (&resource, resource_name));
     }
     let mut initializers = Vec::new();
-    if list.required(
-        "and Gatepost does not assume that none are wanted",
-        "list the initializers, in the order in \
-     which they act",
-    ) && list.is_list()
+    if list.required("which is not taken for none", "list the initializers, in the order in which they act")
+        && list.is_list()
     {
         let mut seen = HashSet::new();
         for item in list.items() {
@@ -127,7 +124,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if list.items().count() > MAX_PENDING {
         list.problem(
             format!("has more than {MAX_PENDING} initializers"),
-            "and an object can wait for at most that many",
+            "which no object can wait for",
             "merge some of them, or remove those that are not needed",
         );
     }
@@ -175,8 +172,8 @@ fn check_in_flight_timeout(item: &Node<'_>) {
     {
         timeout.problem(
             format!("{} is longer than 30s", quoted(text)),
-            "and a request waits at most that long for an initializer",
-            "write at most 30s; or set `stored: Label` on the resource, so that objects wait instead of requests",
+            "and no request is held for so long while it acts",
+            "write at most 30s; or say `stored: Label` of the resource, so that objects wait and not requests",
         );
     }
 }
@@ -253,15 +250,15 @@ fn check_initializer(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<I
     let owners = given(at.key("owners")).map(|at| named_users(&at));
     if owners.is_some() && (built_in.is_some() || attach.is_some()) {
         at.key("owners").problem(
-            "names users who update stored objects",
-            "and builtIn and attach act before objects are stored",
-            "remove it, or remove builtIn and attach",
+            "is for who updates stored objects",
+            "and builtIn and attach act before they are stored",
+            "remove it, or the other",
         );
     }
     let written = [("attach", attach.is_some()), ("sideEffects", effects.is_some()), ("parallel", parallel.is_some())];
     for (place, written) in written {
         if written && built_in.is_some() {
-            at.key(place).problem("applies only to a process", "and builtIn needs none", "keep one of the two");
+            at.key(place).problem("is for a process", "and builtIn needs none", "keep one of the two");
         }
     }
     let side_effects = effects.map_or(Some(SideEffects::Undeclared), |at| at.choice(&hook::SIDE_EFFECTS));
@@ -291,8 +288,8 @@ fn claimants(at: &Node<'_>) -> Claimants {
     }
     if !ATTACH_KEYS.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "admits no client",
-            "so every object would wait until the timeout",
+            "admits nobody",
+            "so every object would wait until its time is over",
             "list commonNames of client certificates, or the SHA-256 digests of tokens",
         );
     }
@@ -332,8 +329,8 @@ fn named_users(at: &Node<'_>) -> Option<UserFilter> {
     }
     if !WHO_KEYS.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "names no user",
-            "so nobody could complete the initialization",
+            "names nobody",
+            "so nobody could finish what it has begun",
             "name users, groups or serviceAccounts, or remove the key",
         );
     }
@@ -354,13 +351,13 @@ pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initi
     let place = at.key("stored");
     let these = quoted(resource);
     let unfit = unfit(group, resource).map(|unfit| match unfit {
-        Unfit::NotStored => ("applies only to stored objects", format!("and objects of {these} are not stored")),
+        Unfit::NotStored => ("marks objects that are stored", format!("and those of {these} are not")),
         Unfit::Needed(why) => {
-            ("hides objects until they are initialized", format!("and objects of {these} must be visible: {why}"))
+            ("hides objects until they are initialized", format!("and those of {these} must be seen: {why}"))
         }
     });
     if let Some((what, why)) = unfit {
-        return place.problem(what, why, "remove it: these objects are then initialized in flight");
+        return place.problem(what, why, "remove it: they are initialized in flight");
     }
     if (group, resource) != ("", "pods") {
         return;
@@ -369,8 +366,8 @@ pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initi
         place.problem(
             format!("stores Pods before {} acts", quoted(&one.name)),
             "and the spec of a stored Pod cannot be changed",
-            "remove it, so that Pods are initialized in flight; or, if it changes only labels and annotations, set \
-             `changes: Metadata` on that initializer",
+            "remove it, so that Pods are initialized in flight; or, where it changes labels and annotations alone, say \
+             `changes: Metadata` of that initializer",
         );
     }
 }

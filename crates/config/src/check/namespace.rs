@@ -46,7 +46,7 @@ pub(crate) fn metadata_name<'a>(metadata: &'a Node<'_>, good: fn(&str) -> bool, 
         return None;
     };
     if !good(name) {
-        metadata.key("name").problem(format!("{} is not a name", quoted(name)), "and apiservers reject it", fix);
+        metadata.key("name").problem(format!("{} is not a name", quoted(name)), "which no apiserver accepts", fix);
         return None;
     }
     Some(name)

@@ -164,11 +164,11 @@ fn wrong_scope(served: &[&BuiltinResource], rule: &Rule) -> Option<(String, Stri
     let name = served.first()?.resource;
     match rule.scope {
         Scope::Cluster if !cluster => Some((
-            format!("{name} are namespaced, and scope: Cluster matches only cluster-scoped objects"),
+            format!("{name} are in namespaces, and scope: Cluster is for what is not"),
             "write scope: Namespaced, or leave it out".into(),
         )),
         Scope::Namespaced if !namespaced => Some((
-            format!("{name} are cluster-scoped, and scope: Namespaced matches only namespaced objects"),
+            format!("{name} are in no namespace, and scope: Namespaced is for what is"),
             "write scope: Cluster, or leave it out".into(),
         )),
         _ => None,
@@ -184,8 +184,8 @@ fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, Str
     let what = format!("no request to {} is a {}", quoted(written), one_of(&named));
     let wanted: Vec<&str> = reviewed.iter().map(|operation| operation.as_str()).collect();
     let fix = match (wanted.is_empty(), sub) {
-        (true, _) => "remove it: apiservers send no review for reads".into(),
-        (_, "") => format!("name {}, or the subresource that clients connect to, as in pods/exec", one_of(&wanted)),
+        (true, _) => "remove it: reading is not asked about".into(),
+        (_, "") => format!("name {}, or the subresource that is connected to, as in pods/exec", one_of(&wanted)),
         _ => format!("name {} in operations", one_of(&wanted)),
     };
     Some((what, fix))
@@ -251,8 +251,8 @@ mod tests {
         ("* | | v1 | pods/", "resources[0]", "is not the name", "pods/status", true),
         ("* | | v1 | /status", "resources[0]", "is not the name", "pods/status", true),
         ("* | apps | v1 | widgets", "resources[0]", "not a resource of apps", "kubectl api-resources", false),
-        ("* | | v1 | pods | Cluster", "resources[0]", "pods are namespaced", "scope: Namespaced", false),
-        ("* | | v1 | nodes | Namespaced", "resources[0]", "nodes are cluster-scoped", "scope: Cluster", false),
+        ("* | | v1 | pods | Cluster", "resources[0]", "pods are in namespaces", "scope: Namespaced", false),
+        ("* | | v1 | nodes | Namespaced", "resources[0]", "nodes are in no namespace", "scope: Cluster", false),
         ("CREATE | | v1 | pods/exec", "resources[0]", "no request to \"pods/exec\" is a CREATE", "CONNECT", false),
         ("CONNECT | | v1 | pods", "resources[0]", "is a CONNECT", "as in pods/exec", false),
         ("* | | v1 | pods/log", "resources[0]", "no request to \"pods/log\"", "remove it", false),

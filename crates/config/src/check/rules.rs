@@ -90,7 +90,7 @@ fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
 fn operations(at: &Node<'_>, dialect: Dialect) -> Vec<Operation> {
     let (operations, verbs) = (at.key("operations"), at.key("verbs"));
     if operations.present() && verbs.present() {
-        verbs.problem("is set together with operations", "which sets the same", "keep one of the two");
+        verbs.problem("stands beside operations", "which says the same", "keep one of the two");
     }
     let list = if operations.present() { operations } else { verbs };
     if !list.present() {
@@ -116,7 +116,7 @@ fn groups(at: &Node<'_>) -> Vec<Box<str>> {
     let (groups, group) = (at.key("apiGroups"), at.key("apiGroup"));
     match (groups.present(), group.present()) {
         (true, true) => {
-            group.problem("is set together with apiGroups", "which sets the same", "keep one of the two");
+            group.problem("stands beside apiGroups", "which says the same", "keep one of the two");
             Vec::new()
         }
         (false, true) => group.text().into_iter().map(Box::from).collect(),
@@ -295,8 +295,8 @@ fn unknown(hook: &Hook) -> Option<Remark> {
     let fix = "write apiVersions [\"*\"] for every version, or matchPolicy Exact for those named alone";
     Some((
         format!("names versions of all resources of {of}"),
-        "and the configuration does not show in which versions these are served: a request in another version is a \
-         failed call (other_version), unless `gatepost serve` reads the cluster (--namespaces-from)",
+        "and in which versions these are served cannot be told from here: what is written in another one is a failed \
+         call (other_version), unless serve knows the cluster (--namespaces-from)",
         fix,
     ))
 }
@@ -316,9 +316,9 @@ fn shared(hook: &Hook) -> Option<Remark> {
         _ => return None,
     };
     Some((
-        format!("names events of {named} and, by matchPolicy Equivalent, matches those of {other}"),
-        "which are the same objects: a request in that group is a failed call (other_version) unless kube-apiserver \
-         converts it",
+        format!("sees events of {named} and means those of {other}, too"),
+        "which are the same: written there, they are failed calls (other_version) where kube-apiserver does not \
+         convert them",
         "name both groups, or write matchPolicy Exact",
     ))
 }
@@ -341,7 +341,7 @@ fn never_served(hook: &Hook) -> Option<Remark> {
         let versions = quoted(&rule.api_versions.join(", "));
         Some((
             format!("names {shown} in versions in which Kubernetes does not serve them ({versions})"),
-            "so the hook is not called for them",
+            "so it is not asked about them",
             "name one that is served, or write apiVersions [\"*\"] for every version",
         ))
     })
@@ -378,13 +378,10 @@ mod unknown_versions_tests {
             (rules("example.com", "v1", "widgets"), None),
             (rules("example.com", "'*'", "'*'"), None),
             (rules("apps", "v1", "'*'"), None),
-            (
-                rules("''", "v1", "'*'"),
-                Some("names events of the core group and, by matchPolicy Equivalent, matches those of events.k8s.io"),
-            ),
+            (rules("''", "v1", "'*'"), Some("sees events of the core group and means those of events.k8s.io")),
             (
                 rules("events.k8s.io", "v1", "events"),
-                Some("names events of events.k8s.io and, by matchPolicy Equivalent, matches those of the core group"),
+                Some("sees events of events.k8s.io and means those of the core group"),
             ),
             (rules("'', events.k8s.io", "v1", "events"), None),
             (rules("''", "v1", "pods"), None),

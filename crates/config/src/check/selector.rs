@@ -164,9 +164,9 @@ fn report_contradictions(at: &Node<'_>, requirements: &[Requirement]) {
         let left = constraint.allowed.is_none_or(|allowed| allowed.difference(&constraint.forbidden).next().is_some());
         if !left || (constraint.must_exist && constraint.must_not_exist) {
             at.problem(
-                format!("matches nothing: its requirements on {} contradict each other", quoted(key)),
+                format!("can never hold: what it asks of {} contradicts itself", quoted(key)),
                 "and all requirements must hold together",
-                "remove one of them, or remove the hook",
+                "remove one, or leave the hook out",
             );
         }
     }
@@ -184,7 +184,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
     if at.items().count() > MAX_MATCH_CONDITIONS {
         at.problem(
             format!("holds more than {MAX_MATCH_CONDITIONS} conditions"),
-            "and apiservers reject it",
+            "which no apiserver accepts",
             "join some of them with &&",
         );
     }
@@ -193,7 +193,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
         let (name, expression) = (item.key("name"), item.key("expression"));
         if let Some(text) = given(&name, "every condition has a name, unique in its hook") {
             if !is_qualified_name(text) {
-                name.problem(format!("{} is not a name", quoted(text)), "and apiservers reject it", KEY);
+                name.problem(format!("{} is not a name", quoted(text)), "which no apiserver accepts", KEY);
             } else if !seen.insert(text.to_owned()) {
                 name.problem(
                     format!("{} is listed twice", quoted(text)),
@@ -212,8 +212,8 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
             Ok(condition) => conditions.push(condition),
             Err(why) => expression.problem(
                 format!("cannot be evaluated: {}", one_line(&why)),
-                "so Gatepost could not decide whether to call the hook",
-                "correct the expression; if an apiserver accepts it as it is, leave this webhook registered there",
+                "so whether the hook is asked could not be decided",
+                "correct the expression; where an apiserver accepts it as it is, leave this webhook registered there",
             ),
         }
     }
@@ -222,7 +222,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
 
 /// Reads a text that is not blank.
 fn given<'a>(at: &Node<'a>, fix: &str) -> Option<&'a str> {
-    let why = "so Gatepost could not decide whether to call the hook";
+    let why = "so whether the hook is asked could not be decided";
     let text = if at.required(why, fix) { at.text()? } else { return None };
     if text.trim().is_empty() {
         at.problem("is empty", why, fix);

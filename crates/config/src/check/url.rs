@@ -60,7 +60,7 @@ fn parse(url: &str, examples: &str) -> Result<Endpoint, UrlProblem> {
         "unix" => unix(rest),
         "grpc" | "grpcs" => tcp(rest, scheme == "grpcs"),
         "http" | "https" | "http+unix" => {
-            problem(format!("{scheme}:// is not gRPC"), "and only gRPC is supported here", examples)
+            problem(format!("{scheme}:// is not gRPC"), "which alone is spoken here", examples)
         }
         _ => problem(format!("the scheme {} is not known", quoted(scheme)), UNREACHABLE, examples),
     }
@@ -240,14 +240,14 @@ fn path(after: &str, dialect: Dialect) -> Result<String, UrlProblem> {
     if !query.is_empty() && dialect == Dialect::Kubernetes {
         return problem(
             format!("holds the query {}", quoted(query)),
-            "and apiservers reject it",
+            "which no apiserver accepts",
             "remove it, or put it into the path",
         );
     }
     if let Some(escape) = broken_escape(before) {
         return problem(
             format!("{} is not an escape", quoted(escape)),
-            "so the path is ambiguous",
+            "so which path is meant would be a guess",
             "write % and two digits from 0 to F, or %25",
         );
     }

@@ -90,7 +90,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
             let (client, service) = (item.key("clientConfig"), "service");
             if is_static && client.key(service).present() {
                 client.key(service).problem(
-                    format!("a configuration whose name ends with {STATIC} must not name a service"),
+                    format!("a configuration whose name ends with {STATIC} names no service"),
                     "since a static webhook must be reachable before the cluster's network is",
                     "write the url",
                 );
@@ -134,7 +134,7 @@ pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
 pub(crate) fn refuse_our_own(at: &Node<'_>) {
     at.problem(
         "is Gatepost's own registration with an apiserver, and no configuration",
-        "so Gatepost would call itself",
+        "so Gatepost would ask itself",
         "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
     );
 }
@@ -218,7 +218,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
     })
 }
 
-const REFUSED: &str = "and apiservers reject it";
+const REFUSED: &str = "which no apiserver accepts";
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "write a DNS name of at least three parts: no-latest.policy.example.com";

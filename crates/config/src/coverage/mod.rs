@@ -145,7 +145,7 @@ struct GapDraft {
 
 const REGISTER: &str = "run `gatepost register --config PATH` and apply what it prints";
 
-const NOT_SENT: &str = "so the hook is never called for it";
+const NOT_SENT: &str = "so the hook is never asked about it";
 
 impl Registration {
     /// Returns the webhooks in these webhook configurations that lead to Gatepost. Ignores documents of other kinds.
@@ -230,7 +230,7 @@ impl Registration {
                 gaps.insert(GapDraft {
                     missed: false,
                     what: format!(
-                        "it must be registered in a segment of its own, and is called together with others by {}",
+                        "it is to be registered apart, and is asked together with others by {}",
                         entry.hook.name
                     ),
                     why: "so kube-apiserver decodes and defaults nothing between them",
@@ -300,11 +300,11 @@ fn gaps(hook: &Hook, fails_closed: bool, entries: &[&RegisteredWebhook]) -> BTre
             }
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
             if fails_closed && whole().all(open) {
-                let what = "its failure policy is Fail, and that of the entry that sends its requests is Ignore";
+                let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
                 gaps.insert(GapDraft {
                     missed: false,
                     what: format!("{what} ({})", entry.hook.name),
-                    why: "so while Gatepost itself does not answer, such requests are admitted without review",
+                    why: "so while Gatepost itself does not answer, such writes pass unseen",
                     fix: "register with --failure-policy Fail, or declare failurePolicy: Ignore for the hook",
                 });
             }
@@ -315,7 +315,7 @@ fn gaps(hook: &Hook, fails_closed: bool, entries: &[&RegisteredWebhook]) -> BTre
             gaps.insert(GapDraft {
                 missed: true,
                 what: format!("{noun} is sent by {sender} only where its match condition {condition} is true"),
-                why: "and gatepost register did not write this condition",
+                why: "and gatepost register has not written that",
                 fix: "remove it",
             });
             continue;
@@ -338,7 +338,7 @@ fn gaps(hook: &Hook, fails_closed: bool, entries: &[&RegisteredWebhook]) -> BTre
             },
             (Some(entry), None, _) => GapDraft {
                 missed: true,
-                what: format!("{noun} is sent by {} in other versions than the hook takes", entry.hook.name),
+                what: format!("{noun} is sent by {} in other versions than it takes", entry.hook.name),
                 why: NOT_SENT,
                 fix: REGISTER,
             },

@@ -26,7 +26,7 @@ impl ProblemReport {
 }
 
 /// Consequence of a value that cannot be interpreted.
-pub(crate) const UNCLEAR: &str = "so its meaning is ambiguous";
+pub(crate) const UNCLEAR: &str = "so what it is to mean would be a guess";
 
 #[derive(Clone, Copy)]
 enum Step<'a> {

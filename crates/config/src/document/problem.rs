@@ -30,8 +30,8 @@ impl Problem {
     /// Returns the problem of an empty file or source. Having no hooks must be written explicitly.
     pub fn nothing_written(file: &str, what: &str) -> Self {
         const FIX: &str = "to have no hooks, write externalAdmissionHooks: [] in an AdmissionControlConfiguration, or \
-                           a List with items: []; otherwise find out what emptied it";
-        const WHY: &str = "and Gatepost does not assume that no hooks are wanted, as that would allow every write";
+                           a List with items: []; otherwise see what has emptied it";
+        const WHY: &str = "which is not taken for no hooks, as that would allow every write";
         let (what, why, fix) = (what.to_owned(), WHY.to_owned(), FIX.to_owned());
         Self { file: file.to_owned(), path: String::new(), what, why, fix }
     }

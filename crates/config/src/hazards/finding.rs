@@ -159,7 +159,7 @@ pub(super) fn finish(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Findi
         let remedy = match found.fix {
             Some(fix) => Remedy::Words(fix),
             None if hooks.iter().any(|hook| !hook.patch.is_null()) => Remedy::Patch,
-            None => Remedy::Words("name in its rules only the resources that it must review".to_owned()),
+            None => Remedy::Words("name in its rules only what it has to be asked about".to_owned()),
         };
         let FindingDraft { rule, severity, what, why, outages, .. } = found;
         Finding { rule, severity, hooks, what, why, remedy, outages }

@@ -32,11 +32,11 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Findi
                 rule: "star-without-subresources",
                 severity: Severity::Gap,
                 what: format!(
-                    "hook {:?} names \"*\", which matches every resource and no subresource",
+                    "hook {:?} sees \"*\", which is every resource and none of their subresources",
                     seen.hook.name,
                 ),
-                why: "so containers that kubectl debug adds to a running pod (pods/ephemeralcontainers) are not \
-                 reviewed, nor are */scale and pods/exec; \"*/*\" matches everything"
+                why: "so containers that kubectl debug adds to a running pod (pods/ephemeralcontainers) pass unseen, as do \
+                      */scale and pods/exec; \"*/*\" would be everything"
                     .to_owned(),
                 fix: None,
                 outages: &["kubernetes/kubernetes#113594", "deckhouse/deckhouse#22398"],
@@ -47,10 +47,10 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Findi
                 rule: "misses-ephemeral-containers",
                 severity: Severity::Gap,
                 what: format!(
-                    "hook {:?} matches pods and not pods/ephemeralcontainers",
+                    "hook {:?} looks at pods and is not asked about pods/ephemeralcontainers",
                     seen.hook.name,
                 ),
-                why: "so containers that kubectl debug adds to a running pod are not reviewed".to_owned(),
+                why: "so containers that kubectl debug adds to a running pod pass unseen".to_owned(),
                 fix: None,
                 outages: &[
                     "CVE-2023-2727",
@@ -90,11 +90,11 @@ pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<FindingDraft>) {
             rule: "misses-scale",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} is called when some workloads are scaled, and not when {} are",
+                "hook {:?} is asked when some workloads are scaled, and not when {} are",
                 seen.hook.name,
                 listed(missed.iter().map(|request| request.noun())),
             ),
-            why: "so kubectl scale and autoscalers change these without review".to_owned(),
+            why: "so kubectl scale and autoscalers change these unseen".to_owned(),
             fix: None,
             outages: &["open-policy-agent/gatekeeper#1837", "kyverno/kyverno#3118"],
             mends: vec![(number, mend)],
@@ -125,11 +125,11 @@ pub(super) fn misses_updates(view: &View<'_>, found: &mut Vec<FindingDraft>) {
             rule: "misses-updates",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} is called when {} are created and not when they are updated",
+                "hook {:?} is asked when {} are made and not when they are changed",
                 seen.hook.name,
                 listed(missed.iter().map(|request| request.noun())),
             ),
-            why: "so the image of an approved object can be changed without review".to_owned(),
+            why: "so another image can be put into one that has passed".to_owned(),
             fix: None,
             outages: &[
                 "https://github.com/kubernetes/sig-security/tree/main/sig-security-docs/papers/admission-control",
@@ -180,11 +180,10 @@ pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<FindingDraft>) {
         found.push(FindingDraft {
             rule: "misses-versions",
             severity: Severity::Gap,
-            what: format!("hook {:?} has matchPolicy: Exact and does not name all served versions", seen.hook.name),
+            what: format!("hook {:?} names other versions and has matchPolicy: Exact", seen.hook.name),
             why: format!(
-                "so {} are not reviewed, although apiservers serve them today; with matchPolicy: Equivalent, an \
-                 apiserver where Gatepost is registered by `gatepost register --config` converts them and the hook is \
-                 called",
+                "so {} pass unseen, which apiservers serve today; with matchPolicy: Equivalent they are asked about, \
+                 converted by an apiserver that has Gatepost registered by `gatepost register --config`",
                 listed(missed.iter().map(version)),
             ),
             fix: None,

@@ -1,4 +1,4 @@
-//! Hooks over the configuration of admission or over reviews of access, and hooks that nobody calls.
+//! Findings on hooks that match admission configuration or access reviews, and on hooks that are never called.
 
 use super::{
     finding::FindingDraft,
@@ -12,7 +12,8 @@ use gatepost_api::{
     registration::SERVED,
 };
 
-/// Requests that change or remove a hook that does not answer, if the apiserver stores its configuration.
+/// Updates of the apiserver's webhook configurations, which may repair a hook that does not answer. Deletions are
+/// derived from them.
 const UPSTREAM: [Request; 2] = [
     of(Update, "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
     of(Update, "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"),
@@ -35,8 +36,8 @@ pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraf
                 listed(asked.iter().map(|request| request.noun())),
             ),
             why: format!(
-                "so while it does not answer, a change that would repair or remove a webhook, itself included, is \
-                 refused as well{}",
+                "so while it does not answer, the change that would mend or remove a webhook, it among them, is refused \
+                 as well{}",
                 surest.unless(),
             ),
             fix: None,
@@ -63,8 +64,8 @@ fn names_unreviewed_resources(view: &View<'_>, found: &mut Vec<FindingDraft>) {
             rule: "admission-configuration-unseen",
             severity: Severity::Gap,
             what: format!("{seen} names {}", listed(named.iter().map(|request| request.noun())),),
-            why: "for which it is never called: only hooks of a configuration whose name ends in .static.k8s.io are \
-             called for webhook configurations, and none for Gatepost's own"
+            why: "which passes it unseen: only hooks of a configuration whose name ends in .static.k8s.io are asked about \
+                  webhook configurations, and none about Gatepost's own"
                 .to_owned(),
             fix: None,
             outages: &["kubernetes/kubernetes#59840"],
@@ -100,11 +101,9 @@ pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
         } else {
             (
                 format!(
-                    "hook {hook:?} has a match condition {name}, a name reserved for Gatepost, that Gatepost did not \
-                     write"
+                    "hook {hook:?} has a match condition {name}, a name of Gatepost's, that Gatepost has not written"
                 ),
-                "so the hook might not be called for requests that the condition excludes, and Gatepost does not \
-                 adopt it",
+                "so nobody may call it for what the condition holds back, and Gatepost does not take it over",
                 "remove the condition, or give it another name",
             )
         };
@@ -149,8 +148,8 @@ pub(super) fn over_reviews_of_access(view: &View<'_>, found: &mut Vec<FindingDra
             rule: "names-reviews-of-access",
             severity: Severity::Gap,
             what: format!("{seen} names {}", listed(named.iter().map(|request| request.noun())),),
-            why: "for which Gatepost calls no hook; an apiserver older than 1.37 would call it each time a user, the \
-             hook itself included, is authenticated or authorized"
+            why: "which Gatepost asks no hook about; registered with an apiserver older than 1.37, it would be asked each \
+                  time somebody logs in or is authorized, itself among them"
                 .to_owned(),
             fix: None,
             outages: &["kubernetes/kubernetes#122205"],
@@ -187,6 +186,6 @@ mod tests {
         let told: Vec<_> = findings.map(|finding| finding.sentence()).collect();
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("nobody calls it by this entry"), "{told:?}");
-        assert!(told[1].contains("that Gatepost did not write"), "{told:?}");
+        assert!(told[1].contains("that Gatepost has not written"), "{told:?}");
     }
 }

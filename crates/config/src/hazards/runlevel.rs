@@ -54,7 +54,7 @@ pub(super) fn guards_lower_runlevel(view: &View<'_>, found: &mut Vec<FindingDraf
                 listed(nouns),
                 listed(asked.iter().map(|(name, level)| format!("{name} ({level})"))),
             ),
-            why: "so while it does not answer, objects that must start before it cannot start".to_owned(),
+            why: "so while it does not answer, what has to run before it cannot start".to_owned(),
             fix: None,
             outages: &["topolvm/topolvm#57", "cozystack/cozystack#3125"],
             mends: vec![(number, Mend { runlevel: Some(own), ..Mend::default() })],

@@ -23,8 +23,7 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
                     seen.must(),
                 ),
                 why: format!(
-                    "so once its last pod is gone, none can replace it, and every request that it must approve is \
-                     refused{}",
+                    "so once its last pod is gone, none can replace it, and nothing it is asked about can be written{}",
                     pods.unless(),
                 ),
                 fix: None,

@@ -51,17 +51,18 @@ fn without_time(
         rule: "initializers-without-time",
         severity: Severity::Gap,
         what: format!(
-            "{seen} acts after {}, which may take {} until they time out",
+            "{seen} acts behind {}, which may take {} before the object goes on without them",
             listed(before.iter().map(|(_, seen)| format!("{:?}", seen.hook.name))),
             humantime::format_duration(sum),
         ),
         why: format!(
-            "so while they hang, too little remains for it of the {} that an apiserver waits by default, and {effect}",
+            "so while they hang, too little is left for it of the {} that an apiserver waits where its registration says \
+             nothing else, and {effect}",
             humantime::format_duration(REQUEST_TIMEOUT),
         ),
         fix: Some(
-            "give those before it timeouts that sum to less, such as 1s each; or set parallel: true if they change \
-             different parts of the object; or let it act before them by setting their `after`"
+            "give those before it timeouts that sum to less, such as 1s each; or say parallel: true where neighbours change \
+             parts of their own; or let it act before them, by their `after`"
                 .to_owned(),
         ),
         outages: &[],

@@ -34,9 +34,8 @@ impl Sees {
         match self {
             Self::Yes | Self::No => "",
             Self::Perhaps => {
-                ", unless labels that the configuration does not show exclude the request, or a bypass exempts every \
-                 user who sends it: add the Namespace document to the configuration, or exclude the namespace by its \
-                 name"
+                ", unless labels that the configuration does not show keep it away, or a bypass lets all who write it \
+                 past: write the Namespace document into the configuration, or exclude the namespace by its name"
             }
         }
     }
@@ -202,7 +201,7 @@ impl<'a> View<'a> {
 
 /// Returns true if a rule matches the request, also if only in another version: the call then fails.
 pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
-    debug_assert!(is_analyzed(request.group), "{request:?} is in a group that is not analyzed");
+    debug_assert!(is_analyzed(request.group), "{request:?} is not looked for");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
     let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;

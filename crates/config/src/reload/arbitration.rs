@@ -186,7 +186,7 @@ impl<'a> Arbiter<'a> {
             file: file.to_owned(),
             path: place.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or_default().to_owned(),
             what,
-            why: "and only one document can define it".to_owned(),
+            why: "and a hook of one name is one hook".to_owned(),
             fix: match self.held[owner].is_empty() {
                 true => "rename one, or remove one".to_owned(),
                 false => format!("correct {}", one_line(other.file)),
@@ -201,7 +201,7 @@ impl<'a> Arbiter<'a> {
             file: file.to_owned(),
             path: String::new(),
             what: format!("{name} is no longer here, and may have moved to {to}"),
-            why: "which is held back, so this document keeps it until that one is corrected".to_owned(),
+            why: "which is held back, so it stays until then".to_owned(),
             fix: format!("correct {to}"),
         }
     }

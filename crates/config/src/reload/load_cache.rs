@@ -18,8 +18,8 @@ use crate::{
 };
 use gatepost_api::BreakGlass;
 
-/// Files of the last load. An unchanged file is not read or checked again, and keeps its hooks. The cache needs several
-/// times as much memory as the files.
+/// Files of the last load. An unchanged file is not parsed again, and is checked again only if it had problems or a
+/// file that it refers to has changed. It keeps its hooks. The cache needs several times as much memory as the files.
 #[derive(Debug, Default)]
 pub struct LoadCache {
     files: Vec<CachedFile>,
@@ -90,9 +90,9 @@ impl LoadCache {
         }
     }
 
-    /// Loads files so that a faulty file does not stop the others. A file that is faulty or `refused`, or cannot be
-    /// served without a file that is, stays in its state in `kept`, which is in force, or is omitted if it has none
-    /// there.
+    /// Loads files so that a faulty file does not stop the others. A file that is faulty, in `refused`, or in conflict
+    /// with another file about a unique name (see the module `arbitration`) falls back to its state in `kept`. It is
+    /// left out if `kept` does not have it. A removed file stays if its unique names may have moved to such a file.
     ///
     /// # Errors
     /// Every problem, if two files have the same name.
@@ -157,7 +157,7 @@ impl LoadCache {
         }
     }
 
-    /// Compiles these states, of any files; `None` if two use the same unique name.
+    /// Compiles these checked files, which need not be those of the last load; `None` if two use the same unique name.
     pub fn compiled(
         &mut self,
         parts: Vec<Arc<CheckedFile>>,

@@ -35,7 +35,7 @@ impl fmt::Display for Relaxation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
-            Self::Narrowed(hook) => write!(f, "hook {hook} matches fewer requests or its answer has less effect"),
+            Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
             Self::Initializer(name) => write!(f, "initializer {name} is gone, acts on fewer objects or need not act"),
             Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),

@@ -12,18 +12,18 @@ use crate::{
 impl<E: Exchange> ClientConnection<E> {
     pub(super) fn frame(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         if self.block.is_some() != (head.kind == kind::CONTINUATION) {
-            return Err(ProtocolFault::protocol("interrupted a header block"));
+            return Err(ProtocolFault::protocol("broke off a header block"));
         }
         if !self.established && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(ProtocolFault::protocol("does not speak HTTP/2: its first frame is not SETTINGS"));
         }
         head.check()?;
         if head.needs_open_stream() && (head.stream.is_multiple_of(2) || head.stream >= self.next_id) {
-            return Err(ProtocolFault::protocol("sent a frame for a stream that was never opened"));
+            return Err(ProtocolFault::protocol("spoke of a stream that was never opened"));
         }
         let payload = if head.kind == kind::DATA { 0 } else { head.len };
         if !self.credit.spend(payload, self.config.clock) {
-            return Err(ProtocolFault::flood("floods the connection with frames that belong to no call"));
+            return Err(ProtocolFault::flood("floods the connection with frames that answer nothing"));
         }
         match head.kind {
             kind::DATA => self.data(head, place),
@@ -101,7 +101,7 @@ impl<E: Exchange> ClientConnection<E> {
             return Err(ProtocolFault::protocol("sent more padding than headers"));
         };
         if head.has(flag::PRIORITY) {
-            fragment = fragment.get(5..).ok_or(ProtocolFault::frame_size("sent a truncated frame"))?;
+            fragment = fragment.get(5..).ok_or(ProtocolFault::frame_size("cut a frame short"))?;
         }
         if head.has(flag::END_HEADERS) {
             let response = ResponseHead::read(fragment, &mut self.scratch)?;
@@ -129,7 +129,7 @@ impl<E: Exchange> ClientConnection<E> {
             None if stream.has_head && !last => Some("it sent headers in the middle of its answer"),
             None if stream.has_head && head.status != 0 => Some("its trailers have an HTTP status"),
             None if !stream.has_head && head.status == 0 => Some("its answer has no HTTP status"),
-            None if head.is_interim() && last => Some("it ended the call with interim headers"),
+            None if head.is_interim() && last => Some("it ended the call with headers that announce others"),
             what => what,
         };
         if let Some(what) = malformed {
@@ -167,16 +167,16 @@ impl<E: Exchange> ClientConnection<E> {
                 setting::MAX_CONCURRENT_STREAMS => self.peer_max_streams = value as usize,
                 setting::INITIAL_WINDOW_SIZE => {
                     if i64::from(value) > MAX_WINDOW {
-                        return Err(ProtocolFault::flow("requested a window that is too large"));
+                        return Err(ProtocolFault::flow("asked for a window that is too large"));
                     }
                     window = i64::from(value);
                 }
                 setting::ENABLE_PUSH if value != 0 => {
-                    return Err(ProtocolFault::protocol("enabled server push, which only clients can do"));
+                    return Err(ProtocolFault::protocol("asked to be pushed to, which only clients may"));
                 }
                 setting::MAX_FRAME_SIZE => {
                     if !(DEFAULT_MAX_FRAME..1 << 24).contains(&(value as usize)) {
-                        return Err(ProtocolFault::protocol("requested an invalid frame size"));
+                        return Err(ProtocolFault::protocol("asked for an impossible frame size"));
                     }
                     self.peer_max_frame = value as usize;
                 }
@@ -208,7 +208,7 @@ impl<E: Exchange> ClientConnection<E> {
         let increment = i64::from(number(self.incoming.payload(place))? & MAX_ID);
         if head.stream == 0 {
             if increment == 0 {
-                return Err(ProtocolFault::protocol("sent a WINDOW_UPDATE of 0 for the connection"));
+                return Err(ProtocolFault::protocol("gave no room on the connection, and said so"));
             }
             self.window += increment;
             if self.window > MAX_WINDOW {
@@ -216,7 +216,7 @@ impl<E: Exchange> ClientConnection<E> {
             }
         } else if let Some(stream) = self.exchanges.streams.get_mut(&head.stream) {
             if increment == 0 {
-                let failure = ExchangeFailure::Malformed("it sent a WINDOW_UPDATE of 0 for the stream");
+                let failure = ExchangeFailure::Malformed("it gave no room on the stream, and said so");
                 self.reject(head.stream, code::PROTOCOL_ERROR, failure);
                 return Ok(());
             }
@@ -235,6 +235,6 @@ impl<E: Exchange> ClientConnection<E> {
 
 /// Reads the number at the beginning of the payload.
 fn number(payload: &[u8]) -> Result<u32, ProtocolFault> {
-    let bytes = payload.first_chunk().ok_or(ProtocolFault::frame_size("sent a truncated frame"))?;
+    let bytes = payload.first_chunk().ok_or(ProtocolFault::frame_size("cut a frame short"))?;
     Ok(u32::from_be_bytes(*bytes))
 }

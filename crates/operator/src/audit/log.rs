@@ -146,7 +146,7 @@ fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user that serve runs as, or as root: its mode is 0600",
         io::ErrorKind::NotFound => "give the path that serve has as --audit-log",
-        _ => "check the file and its disk; the records of the other files are shown",
+        _ => "check the file and its disk; what the other files hold is shown",
     }
 }
 

@@ -143,7 +143,7 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     fs::create_dir_all(folder)?;
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join(".lock"))?;
     lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => io::Error::other("another `gatepost certificates` is running for this folder"),
+        TryLockError::WouldBlock => io::Error::other("another `gatepost certificates` is at work there"),
         TryLockError::Error(error) => error,
     })?;
     let mut files = BTreeMap::new();
@@ -221,7 +221,7 @@ mod tests {
         assert!(!folder.path().join("tls/next.key").exists());
         fs::remove_file(folder.path().join("tls/tls-ca.crt")).unwrap();
         let failure = store.read(None).await.unwrap_err().to_string();
-        assert!(failure.contains("did not issue"), "{failure}");
+        assert!(failure.contains("has not made"), "{failure}");
     }
 
     #[tokio::test]

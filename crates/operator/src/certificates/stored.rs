@@ -102,7 +102,7 @@ pub(super) struct StoredPairs {
 
 /// Error for a place with a foreign certificate, which must not be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("contains a certificate that `gatepost certificates` did not issue; name another place, or remove it")]
+#[error("holds a certificate that `gatepost certificates` has not made; name another place, or remove it")]
 pub(super) struct ForeignCertificate;
 
 impl StoredPairs {
@@ -231,10 +231,10 @@ pub(super) fn issue(names: &[String], lifetime: Duration, now: SystemTime) -> Re
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), authority: authority.pem() })
 }
 
-/// Number of settling times after which every replica has a new pair: the kubelet syncs once a minute.
+/// Number of `settle` periods after which every replica has mounted a new pair; the kubelet syncs once a minute.
 const MOUNT_SETTLES: u32 = 4;
-/// Divisor of a pair's lifetime. If less than this part is left, the pair is replaced although no caller may trust the
-/// next one: an expired pair always fails. Short lifetimes need a larger part, to mount the next pair in time.
+/// Divisor of a pair's lifetime. If less than this part is left, the pair is replaced even if callers might not trust
+/// the next one yet: an expired pair always fails. Short lifetimes need a larger part, to mount the next pair in time.
 const LAST_RESORT_DIVISOR: u32 = 10;
 
 /// Returns the minimum lifetime for this settling time: in its last third, the next pair settles and is mounted.
@@ -262,7 +262,7 @@ pub(super) enum Step {
     Prepare,
     /// Record that the next pair's authority is trusted everywhere.
     Trust,
-    /// Do nothing, as no caller is known to trust the next pair's authority.
+    /// Do nothing, as it is not known whether callers trust the next pair's authority.
     Hold,
     /// Serve the next pair.
     Promote,
@@ -304,7 +304,8 @@ pub(super) fn step(stored: &StoredPairs, wanted: &CertificateSpec, seen: Observa
     Step::Rest(left)
 }
 
-/// Returns the next step of a renewal in progress. A broken or expired current pair is replaced without trust.
+/// Returns the next step of a renewal in progress. If the current pair is invalid or close to its expiry, the renewal
+/// continues even if a registration might not trust the next authority.
 fn promotion(
     current: Option<&DatedPair>,
     next: &DatedPair,
@@ -321,20 +322,21 @@ fn promotion(
     if seen.unregistered && may_wait {
         return Step::Hold;
     }
-    // After an older bundle was restored, apiservers trust only that bundle for a while. Repeated restores do not delay
-    // the next pair until the current one has expired.
+    // After an older bundle was restored, apiservers trust only that bundle for a while. Repeated restores can delay
+    // the next pair, but only while enough of the current pair's lifetime is left.
     if seen.distrusted && may_wait {
         return Step::Trust;
     }
     match next.since.map(|since| now.duration_since(since)) {
-        // The clock was set back: settle again.
+        // Trust is not recorded yet, or the clock was set back: settle from now on.
         None | Some(Err(_)) => Step::Trust,
         Some(Ok(elapsed)) if elapsed >= wanted.settle => Step::Promote,
         Some(Ok(elapsed)) => Step::Rest(wanted.settle.saturating_sub(elapsed)),
     }
 }
 
-/// Returns the time until the pair is renewed: at two thirds of its lifetime, or now if a name is missing.
+/// Returns the time until the pair is renewed: at two thirds of its lifetime, or now if it is invalid or does not have
+/// one of the DNS names.
 fn until_due(current: &DatedPair, names: &[String], now: SystemTime) -> Duration {
     let Some((begin, end)) = current.pair.validity() else { return Duration::ZERO };
     let has = expiry::dns_names(current.pair.certificate.as_bytes());

@@ -136,7 +136,7 @@ fn held_back_object_reports_that_and_the_others_are_in_force() {
 #[test]
 fn every_object_names_the_blocking_problem_if_nothing_is_in_force() {
     let mut replica_report = report(&[]);
-    let problem = "the folder: contains no document; write one".to_owned();
+    let problem = "the folder: holds no document; write one".to_owned();
     let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
     replica_report.rejected =
         Some(RejectedConfiguration { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });

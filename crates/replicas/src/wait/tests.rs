@@ -205,13 +205,13 @@ fn initializer_is_drained_if_it_is_gone_on_every_replica() {
     assert!(waiting(drained(&states(HookStanding::Active), HOOK, 0)).ends_with("remove it first"));
     let mut cut = one("a", HookStanding::Gone, Some("t"));
     cut.initializers_left_out = 2;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; see"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; look"));
 }
 
 #[test]
 fn unknown_hook_name_fails_the_drain() {
     let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Active)])]);
-    assert!(failed(drained(&all, "other.example.com", 0)).contains("check its spelling"));
+    assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn endpoint_used_by_another_hook_fails_the_drain() {
     let both = [(HOOK, 1, HookStanding::Gone), ("other", 1, HookStanding::Active)];
     let all = seen(vec![with(replica("a", 7, 7), &both)]);
     let message = failed(drained(&all, HOOK, 0));
-    assert!(message.contains("grpc://h:1 is also that of other (Active on a): keep the endpoint running"), "{message}");
+    assert!(message.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{message}");
     let elsewhere = [(HOOK, 1, HookStanding::Gone), ("other", 2, HookStanding::Active)];
     assert!(matches!(drained(&seen(vec![with(replica("a", 7, 7), &elsewhere)]), HOOK, 0), Progress::Done(_)));
 }

@@ -19,7 +19,7 @@ const ENCLOSING_OBJECTS: usize = 2;
 /// Writes a JSON review in the other version: the same bytes with another `apiVersion`.
 pub(super) fn write_version(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
     let place = place_of_api_version(review)
-        .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be located".into()))?;
+        .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
     let mut pieces = Pieces::default();
     pieces.share(&review.bytes, 0..place.start);
     pieces.string(version.api_version());

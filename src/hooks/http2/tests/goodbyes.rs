@@ -111,7 +111,7 @@ async fn a_connection_that_is_dropped_with_calls_on_it_fails_them() {
     scene.submit(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     scene.ended.abort();
-    assert_eq!(scene.failure().await, "connection lost: gatepost closed the connection");
+    assert_eq!(scene.failure().await, "connection lost: gatepost gave the connection up");
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,7 +112,7 @@ async fn a_begun_frame_is_finished_before_its_call_is_reset() {
 async fn a_connection_without_write_progress_is_closed() {
     let scene = connected(1024, 1 << 20, &[WIDE]).await;
     scene.submit(call(&scene.responses, 0, body(40 << 10), Duration::from_secs(30)));
-    assert!(scene.failure().await.contains("the hook has read nothing for 10 s"));
+    assert!(scene.failure().await.contains("has taken nothing of what it was sent for 10 s"));
     assert!(scene.ended.await.expect("no panic").why.is_some());
 }
 

@@ -36,7 +36,7 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
     pass(&mut rotator, MINUTE * 5 - Duration::from_millis(1)).await;
     assert_eq!(overdue(&rotator), None);
     pass(&mut rotator, Duration::from_millis(1)).await;
-    assert_eq!(overdue(&rotator), Some("it is not called, so requests that it would reject are allowed"));
+    assert_eq!(overdue(&rotator), Some("it is not called, and what it would refuse passes"));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].overdue.as_ref().unwrap().last_failure, Some(refused()));
     assert_eq!((standing(&rotator), rotator.placements.overdue_at()), (vec![stands("a", 0, 0)], None));
@@ -67,7 +67,7 @@ async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
     pass(&mut rotator, MINUTE).await;
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
-    assert_eq!(overdue(&rotator), Some("it is called although no probe has passed, and its failure policy applies"));
+    assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
 
     // An endpoint that nobody has heard answer proves nothing to another hook, and probing goes on.
     rotator.on_probe_result(news(channel.clone(), Err(refused())));
@@ -162,7 +162,7 @@ async fn a_hook_that_never_answered_is_not_proven_when_it_comes_back() {
     assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
     read(&mut rotator, contents(&[])).await;
     read(&mut rotator, rolled(1, enforced)).await;
-    assert_eq!(overdue(&rotator), Some("it is called although no probe has passed, and its failure policy applies"));
+    assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
     read(&mut rotator, contents(&[])).await;
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, rolled(1, enforced)).await;

@@ -40,7 +40,7 @@ impl<'a> OwnRegistrations<'a> {
         let names: Vec<_> = ours.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
         let ambiguous = (names.len() > 1).then(|| {
             format!(
-                "there are several ({}), and it is unknown which of them lead here; give serve --registration NAME",
+                "there are several ({}), and which lead here is not known; give serve --registration NAME",
                 names.join(", ")
             )
         });
@@ -86,7 +86,7 @@ pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
 fn conditional(item: &Value) -> Option<String> {
     item["webhooks"].as_array()?.iter().find_map(|entry| {
         let (name, condition) = (entry["name"].as_str().unwrap_or_default(), foreign_condition(entry)?);
-        Some(format!("its entry {name} might not send all requests: remove the match condition {condition} from it"))
+        Some(format!("its entry {name} is not counted on: remove the match condition {condition} from it"))
     })
 }
 
@@ -177,8 +177,8 @@ pub(super) fn judge(
         };
         snapshot.hooks.iter().any(|hook| guards(hook)).then(|| {
             Reason::Hazard(format!(
-                "it is called for the leases by which replicas agree, so it could not be given back while it is down; exclude \
-                 the namespace {namespace} by its namespaceSelector"
+                "it judges the leases by which replicas agree: while it is down, it could not be given back; leave the \
+                 namespace {namespace} out of its namespaceSelector"
             ))
         })
     };

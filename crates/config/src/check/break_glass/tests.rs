@@ -38,7 +38,7 @@ fn what_is_wrong_is_said_and_does_not_open() {
         ("15m", "25h", "for", "is out of range"),
         ("15m", "0s", "for", "is out of range"),
         ("15m", "soon", "for", "is not a time with its unit"),
-        ("for: 15m", "for: 20m", "until", "is not the sum of opened and for"),
+        ("for: 15m", "for: 20m", "until", "is not opened and for together"),
         ("until: 2026-01-31T22:15:00Z\n", "", "until", "is missing"),
         ("opened: 2026-01-31T22:00:00Z", "opened: today", "opened", "is not a time"),
         ("opened: 2026-01-31T22:00:00Z", "opened: 2026-01-31T22:00:00", "opened", "is not a time"),

@@ -59,11 +59,7 @@ fn what_is_wrong_is_said() {
     one_problem(&format!("reason: x, {user}"), ".name", "is missing");
     one_problem(&format!("name: A_b, reason: x, {user}"), ".name", "is not a name");
     one_problem(&format!("name: {}, reason: x, {user}", "a".repeat(64)), ".name", "is not a name");
-    one_problem(
-        &format!("name: own-configuration, reason: x, {user}"),
-        ".name",
-        "own-configuration is the name under which",
-    );
+    one_problem(&format!("name: own-configuration, reason: x, {user}"), ".name", "own-configuration is what");
     one_problem(&format!("name: r, {user}"), ".reason", "is missing");
     one_problem(&format!("name: r, reason: ' ', {user}"), ".reason", "is empty");
     one_problem(&format!("name: r, reason: \"a\\nb\", {user}"), ".reason", "line break");
@@ -91,9 +87,9 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn no_rule_opens_everything() {
-    one_problem("name: r, reason: told so", "", "would exempt every request");
-    one_problem("name: r, reason: told so, hooks: [h.example.com]", "", "would exempt every request");
-    one_problem(&format!("name: r, reason: told so, resources: [{{{RULE}}}]"), ".resources", "matches every request");
+    one_problem("name: r, reason: told so", "", "would let every request past");
+    one_problem("name: r, reason: told so, hooks: [h.example.com]", "", "would let every request past");
+    one_problem(&format!("name: r, reason: told so, resources: [{{{RULE}}}]"), ".resources", "is every request");
     let narrower = RULE.replace("operations: ['*']", "operations: [DELETE]");
     assert!(loaded(&format!("- {{name: r, reason: told so, resources: [{{{narrower}}}]}}\n")).is_ok());
     assert!(loaded(&format!("- {{name: r, reason: told so, users: [u], resources: [{{{RULE}}}]}}\n")).is_ok());

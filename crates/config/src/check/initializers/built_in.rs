@@ -81,7 +81,7 @@ fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
     }
     let policy = given(at.key("imagePullPolicy")).and_then(|at| at.choice(&PULL_POLICIES));
     let seconds = given(at.key("activeDeadlineSeconds"))
-        .and_then(|at| at.integer(1..=i128::from(i32::MAX), "and apiservers reject it"));
+        .and_then(|at| at.integer(1..=i128::from(i32::MAX), "which no apiserver accepts"));
     PodAdditions {
         place,
         env: shapes(&at.key("env"), &ENV),
