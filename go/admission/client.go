@@ -210,6 +210,9 @@ func shorten(text string) string {
 // connected returns a connection that is ready: the next one in turn, or else the first that is or becomes so.
 func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
 	first := int(c.next.Add(1) % uint64(len(c.connections)))
+	if connection := c.ready(first); connection != nil {
+		return connection, nil
+	}
 	began := time.Now()
 	wait, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
@@ -217,10 +220,8 @@ func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
 		c.mutex.Lock()
 		changed := c.changed
 		c.mutex.Unlock()
-		for n := range c.connections {
-			if connection := c.connections[(first+n)%len(c.connections)]; connection.GetState() == connectivity.Ready {
-				return connection, nil
-			}
+		if connection := c.ready(first); connection != nil {
+			return connection, nil
 		}
 		select {
 		case <-changed:
@@ -228,6 +229,16 @@ func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
 			return nil, fmt.Errorf("%w at %s within %s", errNotConnected, c.address, time.Since(began).Round(time.Millisecond))
 		}
 	}
+}
+
+// ready returns a connection that is ready, the first of them from that index on; nil if none is.
+func (c *client) ready(first int) *grpc.ClientConn {
+	for n := range c.connections {
+		if connection := c.connections[(first+n)%len(c.connections)]; connection.GetState() == connectivity.Ready {
+			return connection
+		}
+	}
+	return nil
 }
 
 // codec sends a [message] as it is, and reads an answer by Kubernetes' own type.

@@ -42,7 +42,7 @@ const (
 	patchAnnotations = "patch.webhook.admission.k8s.io/"
 	// failedOpen is the prefix of the audit annotation of a call that failed and let the request pass.
 	failedOpen = "failed-open.plugin.gatepost.dev/"
-	// maxPatchOperations bounds a patch; 10,000 insertions into one array take some 30 ms.
+	// maxPatchOperations bounds a patch; 10,000 insertions at the head of one array take some 0.3 s.
 	maxPatchOperations = 10_000
 	// maxStatus is the largest HTTP status that a client understands.
 	maxStatus = 599

@@ -150,6 +150,24 @@ func plugin(t *testing.T, socket, more string) *Plugin {
 	return p
 }
 
+// sent encodes a request, and reads the message by Kubernetes' own type.
+func sent(t *testing.T, attributes admission.Attributes) (*request, *message, *admissionv1.AdmissionRequest) {
+	t.Helper()
+	request, err := newRequest(attributes, objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := newMessage(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var review admissionv1.AdmissionReview
+	if err := review.Unmarshal(message.buffers().Materialize()); err != nil {
+		t.Fatal(err)
+	}
+	return request, message, review.Request
+}
+
 func TestMessageIsReadByKubernetesOwnType(t *testing.T) {
 	for name, attributes := range map[string]admission.Attributes{
 		"create":  attributes(pod("a"), nil, admission.Create),
@@ -158,19 +176,7 @@ func TestMessageIsReadByKubernetesOwnType(t *testing.T) {
 		"connect": admission.NewAttributesRecord(&corev1.PodExecOptions{Command: []string{"sh"}}, nil, corev1.SchemeGroupVersion.WithKind("PodExecOptions"), "shop", "a", pods, "exec", admission.Connect, nil, false, ann),
 	} {
 		t.Run(name, func(t *testing.T) {
-			request, err := newRequest(attributes, objects)
-			if err != nil {
-				t.Fatal(err)
-			}
-			message, err := newMessage(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var review admissionv1.AdmissionReview
-			if err := review.Unmarshal(message.buffers().Materialize()); err != nil {
-				t.Fatal(err)
-			}
-			got := review.Request
+			request, message, got := sent(t, attributes)
 			if got.UID != message.uid || got.Name != "a" || got.Namespace != "shop" || got.SubResource != attributes.GetSubresource() ||
 				string(got.Operation) != string(attributes.GetOperation()) || got.Kind.Kind != attributes.GetKind().Kind ||
 				got.Resource.Resource != "pods" || *got.RequestKind != got.Kind || *got.RequestResource != got.Resource || *got.DryRun != attributes.IsDryRun() {
