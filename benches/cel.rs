@@ -54,7 +54,7 @@ fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
         Came::InJson(None) => JsonDocument::checked(bytes),
         Came::InJson(Some(ends)) => JsonDocument::recorded(bytes, ends.clone()),
     });
-    Input { request, object, old_object: None, decisions: AccessDecisions::default() }
+    Input { request, object, old_object: None, namespace: None, decisions: AccessDecisions::default() }
 }
 
 fn decided(conditions: &[Condition], object: &str, came: &Came) -> bool {

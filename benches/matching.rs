@@ -13,7 +13,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost_api::{Gvk, Gvr, Operation, Review, RuleTarget};
-use gatepost_config::{HookSet, MatchKind, MatchedHook, Snapshot, SourceFile, load};
+use gatepost_config::{Match, MatchKind, MatchSet, Snapshot, SourceFile, load};
 
 const RULES: [usize; 3] = [10, 1_000, 10_000];
 
@@ -65,18 +65,18 @@ fn review() -> Review {
 }
 
 /// kube-apiserver's way: every rule of every hook, one after the other.
-fn scan(snapshot: &Snapshot, review: &Review, out: &mut HookSet) {
+fn scan(snapshot: &Snapshot, review: &Review, out: &mut MatchSet) {
     out.clear();
     let made = RuleTarget::as_made(review);
     let seen = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(&made)));
-    out.extend(seen.map(|(hook, _)| MatchedHook { hook, how: MatchKind::AsMade }));
+    out.extend(seen.map(|(hook, _)| Match { index: hook, how: MatchKind::AsMade }));
 }
 
 fn matching(c: &mut Criterion) {
     let mut group = c.benchmark_group("match");
     for rules in RULES {
         let (snapshot, review) = (compiled(&configuration(rules)), review());
-        let (mut by_index, mut by_scan) = (HookSet::new(), HookSet::new());
+        let (mut by_index, mut by_scan) = (MatchSet::new(), MatchSet::new());
         snapshot.matching(&review, &mut by_index);
         scan(&snapshot, &review, &mut by_scan);
         assert_eq!((by_index.len(), &by_index), (4, &by_scan));

@@ -30,6 +30,7 @@ fn generation(number: u64) -> Arc<Generation> {
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: Default::default(),
     })
 }

@@ -59,6 +59,7 @@ const DOORS: [(&str, &[&str]); 13] = [
             "front/grpc/attach.rs",
             "front/grpc/follow.rs",
             "front/grpc/health_reflection.rs",
+            "front/grpc/rule_index.rs",
             "front/refusal.rs",
             "commands/hook",
             "commands/demo",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use gatepost_api::{Bypass, Encoding, Gvk, Gvr, Operation, Review, ReviewVersion, Rope};
-use gatepost_config::{HookSet, SourceFile, load};
+use gatepost_config::{MatchSet, SourceFile, load};
 use gatepost_wire::groups;
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
@@ -113,7 +113,7 @@ fn matching_allocates_nothing() {
     for (rules, matching) in [(0, 0), (10, 4), (1_000, 4), (10_000, 4), (10_000, 32)] {
         let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         let snapshot = load(&[configuration(rules, matching)], &nothing).expect("good");
-        let mut found = HookSet::new();
+        let mut found = MatchSet::new();
         for (how, review) in [("as made", &review), ("as sent", &converted), ("in another version", &other)] {
             assert_eq!(count(&mut || snapshot.matching(review, &mut found)), 0, "{rules} rules, {how}");
             assert_eq!(found.len(), matching, "{how}");

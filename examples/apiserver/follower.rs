@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use gatepost_wire::{
-    initialization,
+    initializers,
     pb::gatepost::v1::{
         Correction, Gone, Initialized, Look, StoredObject, StoredObjectEvent, Synced, correction::Remedy,
         follower_message::Message, initialization_client::InitializationClient, stored_object_event::Event,
@@ -114,7 +114,7 @@ async fn correct(apiserver: &'static Apiserver, correction: &Correction) -> Resu
     match &correction.remedy {
         Some(Remedy::RemoveHead(head)) => apiserver.remove_head(&object, head).await,
         Some(Remedy::Fail(status)) => {
-            let json = failed(&object.json, initialization::status_info(status.clone()));
+            let json = failed(&object.json, initializers::status_info(status.clone()));
             apiserver.update(&Caller::itself(), object, json).await.map(drop)
         }
         Some(Remedy::Delete(_)) => apiserver.removed(&object).await.map(drop),
@@ -145,6 +145,6 @@ fn unfinished(object: &Object) -> StoredObjectEvent {
         uid: object.uid().to_owned(),
         resource_version: object.revision.to_string(),
         pending: list.pending.iter().map(|name| name.to_string()).collect(),
-        result: list.result.as_deref().map(initialization::status),
+        result: list.result.as_deref().map(initializers::status),
     }))
 }

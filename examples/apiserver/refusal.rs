@@ -1,7 +1,7 @@
 //! Refusal: an answer that is no object, as a `metav1.Status`.
 
 use gatepost_api::StatusInfo;
-use gatepost_wire::{initialization, pb::k8s::io::apimachinery::pkg::apis::meta::v1 as meta};
+use gatepost_wire::{initializers, pb::k8s::io::apimachinery::pkg::apis::meta::v1 as meta};
 use serde_json::{Value, json};
 
 use crate::etcd::Failure;
@@ -51,7 +51,7 @@ impl Refusal {
 
 impl From<meta::Status> for Refusal {
     fn from(status: meta::Status) -> Self {
-        Self(Box::new(initialization::status_info(status)))
+        Self(Box::new(initializers::status_info(status)))
     }
 }
 

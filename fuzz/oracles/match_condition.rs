@@ -88,7 +88,8 @@ fn evaluated<'d>(condition: &[Condition; 1], document: impl Fn() -> JsonDocument
         request.resource = ["apps", "v1", "deployments"];
         (request.name, request.namespace, request.operation, request.username) = ("web", "default", "UPDATE", "alice");
         let old_object = Some(JsonDocument::new(Cow::Borrowed(br#"{"kind":"Deployment","spec":{"replicas":2}}"#)));
-        let input = Input { request, object: Some(document()), old_object, decisions: decisions.clone() };
+        let input =
+            Input { request, object: Some(document()), old_object, namespace: None, decisions: decisions.clone() };
         let steps = Cell::new(STEPS);
         let allowance = Allowance { steps: &steps, over: &|| false };
         let (value, cost) = condition[0].measure(&input, &allowance);

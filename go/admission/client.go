@@ -71,7 +71,9 @@ type client struct {
 	address     string
 	connections []*grpc.ClientConn
 	next        atomic.Uint64
-	stop        context.CancelFunc
+	// Ends with the client.
+	lifetime context.Context
+	stop     context.CancelFunc
 
 	mutex sync.Mutex
 	// Closed, and replaced, when a connection is in another state.
@@ -113,7 +115,7 @@ func newClient(configuration *Configuration) (*client, error) {
 		}))
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	client := &client{address: configuration.Address, stop: stop, changed: make(chan struct{})}
+	client := &client{address: configuration.Address, lifetime: ctx, stop: stop, changed: make(chan struct{})}
 	for range min(runtime.GOMAXPROCS(0), maxConnections) {
 		connection, err := grpc.NewClient(target, options...)
 		if err != nil {
@@ -184,7 +186,7 @@ type requestError struct{ error }
 // callError returns what a failed call is said to be.
 func callError(ctx context.Context, err error, trailer metadata.MD) error {
 	said := status.Convert(err)
-	if said.Code() == codes.DeadlineExceeded && ctx.Err() != nil {
+	if said.Code() == codes.DeadlineExceeded && isOver(ctx) {
 		return errLate
 	}
 	cause := fmt.Errorf("%s: %s", said.Code(), shorten(said.Message()))
@@ -198,6 +200,13 @@ func callError(ctx context.Context, err error, trailer metadata.MD) error {
 		}
 	}
 	return requestError{cause}
+}
+
+// isOver reports whether the context's time is over. Its timer may fire after the sidecar, which has the same deadline, has
+// ended the call.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 func shorten(text string) string {
@@ -241,23 +250,28 @@ func (c *client) ready(first int) *grpc.ClientConn {
 	return nil
 }
 
-// codec sends a [message] as it is, and reads an answer by Kubernetes' own type.
+// codec sends a [message] as it is, and reads an answer by Kubernetes' own type. It also has the messages of the rule index.
 type codec struct{}
 
 func (codec) Name() string { return "proto" }
 
 func (codec) Marshal(value any) (mem.BufferSlice, error) {
-	message, ok := value.(*message)
-	if !ok {
-		return nil, fmt.Errorf("cannot send a %T", value)
+	switch value := value.(type) {
+	case *message:
+		return value.buffers(), nil
+	case *indexPoll:
+		return mem.BufferSlice{mem.SliceBuffer(value.marshal())}, nil
 	}
-	return message.buffers(), nil
+	return nil, fmt.Errorf("cannot send a %T", value)
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, value any) error {
-	answer, ok := value.(*admissionv1.AdmissionReview)
-	if !ok {
-		return fmt.Errorf("cannot receive a %T", value)
+	switch value := value.(type) {
+	case *admissionv1.AdmissionReview:
+		return value.Unmarshal(data.Materialize())
+	case *indexBeat:
+		value.malformed = value.unmarshal(data.Materialize())
+		return nil
 	}
-	return answer.Unmarshal(data.Materialize())
+	return fmt.Errorf("cannot receive a %T", value)
 }

@@ -11,6 +11,9 @@
 // An object is encoded once in each phase, however many hooks Gatepost calls. A CREATE or UPDATE is two calls: Mutate,
 // then Validate, which the server runs inside its storage. A DELETE or CONNECT is one call.
 //
+// Gatepost's rules are followed over a stream, and a request that none of them matches makes no call. Without rules that are
+// known to be up to date, each request makes one.
+//
 // Denials, warnings and audit annotations are those of the hooks themselves, without the prefixes that kube-apiserver
 // adds to what a webhook says. A call that fails is judged by the plugin's own failure policy.
 package admission

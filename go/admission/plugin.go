@@ -81,6 +81,7 @@ var (
 type Plugin struct {
 	*admission.Handler
 	client        *client
+	index         *indexFollower
 	configuration *Configuration
 	namespaces    namespace.Matcher
 }
@@ -100,7 +101,9 @@ func New(configuration *Configuration) (*Plugin, error) {
 		return nil, fmt.Errorf("configuration of plugin %s: %w", PluginName, err)
 	}
 	operations := admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect)
-	return &Plugin{Handler: operations, client: client, configuration: configuration}, nil
+	index := &indexFollower{client: client, interval: pollInterval}
+	go index.run(client.lifetime)
+	return &Plugin{Handler: operations, client: client, index: index, configuration: configuration}, nil
 }
 
 // SetExternalKubeClientSet implements WantsExternalKubeClientSet: namespaces that the informer does not know yet are read
@@ -125,7 +128,7 @@ func (p *Plugin) ValidateInitialization() error {
 // Admit implements MutationInterface: the mutating phase of a CREATE or UPDATE.
 func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	operation := attributes.GetOperation()
-	if operation != admission.Create && operation != admission.Update || !p.isSent(attributes, objects) {
+	if operation != admission.Create && operation != admission.Update || !p.isSent(mutate, attributes, objects) {
 		return nil
 	}
 	reinvocation := attributes.GetReinvocationContext()
@@ -177,16 +180,16 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 
 // Validate implements ValidationInterface: the validating phase of a CREATE or UPDATE, and all of a DELETE or CONNECT.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	if !p.isSent(attributes, objects) {
+	method := review
+	if operation := attributes.GetOperation(); operation == admission.Create || operation == admission.Update {
+		method = validate
+	}
+	if !p.isSent(method, attributes, objects) {
 		return nil
 	}
 	request, err := newRequest(attributes, objects)
 	if err != nil {
 		return apierrors.NewInternalError(err)
-	}
-	method := review
-	if operation := attributes.GetOperation(); operation == admission.Create || operation == admission.Update {
-		method = validate
 	}
 	message, err := newMessage(request)
 	if err != nil {
@@ -199,11 +202,16 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	return err
 }
 
-// isSent reports whether the request goes to the sidecar.
-func (p *Plugin) isSent(attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
+// isSent reports whether the request goes to the sidecar: unless its own rules, or the sidecar's, do not name it.
+func (p *Plugin) isSent(method method, attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
 	if rules.IsExemptAdmissionConfigurationResource(attributes) {
 		return false
 	}
+	return !p.index.misses(method, attributes) && p.isConfigured(attributes, objects)
+}
+
+// isConfigured reports whether the rules of the configuration name the request.
+func (p *Plugin) isConfigured(attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
 	if len(p.configuration.Rules) == 0 {
 		return true
 	}

@@ -59,20 +59,32 @@ type sidecar struct {
 	socket string
 	answer func(method string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
+	// Serves a stream that follows the rule index; nil if the sidecar has none.
+	follow func(stream grpc.ServerStream) error
+
 	mutex    sync.Mutex
 	asked    []string
 	metadata metadata.MD
 }
 
-// Reviews as both sides see them on the wire.
+// Reviews as both sides see them on the wire, and other messages as they are.
 type reviews struct{}
+
+type rawMessage []byte
 
 func (reviews) Name() string { return "proto" }
 func (reviews) Marshal(value any) (mem.BufferSlice, error) {
+	if raw, ok := value.(rawMessage); ok {
+		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
+	}
 	text, err := value.(*admissionv1.AdmissionReview).Marshal()
 	return mem.BufferSlice{mem.SliceBuffer(text)}, err
 }
 func (reviews) Unmarshal(data mem.BufferSlice, value any) error {
+	if raw, ok := value.(*rawMessage); ok {
+		*raw = data.Materialize()
+		return nil
+	}
 	return value.(*admissionv1.AdmissionReview).Unmarshal(data.Materialize())
 }
 
@@ -96,12 +108,25 @@ func patching(patch string) func(string, *admissionv1.AdmissionRequest) (*admiss
 func start(t *testing.T, answer func(string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)) *sidecar {
 	t.Helper()
 	s := &sidecar{socket: filepath.Join(t.TempDir(), "s"), answer: answer}
+	s.serve(t)
+	return s
+}
+
+// serve listens at the socket until the function that it returns is called.
+func (s *sidecar) serve(t *testing.T) (stop func()) {
+	t.Helper()
 	listener, err := net.Listen("unix", s.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.ForceServerCodecV2(reviews{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
+		if method == followMethod {
+			if s.follow == nil {
+				return status.Error(codes.Unimplemented, "no rule index")
+			}
+			return s.follow(stream)
+		}
 		var review admissionv1.AdmissionReview
 		if err := stream.RecvMsg(&review); err != nil {
 			return err
@@ -118,7 +143,7 @@ func start(t *testing.T, answer func(string, *admissionv1.AdmissionRequest) (*ad
 	}))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return s
+	return server.Stop
 }
 
 func (s *sidecar) calls() []string {

@@ -221,7 +221,7 @@ impl Cluster {
     async fn lists(&self) -> Result<Vec<(HookType, Vec<Value>)>, String> {
         let mut lists = Vec::new();
         for hook_type in [HookType::Validating, HookType::Mutating] {
-            let path = format!("/apis/admissionregistration.k8s.io/v1/{}", WebhookKey::resource(hook_type));
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
             let list = self.client.list(&path).await.map_err(with_fix)?;
             lists.push((hook_type, list.items));
         }
@@ -243,7 +243,7 @@ impl Cluster {
         let leader = leases.iter().find(|lease| lease.is_leader());
         let status = leader.map(Lease::status).unwrap_or_default();
         let mut text = String::new();
-        let (mut taken, mut can, mut left) = (0, 0, 0);
+        let mut words = Vec::new();
         for seen in self.seen(wanted, &leases).await? {
             let key = seen.standing.key.to_string();
             let against = seen.against().map(ToString::to_string);
@@ -259,29 +259,21 @@ impl Cluster {
             let uncalled = uncalled(&seen, &leases, SystemTime::now());
             let word = match (&seen.standing.carries, &against) {
                 (true, _) if uncalled.is_some() => "NOT CALLED",
-                (true, None) => {
-                    taken += 1;
-                    "taken"
-                }
+                (true, None) => "taken",
                 (true, Some(_)) => "to be given back",
-                (false, None) if old.is_none() && from_leader.is_none() => {
-                    can += 1;
-                    "can be taken"
-                }
-                (false, _) => {
-                    left += 1;
-                    "left"
-                }
+                (false, None) if old.is_none() && from_leader.is_none() => "can be taken",
+                (false, _) => "left",
             };
+            words.push(word);
             let why = uncalled.or(against).or(old).or_else(|| from_leader.map(|[_, _, reason]| reason.clone()));
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
             // Writing to a String cannot fail.
-            let _ = match why {
-                Some(why) => writeln!(text, "{word:<16}  {key}: {why}"),
-                None => writeln!(text, "{word:<16}  {key}"),
-            };
+            let _ = writeln!(text, "{word:<16}  {key}{why}");
         }
         let replicas = leases.iter().filter(|lease| !lease.is_leader()).count();
         let replicas = counted(replicas, "replica");
+        let [taken, can, left] =
+            ["taken", "can be taken", "left"].map(|wanted| words.iter().filter(|word| **word == wanted).count());
         let _ = writeln!(text, "{taken} taken, {can} can be taken, {left} left; {replicas} with --adopt");
         Ok(text)
     }
@@ -301,10 +293,9 @@ impl Cluster {
         let status = leader.map(Lease::status).unwrap_or_default();
         // Skip webhooks that are not selected.
         for [key, state, reason] in &status {
-            match reason.is_empty() {
-                _ if state == "left" && reason.starts_with(NOT_SELECTED_PREFIX) => {}
-                true => drop(writeln!(lines, "{state:<12}  {key}")),
-                false => drop(writeln!(lines, "{state:<12}  {key}: {reason}")),
+            if state != "left" || !reason.starts_with(NOT_SELECTED_PREFIX) {
+                let colon = if reason.is_empty() { "" } else { ": " };
+                let _ = writeln!(lines, "{state:<12}  {key}{colon}{reason}");
             }
         }
         let by = leader.map(|lease| format!("as {} wrote at {}", lease.replica(), lease.renewed));

@@ -141,8 +141,8 @@ impl BreakGlassCommand {
         if self.hook.is_empty() {
             return None;
         }
-        match self.destination.clone().roster() {
-            Ok(roster) => roster.names().await.missing(&self.hook),
+        match self.destination.clone().names().await {
+            Ok(names) => names.missing(&self.hook),
             Err(error) => Some(MissingName::Doubtful(error.to_string())),
         }
     }

@@ -4,41 +4,36 @@
 
 mod hooks;
 mod initializers;
-mod stage;
+mod story;
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::{Cell, RefCell},
+    env,
+    fmt::Display,
+    fs::{self, DirBuilder},
+    io::{self, IsTerminal, Write},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process,
+    time::{Duration, Instant, SystemTime},
+};
 
 use bytes::Bytes;
-use gatepost_operator::command::{CommandExit, complain, counted};
-
-use self::{
-    hooks::{
-        AUDIT_ALL, DOMAIN, FIRST, Hook, HookTransport, Hooks, NO_BALANCER, NO_LATEST, NO_PRIVILEGED, OWNER_LABEL,
-        SECOND, SLOW, WARN_NO_LIMITS,
-    },
-    stage::{
-        BAD, Crowd, Folder, GOOD, HookCall, MAX_WAIT, READ_INTERVAL, Record, Records, Stage, ensure, field, fields,
-        grouped, heading, line, median, millis, object_bytes, status, until, verdict,
-    },
+use gatepost_operator::command::{CommandExit, complain, replace_file};
+use serde::Deserialize;
+use tokio::{
+    runtime::Builder,
+    time::{sleep, timeout},
+    try_join,
 };
+
+use super::{review::ReviewClient, text};
 use crate::{
     hooks::Method,
-    live::{LiveHook, Rotation},
+    runtime::{Running, Settings, Sidecar, settings::AuditLog},
 };
-use gatepost_api::verdict::REVISION;
-use gatepost_wire::{
-    pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-    review_json::from_file,
-};
-
-/// Prefix of the keys of annotations that name hooks which failed open.
-const FAILED_OPEN: &str = "failed-open.";
-/// Prefix of the keys of annotations that name hooks which are still being probed.
-const PROBING: &str = "probing.";
-/// Number of the crowd's answers that show that nothing was disturbed.
-const CROWD_ANSWERS: usize = 200;
-/// Size of the big ConfigMap, in bytes.
-const BIG_OBJECT_BYTES: usize = 500 << 10;
+use gatepost_api::{Endpoint, Transport, hook::Address};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,399 +70,305 @@ pub struct Demo {
 impl Demo {
     /// Runs the demo.
     pub fn run(&self) -> CommandExit {
-        match if self.initializers { initializers::perform(self.stay) } else { perform() } {
+        match if self.initializers { initializers::perform(self.stay) } else { story::perform() } {
             Ok(()) => CommandExit::Good,
             Err(what) => complain(&format!("the demo did not go as it should: {what}")),
         }
     }
 }
 
-macro_rules! example {
-    ($name:literal) => {
-        from_file($name, &Bytes::from_static(include_bytes!(concat!("../../examples/reviews/", $name))))
-            .map_err(|error| format!(concat!("examples/reviews/", $name, ": {}"), error))?
-    };
-}
+/// Interval of reads of the configuration. It is shorter than that of `serve`, because people watch the demo.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+/// Timeout of every wait, long enough for a busy machine.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-fn perform() -> Result<(), String> {
-    let began = Instant::now();
-    let folder = Folder::new()?;
-    let mut hooks = Hooks::start_first(&folder)?;
-    stage::perform(&folder, async |stage| {
-        let records = Records::open(&folder)?;
-        let hooks = &mut hooks;
-        let mut story = Story { stage, hooks, records, took: Vec::new(), rejected: 0, object_bytes: 0 };
-        story.introduce();
-        let (pod, service) = (example!("pod-create.json"), example!("service-create.json"));
-        let (pod_latest, config_map) = (example!("pod-create-latest.json"), example!("configmap-create.json"));
-        // Open the connections first, so that the measurements below do not include connecting.
-        for review in [&pod, &example!("deployment-update.json"), &service] {
-            story.ask(review).await?;
-        }
-        story.review(&pod, &pod_latest, &config_map, &service).await?;
-        story.swap(&pod, &service).await?;
-        story.kill(&pod, &config_map).await?;
-        story.spoil(&pod_latest).await?;
-        story.sum_up(began).await
-    })
-}
-
-/// Returns the review with a ConfigMap of [`BIG_OBJECT_BYTES`].
-fn big(config_map: &AdmissionReview) -> AdmissionReview {
-    let mut review = config_map.clone();
-    let head =
-        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"postcodes","namespace":"shop"},"data":{"all":""#;
-    let tail = r#""}}"#;
-    let numbers = (10_000..).flat_map(|number: u32| format!("{number} ").into_bytes()).map(char::from);
-    let object = head.chars().chain(numbers.take(BIG_OBJECT_BYTES - head.len() - tail.len())).chain(tail.chars());
-    if let Some(request) = &mut review.request {
-        request.name = Some("postcodes".to_owned());
-        request.object.get_or_insert_default().raw = Some(object.collect::<String>().into());
-    }
-    review
-}
-
-/// Returns a title such as `CREATE pods shop/basket-debug`.
-fn title(request: &AdmissionRequest) -> String {
-    let resource = request.resource.clone().unwrap_or_default();
-    let dot = if resource.group().is_empty() { "" } else { "." };
-    let object = match (request.namespace(), request.name()) {
-        ("", name) => name.to_owned(),
-        (namespace, "") => format!("in {namespace}"),
-        (namespace, name) => format!("{namespace}/{name}"),
-    };
-    format!("{} {}{dot}{} {object}", request.operation(), resource.resource(), resource.group())
-}
-
-fn short(name: &str) -> &str {
-    name.strip_suffix(DOMAIN).unwrap_or(name)
-}
-
-/// Response of a review, and its audit record.
-struct ReviewResult {
-    response: AdmissionResponse,
-    record: Record,
-}
-
-impl ReviewResult {
-    fn code(&self) -> i32 {
-        status(&self.response).0
-    }
-
-    fn message(&self) -> &str {
-        status(&self.response).1
-    }
-
-    /// Returns true if the review is allowed and an annotation with this prefix names the hook.
-    fn is_allowed_without(&self, hook: &Hook, prefix: &str) -> bool {
-        let mut annotations = self.response.audit_annotations.iter();
-        self.response.allowed() && annotations.any(|(key, name)| key.starts_with(prefix) && short(name) == hook.name)
-    }
-
-    fn has_allowed(&self, hook: &Hook) -> bool {
-        self.record.hooks.iter().any(|call| short(&call.hook) == hook.name && call.outcome == "allowed")
-    }
-}
-
-struct Story<'a, 'f> {
-    stage: &'a Stage,
-    hooks: &'a mut Hooks<'f>,
-    records: Records,
-    /// Durations of the reviews, measured by their callers.
-    took: Vec<Duration>,
-    rejected: usize,
-    object_bytes: usize,
-}
-
-impl Story<'_, '_> {
-    fn introduce(&self) {
-        heading("A sidecar and six hooks (their names end with .example.com), in this process");
-        line("");
-        let addresses = &self.stage.sidecar.addresses;
-        field("sidecar", format!("gRPC on {}, admin pages on {}", addresses.tcp, addresses.admin));
-        field("config", self.hooks.folder.config().display().to_string());
-        field("", format!("read every {READ_INTERVAL:?} here, so that nobody waits; every second by serve"));
-        let lines = FIRST.map(|Hook { name, transport, failure_policy, timeout, rule: [operations, _, resources] }| {
-            let transport = match transport {
-                HookTransport::MutualTls => "mutual TLS",
-                HookTransport::Plaintext => "plaintext",
-                HookTransport::UnixSocket => "unix socket",
-            };
-            let rule = format!("{operations} of {resources}").replace('"', "");
-            format!("{name:<18}{transport:<13}{failure_policy:<8}{timeout:<6}{rule}")
-        });
-        fields("hooks", lines);
-    }
-
-    /// Sends a review without printing. Returns its result and its duration.
-    async fn ask(&mut self, review: &AdmissionReview) -> Result<(ReviewResult, Duration), String> {
-        self.object_bytes += review.request.as_ref().map_or(0, object_bytes);
-        let (response, took) = self.stage.ask(Method::Review, review).await?;
-        self.rejected += usize::from(!response.allowed());
-        let record = self.records.of(response.uid()).await?;
-        Ok((ReviewResult { response, record }, took))
-    }
-
-    /// Sends a review and prints everything about it.
-    async fn show(&mut self, review: &AdmissionReview) -> Result<ReviewResult, String> {
-        let metrics = &self.stage.sidecar.metrics;
-        let before = metrics.copied_bytes();
-        let (reviewed, took) = self.ask(review).await?;
-        let copied = (metrics.copied_bytes() - before) as usize;
-        self.took.push(took);
-        let Some(request) = &review.request else { return Ok(reviewed) };
-        let (bytes, ReviewResult { response, record }) = (object_bytes(request), &reviewed);
-        let (colour, word) = match (response.allowed(), reviewed.code()) {
-            (true, _) => (GOOD, "ALLOWED"),
-            (false, 403) => (BAD, "DENIED"),
-            (false, _) => (BAD, "REJECTED"),
-        };
-        verdict(&title(request), bytes, colour, word);
-        if !response.allowed() {
-            field("message", format!("{} {}", reviewed.code(), reviewed.message()));
-        }
-        for warning in &response.warnings {
-            field("warning", warning);
-        }
-        // Skip the revision, which is in every response.
-        for (key, value) in response.audit_annotations.iter().filter(|(key, _)| *key != REVISION) {
-            field("noted", format!("{key}: {value}").replace(DOMAIN, ""));
-        }
-        fields("asked", record.hooks.iter().map(outcome));
-        if record.hooks.is_empty() {
-            field("asked", "nobody: no rule matches");
-        }
-        field("time", time(record, took));
-        let (copies, hooks) = (grouped(copied), counted(record.hooks.len(), "hook"));
-        field("bytes", format!("{copies} of {} object bytes copied in user space, for {hooks}", grouped(bytes)));
-        ensure(copied <= bytes / 10 + 1024, || format!("{copied} of {bytes} object bytes were copied"))?;
-        Ok(reviewed)
-    }
-
-    fn generation(&self) -> u64 {
-        self.stage.sidecar.current.load().number
-    }
-
-    /// Returns the hook's state; `None` if the hook is not in force.
-    fn live(&self, hook: &Hook) -> Option<LiveHook> {
-        let generation = self.stage.sidecar.current.load();
-        generation.hooks.iter().find(|live| short(&live.hook.name) == hook.name).cloned()
-    }
-
-    /// Adds the reviews of a crowd to the totals.
-    fn count_crowd(&mut self, review: &AdmissionReview, took: Vec<Duration>) {
-        self.stage.sent.update(|sent| sent + took.len());
-        self.object_bytes += review.request.as_ref().map_or(0, object_bytes) * took.len();
-        self.took.extend(took);
-    }
-
-    /// Sends reviews one at a time.
-    async fn review(
-        &mut self,
-        pod: &AdmissionReview,
-        pod_latest: &AdmissionReview,
-        config_map: &AdmissionReview,
-        service: &AdmissionReview,
-    ) -> Result<(), String> {
-        heading("Reviews, one at a time");
-        for (review, allowed) in [
-            (pod, true),
-            (pod_latest, false),
-            (&example!("pod-create-privileged.json"), false),
-            (&example!("pod-delete.json"), true),
-            (&example!("deployment-update.json"), false),
-            (&example!("crd-object.yaml"), true),
-            (&big(config_map), true),
-        ] {
-            let reviewed = self.show(review).await?;
-            ensure(reviewed.response.allowed() == allowed, || format!("the wrong verdict: {}", reviewed.message()))?;
-        }
-        let reviewed = self.show(service).await?;
-        let ignored = reviewed.is_allowed_without(&SLOW, FAILED_OPEN);
-        ensure(ignored, || format!("the slow hook should have been ignored: {}", reviewed.message()))
-    }
-
-    /// Removes one hook and adds another while a crowd sends reviews.
-    async fn swap(&mut self, pod: &AdmissionReview, service: &AdmissionReview) -> Result<(), String> {
-        heading("The configuration is swapped while two callers ask about Pods");
-        line("");
-        let crowd = Crowd::start(&self.stage.endpoint, pod)?;
-        crowd.answers(CROWD_ANSWERS / 4).await?;
-        let first = self.generation();
-        let name = NO_BALANCER.name;
-
-        self.hooks.write(&self.hooks.document(&SECOND))?;
-        let why = until("a failed probe", || {
-            Ok(self.live(&NO_BALANCER).and_then(|live| match live.rotation {
-                Rotation::Probing { last_failure, .. } => Some(last_failure?.to_string()),
-                _ => None,
-            }))
-        })
-        .await?;
-        ensure(self.live(&SLOW).is_none(), || "the removed hook is still in force".to_owned())?;
-        // The new configuration is one generation, and each change of a hook's state is another.
-        let second = self.generation();
-        field("written", format!("hooks.yaml without {}, with {name}", SLOW.name));
-        field("swapped", format!("generation {first} -> {second}: {} is gone, {name} is Probing", SLOW.name));
-        // Do not print the path of the socket: it is in a temporary folder.
-        let why = why.replace(&self.hooks.folder.0.display().to_string(), "").replace(" /", " ");
-        field("waits", format!("{name} does not run yet: {why}"));
-        let reviewed = self.show(service).await?;
-        let passed_over = reviewed.is_allowed_without(&NO_BALANCER, PROBING);
-        ensure(passed_over, || format!("a hook that is being probed had a say: {}", reviewed.message()))?;
-
-        self.hooks.start(&NO_BALANCER)?;
-        let is_active = || matches!(self.live(&NO_BALANCER)?.rotation, Rotation::Active { .. }).then_some(());
-        until("the new hook's rotation", || Ok(is_active())).await?;
-        let third = self.generation();
-        line("");
-        field("started", format!("{name} runs, and has passed its probe"));
-        field("swapped", format!("generation {second} -> {third}: {name} is Active"));
-        let reviewed = self.show(service).await?;
-        ensure(reviewed.code() == 403, || "the new hook should have said no".to_owned())?;
-
-        crowd.answers(CROWD_ANSWERS / 4).await?;
-        let took = crowd.end().await?;
-        let (count, p50) = (grouped(took.len()), median(&took));
-        self.count_crowd(pod, took);
-        self.records.all(self.stage.sent.get()).await?;
-        let decided = [first, third].iter().all(|number| self.records.by_generation.contains_key(number));
-        ensure(decided, || "a generation decided nothing".to_owned())?;
-        line("");
-        let each = "each decided under one generation; none was disturbed";
-        field("crowd", format!("{count} reviews meanwhile, {each}, p50 {p50}"));
-        Ok(())
-    }
-
-    /// Kills two hooks and starts them again, while a crowd sends reviews that they do not match.
-    async fn kill(&mut self, pod: &AdmissionReview, config_map: &AdmissionReview) -> Result<(), String> {
-        heading("Two hooks are killed while two callers ask about ConfigMaps");
-        let crowd = Crowd::start(&self.stage.endpoint, config_map)?;
-        crowd.answers(CROWD_ANSWERS).await?;
-        let mut took = crowd.end().await?;
-        let crowd = Crowd::start(&self.stage.endpoint, config_map)?;
-        crowd.answers(CROWD_ANSWERS / 4).await?;
-
-        let reviewed = self.kill_one(&WARN_NO_LIMITS, pod).await?;
-        let ignored = reviewed.is_allowed_without(&WARN_NO_LIMITS, FAILED_OPEN);
-        ensure(ignored, || format!("the dead hook should have been ignored: {}", reviewed.message()))?;
-
-        let reviewed = self.kill_one(&NO_PRIVILEGED, pod).await?;
-        let rejected = reviewed.code() == 500 && reviewed.message().contains("failed calling webhook");
-        ensure(rejected, || "the dead hook should have rejected the Pod".to_owned())?;
-
-        crowd.answers(CROWD_ANSWERS).await?;
-        let during = crowd.end().await?;
-        line("");
-        let (was, is) = (median(&took), median(&during));
-        took.extend(during);
-        let count = grouped(took.len());
-        let reviews = format!("{count} reviews that do not concern the dead");
-        field("crowd", format!("{reviews}: all allowed, p50 {was} before, {is} meanwhile"));
-        self.count_crowd(config_map, took);
-
-        self.hooks.start(&WARN_NO_LIMITS)?;
-        self.hooks.start(&NO_PRIVILEGED)?;
-        let back = Instant::now();
+/// Polls until `look` returns a value.
+///
+/// # Errors
+/// The error of `look`, or a message if it returns no value within [`MAX_WAIT`].
+async fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, String>) -> Result<T, String> {
+    let polling = async {
         loop {
-            let (reviewed, _) = self.ask(pod).await?;
-            if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|hook| reviewed.has_allowed(hook)) {
-                break;
+            match look()? {
+                Some(found) => return Ok(found),
+                None => sleep(POLL_INTERVAL).await,
             }
-            ensure(back.elapsed() < MAX_WAIT, || "the hooks did not recover".to_owned())?;
         }
-        field("back", "both run again, and were asked again at once; without any command");
-        Ok(())
+    };
+    timeout(MAX_WAIT, polling).await.unwrap_or_else(|_| Err(format!("waited {MAX_WAIT:?} in vain for {what}")))
+}
+
+/// Returns the text of `otherwise` as an error if `holds` is false.
+fn ensure(holds: bool, otherwise: impl Display) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_string()) }
+}
+
+/// New temporary folder that only our user can access. It is removed on drop.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Ignore errors: the system cleans up its temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Folder {
+    fn new() -> Result<Self, String> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let path = env::temp_dir().join(format!("gatepost-demo-{}-{}", process::id(), now.subsec_micros()));
+        let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        private(&path).and_then(|()| private(&path.join("config"))).map_err(|error| {
+            format!("cannot make {}: {error}; set TMPDIR to a folder that you may write in", path.display())
+        })?;
+        Ok(Self(path))
     }
 
-    async fn kill_one(&mut self, hook: &Hook, pod: &AdmissionReview) -> Result<ReviewResult, String> {
-        self.hooks.kill(hook);
-        line("");
-        field("killed", format!("{} (failurePolicy {})", hook.name, hook.failure_policy));
-        self.show(pod).await
+    /// Returns the folder that the sidecar reads.
+    fn config(&self) -> PathBuf {
+        self.0.join("config")
     }
 
-    /// Writes an invalid configuration, which is reported and changes nothing else.
-    async fn spoil(&mut self, pod_latest: &AdmissionReview) -> Result<(), String> {
-        heading("An invalid configuration is written");
-        line("");
-        let in_force = self.generation();
-        let good = self.hooks.document(&SECOND);
-        let spoilt = good.replacen("failurePolicy", "failurPolicy", 1).replacen("timeout: 5s", "timeout: 5", 1);
-        self.hooks.write(&spoilt.replacen(OWNER_LABEL.name, "Owner_Label", 1))?;
-        let rejection = until("the rejection", || Ok(self.stage.sidecar.health.status.rejected.get())).await?;
-        for problem in &rejection.problems {
-            field("problem", problem.to_string());
-        }
-        let problems = rejection.problems.len();
-        ensure(problems == 3, || format!("{problems} problems were found instead of 3"))?;
-        ensure(self.generation() == in_force, || "an invalid configuration was put in force".to_owned())?;
-        field("in force", format!("generation {in_force} as before; what it forbids stays forbidden:"));
-        let reviewed = self.show(pod_latest).await?;
-        let is_old = reviewed.code() == 403 && reviewed.record.generation == in_force;
-        ensure(is_old, || "the last good one is not in force".to_owned())?;
+    /// Replaces a file of the configuration atomically.
+    fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        let file = self.config().join(name);
+        let written = replace_file(&file, text.as_bytes(), 0o600, None);
+        written.map_err(|error| format!("cannot write {}: {error}", file.display()))
+    }
+}
 
-        self.hooks.write(&good)?;
-        until("the end of the rejection", || {
-            Ok(self.stage.sidecar.health.status.rejected.get().is_none().then_some(()))
+/// A running sidecar, a client of it, and its audit log.
+struct Stage {
+    sidecar: Running,
+    caller: ReviewClient,
+    audit_log: PathBuf,
+    /// Number of reviews sent by all callers, of rejected ones, and of the bytes of their objects.
+    sent: Cell<usize>,
+    rejected: Cell<usize>,
+    object_bytes: Cell<usize>,
+}
+
+/// Fields of a review's audit record that the demo uses. `docs/audit.md` lists all fields.
+#[derive(Deserialize)]
+struct Record {
+    generation: u64,
+    took_us: u64,
+    hooks: Vec<HookCall>,
+}
+
+impl Record {
+    fn parse(line: &str) -> Result<Self, String> {
+        serde_json::from_str(line).map_err(|error| format!("a damaged audit record: {error}"))
+    }
+}
+
+/// Outcome of one hook's call.
+#[derive(Deserialize)]
+struct HookCall {
+    hook: String,
+    outcome: String,
+    failure: Option<String>,
+    took_us: u64,
+}
+
+/// Starts a sidecar with the folder's configuration, runs `play`, and stops the sidecar.
+///
+/// # Errors
+/// The error of `play`, or a message if the sidecar does not start or drain.
+fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<(), String>) -> Result<(), String> {
+    let runtime =
+        Builder::new_current_thread().enable_all().build().map_err(|error| format!("cannot start: {error}"))?;
+    let path = folder.0.join("audit.jsonl");
+    let audit_log = AuditLog::File(path.clone());
+    let settings = Settings { read_every: READ_INTERVAL, audit_log, ..Settings::local(folder.config()) };
+    let sidecar = Sidecar::start(settings).map_err(text)?;
+    let tcp = sidecar.addresses.tcp;
+    let address = Address::Tcp { host: tcp.ip().to_string().into(), port: tcp.port() };
+    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc };
+    let caller = runtime.block_on(async { ReviewClient::open(&endpoint) }).map_err(text)?;
+    let stage = Stage {
+        sidecar,
+        caller,
+        audit_log: path,
+        sent: Cell::new(0),
+        rejected: Cell::new(0),
+        object_bytes: Cell::new(0),
+    };
+    let played = runtime.block_on(play(&stage));
+    // Dropping the runtime closes our connections, for which a draining sidecar would wait.
+    drop(runtime);
+    let drained = stage.sidecar.stop();
+    played?;
+    ensure(drained.complete(), "the sidecar did not drain")
+}
+
+impl Stage {
+    /// Sends a review. Returns the response and the time until it arrived.
+    async fn ask(&self, method: Method, review: &AdmissionReview) -> Result<(AdmissionResponse, Duration), String> {
+        let mut review = review.clone();
+        let request = review.request.get_or_insert_default();
+        self.sent.update(|sent| sent + 1);
+        self.object_bytes.update(|bytes| bytes + object_bytes(request));
+        // Use a new uid: the sidecar treats a repeated uid as a repeated review.
+        request.uid = Some(format!("00000000-0000-4000-8000-{:012}", self.sent.get()));
+        let began = Instant::now();
+        let answer = self.caller.ask(method, &review, MAX_WAIT).await.map_err(text)?;
+        let (took, response) = (began.elapsed(), answer.response.ok_or("the sidecar sent no response")?);
+        self.rejected.update(|rejected| rejected + usize::from(!response.allowed()));
+        Ok((response, took))
+    }
+
+    /// Waits until `look` finds what it wants in the lines of the audit log.
+    async fn audit_log<T>(&self, look: impl Fn(&str) -> Result<Option<T>, String>) -> Result<T, String> {
+        until("an audit record", || {
+            let log = fs::read(&self.audit_log).map_err(|error| format!("cannot read the audit log: {error}"))?;
+            // The last line may be incomplete.
+            look(String::from_utf8_lossy(&log).rsplit_once('\n').map_or("", |(lines, _)| lines))
         })
-        .await?;
-        line("");
-        field("mended", "the good one is back; nothing had to be swapped");
-        ensure(self.generation() == in_force, || "the same configuration was swapped in again".to_owned())
+        .await
     }
 
-    async fn sum_up(&mut self, began: Instant) -> Result<(), String> {
-        let sent = self.stage.sent.get();
-        self.records.all(sent).await?;
-        let recorded = self.records.reviews;
-        ensure(recorded == sent, || format!("{sent} reviews were sent and {recorded} are in the audit log"))?;
-        self.took.sort_unstable();
-        let copied = self.stage.sidecar.metrics.copied_bytes() as usize;
-        heading("Summary");
-        line("");
-        let (allowed, rejected) = (grouped(sent - self.rejected), grouped(self.rejected));
-        field("reviews", format!("{}: {allowed} allowed, {rejected} rejected", grouped(sent)));
-        field("hooks", format!("asked {} times; {} in force", grouped(self.records.calls), FIRST.len()));
-        field("p50", format!("{} as the caller sees it", median(&self.took)));
-        let (copied, bytes) = (grouped(copied), grouped(self.object_bytes));
-        field("copied", format!("{copied} of {bytes} object bytes in user space, by the sidecar"));
-        let swaps = self.generation() - 1;
-        field("swaps", format!("{swaps} while serving, and one invalid configuration that changed nothing"));
-        field("took", format!("{:.1} s; everything went as described", began.elapsed().as_secs_f64()));
-        Ok(())
+    /// Plays `scene` while two callers send the review again and again, which must be allowed. Returns the durations of
+    /// all their answers, sorted.
+    async fn with_crowd(
+        &self,
+        review: &AdmissionReview,
+        scene: impl AsyncFnOnce(&Crowd) -> Result<(), String>,
+    ) -> Result<Vec<Duration>, String> {
+        let (stop, crowd) = (Cell::new(false), Crowd::default());
+        let caller = async || {
+            while !stop.get() {
+                let (response, took) = self.ask(Method::Review, review).await?;
+                ensure(response.allowed(), format_args!("the crowd was disturbed: {}", status(&response).1))?;
+                crowd.0.borrow_mut().push(took);
+            }
+            Ok(())
+        };
+        let scene = async {
+            let played = scene(&crowd).await;
+            stop.set(true);
+            played
+        };
+        try_join!(scene, caller(), caller())?;
+        let mut durations = crowd.0.into_inner();
+        durations.sort_unstable();
+        Ok(durations)
     }
 }
 
-/// Returns a line with the hook, the duration and the outcome of a call.
-fn outcome(call: &HookCall) -> String {
-    let failure = match call.failure.as_deref() {
-        Some("timeout") => "no answer in time",
-        Some("connect") => "cannot connect",
-        Some("connection") => "connection lost",
-        Some("grpc_status") => "gRPC error",
-        other => other.unwrap_or_default(),
-    };
-    let how = match &*call.outcome {
-        "allowed" => "yes".to_owned(),
-        "denied" => "NO".to_owned(),
-        "failed_open" => format!("{failure}: ignored"),
-        "failed_closed" => failure.to_owned(),
-        other => other.to_owned(),
-    };
-    format!("{:<18}{:>8}  {how}", short(&call.hook), millis(Duration::from_micros(call.took_us)))
+/// Durations of the crowd's answers until now.
+#[derive(Default)]
+struct Crowd(RefCell<Vec<Duration>>);
+
+impl Crowd {
+    /// Waits for `more` further answers.
+    async fn answers(&self, more: usize) -> Result<(), String> {
+        let wanted = self.0.borrow().len() + more;
+        until("the crowd's answers", || Ok((self.0.borrow().len() >= wanted).then_some(()))).await
+    }
 }
 
-/// Returns the duration of a review and its parts.
-fn time(record: &Record, took: Duration) -> String {
-    let decided = Duration::from_micros(record.took_us);
-    let ended = record.hooks.iter().filter(|call| call.outcome != "cancelled");
-    let hook = Duration::from_micros(ended.map(|call| call.took_us).max().unwrap_or_default());
-    format!(
-        "{} = {} slowest hook + {} deciding + {} to and from the caller",
-        millis(took),
-        millis(hook),
-        millis(decided.saturating_sub(hook)),
-        millis(took.saturating_sub(decided)),
-    )
+/// Returns the status code and the message of a response.
+fn status(response: &AdmissionResponse) -> (i32, &str) {
+    response.status.as_ref().map_or((0, ""), |status| (status.code(), status.message()))
+}
+
+/// Returns the number of bytes of the object and the old object together.
+fn object_bytes(request: &AdmissionRequest) -> usize {
+    let raws = [&request.object, &request.old_object].into_iter().flatten().filter_map(|object| object.raw.as_ref());
+    raws.map(Bytes::len).sum()
+}
+
+/// Columns of a line with its label.
+const WIDTH: usize = 96;
+/// Columns of the label.
+const LABEL_WIDTH: usize = 9;
+
+/// Codes of a terminal's colours and styles.
+const GOOD: &str = "32";
+const BAD: &str = "31";
+const BOLD: &str = "1";
+const DIM: &str = "2";
+
+/// Returns the text in that colour if stdout is a terminal and `NO_COLOR` is unset or empty.
+fn tinted(colour: &str, text: &str) -> String {
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if io::stdout().is_terminal() && !refused { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Prints a line.
+fn line(text: impl Display) {
+    // Ignore errors: a reader that has closed stdout (`| head`) needs no more.
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// Prints the heading of a chapter.
+fn heading(text: impl AsRef<str>) {
+    line(format!("\n{}", tinted(BOLD, text.as_ref())));
+}
+
+/// Prints a review's request, its size, and its verdict; then the message of a rejection, and the warnings.
+fn verdict(what: &str, bytes: usize, response: &AdmissionResponse, [allowed, denied, rejected]: [&str; 3]) {
+    let (colour, word) = match (response.allowed(), status(response).0) {
+        (true, _) => (GOOD, allowed),
+        (false, 403) => (BAD, denied),
+        (false, _) => (BAD, rejected),
+    };
+    let size = format!("{} bytes", grouped(bytes));
+    line(format!("\n  {what:<60}{size:>16}  {}", tinted(colour, word)));
+    if !response.allowed() {
+        let (code, message) = status(response);
+        field("message", format!("{code} {message}"));
+    }
+    response.warnings.iter().for_each(|warning| field("warning", warning));
+}
+
+/// Prints a label and its text. Lines that are too long are wrapped between words.
+fn field(label: &str, text: impl AsRef<str>) {
+    let lines = text.as_ref().lines().flat_map(|line| wrapped(line, WIDTH - LABEL_WIDTH - 4));
+    for (index, part) in lines.enumerate() {
+        let label = if index == 0 { label } else { "" };
+        line(tinted(DIM, &format!("    {label:<LABEL_WIDTH$}")) + &part);
+    }
+}
+
+/// Splits the text between words into lines of `width` characters. A longer word gets a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Returns a number such as `512034` in the form `512,034`.
+fn grouped(number: usize) -> String {
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", grouped(thousands), number % 1000),
+    }
+}
+
+/// Returns the time in milliseconds, with two decimals below 10 ms.
+fn millis(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1000.0;
+    if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demo_groups_digits_and_wraps_lines() {
+        assert_eq!([0, 999, 1000, 512_034].map(grouped), ["0", "999", "1,000", "512,034"]);
+        assert_eq!(wrapped("aa bb cc", 5), ["aa bb", "cc"]);
+        assert_eq!(wrapped("aaaaaaaa b", 5), ["aaaaaaaa", "b"]);
+        assert_eq!([500, 12_345].map(|micros| millis(Duration::from_micros(micros))), ["0.50 ms", "12 ms"]);
+    }
 }

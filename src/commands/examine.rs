@@ -11,11 +11,12 @@ use crate::{
     rotate::{Candidate, OnHazard, candidate::CandidateCache},
     source::{FileSource, ReadError},
 };
-use gatepost_api::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects};
+use gatepost_api::{FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
 use gatepost_config::{
     Snapshot,
     hazards::{AffectedHook, Finding, Remedy, Severity},
 };
+use gatepost_policy::{Definition, Policy};
 use gatepost_tls::expiry::{self, EXPIRY_WARNING_THRESHOLD};
 
 /// Value of `--hazards`.
@@ -82,6 +83,12 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     let mut report = format!("no problem in {}\n", counted(files, "file"));
     let counts = [(snapshot.hooks.len(), "hook"), (snapshot.initializer_count(), "initializer")];
     let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, noun)| counted(number, noun));
+    let policies = match snapshot.policies().len() {
+        0 => None,
+        1 => Some("1 policy".to_owned()),
+        many => Some(format!("{many} policies")),
+    };
+    let counts = counts.chain(policies);
     let in_force = match counts.collect::<Vec<_>>() {
         _ if snapshot.allows_every_write() => "no hooks; every write is allowed".to_owned(),
         none if none.is_empty() => "no hooks, and no initializers; who may write their own list is checked".to_owned(),
@@ -90,6 +97,9 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     let _ = writeln!(report, "in force would be: {in_force}");
     for hook in &snapshot.hooks {
         let _ = writeln!(report, "  {}", line(hook));
+    }
+    for one in snapshot.policies() {
+        let _ = writeln!(report, "  {}", policy_line(one));
     }
     for entry in snapshot.initializers() {
         for one in &entry.initializers {
@@ -102,14 +112,6 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     report
 }
 
-fn policy(policy: FailurePolicy) -> &'static str {
-    match policy {
-        FailurePolicy::Fail => "Fail",
-        FailurePolicy::Ignore => "Ignore",
-        FailurePolicy::Retry => "Retry",
-    }
-}
-
 fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
     let actor = match (&one.built_in, &one.attach) {
         (Some(_), _) => "built in",
@@ -117,15 +119,19 @@ fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
         (None, None) => "by who updates the stored object",
     };
     let timeout = humantime::format_duration(one.timeout);
-    format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), policy(one.failure_policy))
+    format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), one.failure_policy.as_str())
+}
+
+fn policy_line(one: &Policy) -> String {
+    let Definition { name, hook_type, failure_policy, constraints, .. } = &*one.definition;
+    let (hook_type, policy) = (hook_type.as_str().to_lowercase(), failure_policy.as_str());
+    let (rules, bindings) = (counted(constraints.rules.len(), "rule"), counted(one.bindings.len(), "binding"));
+    format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}")
 }
 
 fn line(hook: &Hook) -> String {
-    let hook_type = match hook.hook_type {
-        HookType::Validating => "validating",
-        HookType::Mutating => "mutating",
-    };
-    let policy = policy(hook.failure_policy);
+    let hook_type = hook.hook_type.as_str().to_lowercase();
+    let policy = hook.failure_policy.as_str();
     let dry_run = match hook.side_effects {
         SideEffects::None | SideEffects::NoneOnDryRun => "",
         SideEffects::Undeclared | SideEffects::Some | SideEffects::Unknown => ", not for dry runs",
@@ -140,24 +146,20 @@ fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, hook) in (0..).zip(&snapshot.hooks) {
         let Some(origin) = snapshot.origin(index) else { continue };
-        let concerned = || {
-            let (name, id) = (hook.name.to_string(), hook.id.to_string());
-            AffectedHook {
-                hook: name,
-                id,
+        // The severity of a certificate that has expired.
+        let expired = if origin.declared_policy == FailurePolicy::Ignore { Severity::Gap } else { Severity::Danger };
+        let problems = [authority_fault(hook, now, expired), client_certificate_fault(hook, now, expired)];
+        findings.extend(problems.into_iter().flatten().map(|(rule, severity, [what, why, fix])| Finding {
+            rule,
+            severity,
+            hooks: vec![AffectedHook {
+                hook: hook.name.to_string(),
+                id: hook.id.to_string(),
                 file: origin.file.clone(),
                 path: origin.path.clone(),
                 patch: Value::Null,
                 drops_cluster_scoped: false,
-            }
-        };
-        let closed = origin.declared_policy != FailurePolicy::Ignore;
-        let problems =
-            [authority_fault(hook, now, closed), client_certificate_fault(hook, now, closed)].into_iter().flatten();
-        findings.extend(problems.map(|(rule, severity, [what, why, fix])| Finding {
-            rule,
-            severity,
-            hooks: vec![concerned()],
+            }],
             what,
             why,
             remedy: Remedy::Words(fix),
@@ -171,7 +173,7 @@ fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
 /// Rule, severity, and three texts of a [`Finding`]: what, why and the fix.
 type RuleFinding = (&'static str, Severity, [String; 3]);
 
-fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+fn authority_fault(hook: &Hook, now: SystemTime, expired: Severity) -> Option<RuleFinding> {
     let mut ends = expiry::of_authorities(hook);
     ends.sort_unstable();
     let ended = ends.iter().filter(|end| **end <= now).count();
@@ -181,7 +183,7 @@ fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFin
     if ended == many {
         let what = format!("the authority in hook {name:?}'s clientConfig expired on {}", day(last));
         let why = "so certificates that it signed are not accepted, and every call fails".to_owned();
-        return Some(("authority-ended", expiry_severity(closed), [what, why, renew]));
+        return Some(("authority-ended", expired, [what, why, renew]));
     }
     if last <= now + EXPIRY_WARNING_THRESHOLD {
         let what = format!("the authority in hook {name:?}'s clientConfig expires on {}", day(last));
@@ -198,7 +200,7 @@ fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFin
 }
 
 /// Returns a finding if our client certificate for the hook has expired or soon will.
-fn client_certificate_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+fn client_certificate_fault(hook: &Hook, now: SystemTime, expired: Severity) -> Option<RuleFinding> {
     let end = expiry::of_client_certificate(hook)?;
     let name = &hook.name;
     let fix = "renew it in the file that clientCertificateFile names".to_owned();
@@ -206,7 +208,7 @@ fn client_certificate_fault(hook: &Hook, now: SystemTime, closed: bool) -> Optio
         end if end <= now => {
             let what = format!("our certificate for hook {name:?} expired on {}", day(end));
             let why = "so the hook rejects it, and every call fails".to_owned();
-            Some(("client-certificate-ended", expiry_severity(closed), [what, why, fix]))
+            Some(("client-certificate-ended", expired, [what, why, fix]))
         }
         end if end <= now + EXPIRY_WARNING_THRESHOLD => {
             let what = format!("our certificate for hook {name:?} expires on {}", day(end));
@@ -215,10 +217,6 @@ fn client_certificate_fault(hook: &Hook, now: SystemTime, closed: bool) -> Optio
         }
         _ => None,
     }
-}
-
-fn expiry_severity(closed: bool) -> Severity {
-    if closed { Severity::Danger } else { Severity::Gap }
 }
 
 fn day(time: SystemTime) -> String {

@@ -1,30 +1,27 @@
 //! `hook`: runs a gRPC hook for trials.
 
 use std::{
-    fmt,
     io::Write,
     net::SocketAddr,
     path::PathBuf,
     str::FromStr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use gatepost_operator::command::{CommandExit, complain, duration};
-use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::runtime::Builder;
-use tonic::{Request, Response, Status, async_trait};
-use tower_service::Service as _;
+use tonic::Status;
 
 use super::hook_listener::HookListener;
 use gatepost_tls::server_config;
-use gatepost_wire::pb::{
-    gatepost::v1::admission_server::{Admission, AdmissionServer},
-    k8s::io::{
-        api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-        apimachinery::pkg::apis::meta::v1 as meta,
-    },
+use gatepost_wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionRequest, AdmissionResponse},
+    apimachinery::pkg::apis::meta::v1 as meta,
 };
 
 const EXAMPLES: &str = "\
@@ -61,6 +58,13 @@ pub struct HookArgs {
     /// Certificate authorities (PEM) that must have signed the caller's certificate
     #[arg(long, value_name = "PATH", requires = "tls_certificate")]
     client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    behaviour: Behaviour,
+}
+
+/// How the hook answers.
+#[derive(Debug, Default, clap::Args)]
+struct Behaviour {
     /// Deny reviews that meet this condition; repeat for more, any suffices
     #[arg(long, value_name = "CONDITION")]
     deny_if: Vec<DenyIf>,
@@ -95,33 +99,22 @@ impl HookArgs {
             }
             _ => None,
         };
-        let behaviour =
-            Behaviour { deny_if: self.deny_if, delay: self.delay, fail_rate: self.fail_rate, warnings: self.warn };
         Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let listener = match self.uds {
-                Some(path) => HookListener::unix(&path)?,
+            let listener = match &self.uds {
+                Some(path) => HookListener::unix(path)?,
                 None => HookListener::tcp(self.listen, tls)?,
             };
             // Ignore a closed stdout.
             let _ = writeln!(std::io::stdout(), "listening {}", listener.url());
-            let stop = async {
-                // Without a signal handler the hook runs until it is killed.
-                let _ = tokio::signal::ctrl_c().await;
+            let service = Arc::new(Service { behaviour: self.behaviour, ..Service::default() });
+            let answer = move |review| {
+                let service = Arc::clone(&service);
+                async move { service.answer(review).await }
             };
-            let service = AdmissionServer::new(Service::new(behaviour)).max_decoding_message_size(16 << 20);
-            let (health, health_service) = tonic_health::server::health_reporter();
-            health.set_serving::<AdmissionServer<Service>>().await;
-            let answer = move |request: http::Request<Incoming>| {
-                let (mut service, mut health_service) = (service.clone(), health_service.clone());
-                async move {
-                    if request.uri().path().starts_with("/grpc.health.v1.Health/") {
-                        health_service.call(request).await
-                    } else {
-                        service.call(request).await
-                    }
-                }
-            };
-            listener.serve(answer, stop).await;
+            tokio::select! {
+                () = listener.serve(answer) => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
             Ok(())
         })
     }
@@ -129,7 +122,7 @@ impl HookArgs {
 
 /// Condition on a review, as written: `always` or `PLACE=VALUE`.
 #[derive(Clone, Debug)]
-struct DenyIf(String);
+pub(super) struct DenyIf(pub(super) String);
 
 impl FromStr for DenyIf {
     type Err = String;
@@ -148,16 +141,10 @@ impl FromStr for DenyIf {
     }
 }
 
-impl fmt::Display for DenyIf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl DenyIf {
     /// Returns true if the request meets the condition. The value of a place that does not exist is empty. An object
     /// that is not JSON has no places.
-    fn met_by(&self, request: &AdmissionRequest) -> bool {
+    pub(super) fn met_by(&self, request: &AdmissionRequest) -> bool {
         let Some((place, pattern)) = self.0.split_once('=') else { return true };
         if !place.starts_with('/') {
             return matches(pattern, field(request, place).unwrap_or_default());
@@ -202,37 +189,22 @@ fn matches(pattern: &str, value: &str) -> bool {
     }
 }
 
-/// Behaviour of the hook.
+/// Answers reviews with a [`Behaviour`].
 #[derive(Debug, Default)]
-struct Behaviour {
-    deny_if: Vec<DenyIf>,
-    delay: Duration,
-    fail_rate: f64,
-    warnings: Vec<String>,
-}
-
-/// Serves `gatepost.v1.Admission` with a [`Behaviour`].
-#[derive(Debug)]
 struct Service {
     behaviour: Behaviour,
     calls: AtomicU64,
 }
 
 impl Service {
-    fn new(behaviour: Behaviour) -> Self {
-        Self { behaviour, calls: AtomicU64::new(0) }
-    }
-
     /// Returns true if call `n` must fail: the sum of the rate passes a whole number, which spreads failures evenly.
     fn fails(&self, n: u64) -> bool {
         let due = |n: u64| (n as f64 * self.behaviour.fail_rate + 1e-9).floor();
         due(n + 1) > due(n)
     }
 
-    async fn answer(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+    async fn answer(&self, review: AdmissionRequest) -> Result<AdmissionResponse, Status> {
         let n = self.calls.fetch_add(1, Ordering::Relaxed);
-        let review = request.into_inner().request;
-        let review = review.ok_or_else(|| Status::invalid_argument("the review has no request"))?;
         if !self.behaviour.delay.is_zero() {
             tokio::time::sleep(self.behaviour.delay).await;
         }
@@ -249,40 +221,24 @@ impl Service {
         log_line(&format!("{}: {}", place(), if met.is_some() { "no" } else { "yes" }));
         let status = met.map(|condition| meta::Status {
             status: Some("Failure".into()),
-            message: Some(format!("this hook denies reviews with {condition}")),
+            message: Some(format!("this hook denies reviews with {}", condition.0)),
             reason: Some("Forbidden".into()),
             code: Some(403),
             ..meta::Status::default()
         });
-        let response = AdmissionResponse {
+        Ok(AdmissionResponse {
             uid: review.uid,
             allowed: Some(met.is_none()),
             status,
-            warnings: self.behaviour.warnings.clone(),
+            warnings: self.behaviour.warn.clone(),
             ..AdmissionResponse::default()
-        };
-        Ok(Response::new(AdmissionReview { request: None, response: Some(response) }))
+        })
     }
 }
 
 fn log_line(what: &str) {
     // Ignore a closed stderr.
     let _ = writeln!(std::io::stderr(), "{what}");
-}
-
-#[async_trait]
-impl Admission for Service {
-    async fn review(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        self.answer(request).await
-    }
-
-    async fn mutate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        self.answer(request).await
-    }
-
-    async fn validate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        self.answer(request).await
-    }
 }
 
 #[cfg(test)]
@@ -314,7 +270,7 @@ mod tests {
             ("/spec/replicas=*", true),
         ] {
             let parsed: DenyIf = condition.parse().expect("a condition");
-            assert_eq!(parsed.to_string(), condition);
+            assert_eq!(parsed.0, condition);
             assert_eq!(parsed.met_by(&request), met, "{condition}");
         }
         assert!("nonsense".parse::<DenyIf>().is_err());
@@ -324,7 +280,8 @@ mod tests {
     #[test]
     fn hook_failures_are_evenly_spread() {
         for (rate, want) in [(0.0, 0), (0.1, 10), (0.25, 25), (1.0, 100)] {
-            let service = Service::new(Behaviour { fail_rate: rate, ..Behaviour::default() });
+            let behaviour = Behaviour { fail_rate: rate, ..Behaviour::default() };
+            let service = Service { behaviour, ..Service::default() };
             assert_eq!((0..100).filter(|n| service.fails(*n)).count(), want, "{rate}");
         }
     }

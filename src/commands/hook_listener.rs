@@ -1,32 +1,32 @@
 //! HookListener: listener of a hook in this process, and the connections that it accepts.
 
 use std::{
-    convert::Infallible,
-    error::Error,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
-use http::{Request, Response};
-use hyper::{
-    body::{Body, Incoming},
-    server::conn::http2,
-    service::service_fn,
-};
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
     time::timeout,
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::TlsAcceptor;
+use tonic::{Request, Response, Status, async_trait};
+use tower_service::Service as _;
 
 use gatepost_tls::ServerConfig;
+use gatepost_wire::{
+    names,
+    pb::{
+        gatepost::v1::admission_server::{Admission, AdmissionServer},
+        k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    },
+};
 
 /// Timeout of a caller's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,9 +63,8 @@ impl HookListener {
         match self {
             Self::Tcp(listener, tls) => {
                 let scheme = if tls.is_some() { "grpcs" } else { "grpc" };
-                listener
-                    .local_addr()
-                    .map_or_else(|_| format!("{scheme}://?"), |address| format!("{scheme}://{address}"))
+                let address = listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+                format!("{scheme}://{address}")
             }
             Self::Unix(_, path) => format!("unix://{}", path.display()),
         }
@@ -79,117 +78,86 @@ impl HookListener {
         }
     }
 
-    /// Serves gRPC over HTTP/2 until `stop` completes. Open connections are then served until the runtime is dropped.
-    pub(crate) async fn serve<F, B>(
-        self,
-        answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
-        stop: impl Future<Output = ()>,
-    ) where
-        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    /// Serves `gatepost.v1.Admission` and the standard health service until dropped. Open connections are then served
+    /// until the runtime is dropped.
+    pub(crate) async fn serve<F>(self, answer: impl Fn(AdmissionRequest) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Result<AdmissionResponse, Status>> + Send + 'static,
     {
-        let mut stop = std::pin::pin!(stop);
+        let service = AdmissionServer::new(Answers(answer)).max_decoding_message_size(16 << 20);
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_service_status(names::ADMISSION, tonic_health::ServingStatus::Serving).await;
+        let answer = move |request: http::Request<Incoming>| {
+            let (mut service, mut health_service) = (service.clone(), health_service.clone());
+            async move {
+                if request.uri().path().starts_with("/grpc.health.v1.Health/") {
+                    health_service.call(request).await
+                } else {
+                    service.call(request).await
+                }
+            }
+        };
         loop {
-            let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
-                () = &mut stop => return,
-            };
-            let Ok(accepted) = accepted else {
+            let Ok((mut socket, tls)) = self.accept().await else {
                 // There are no free file descriptors, or the caller has disconnected: accept further callers.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             };
             let answer = answer.clone();
             tokio::spawn(async move {
-                let Some(caller) = accepted.finish_handshake().await else { return };
+                if let Some(tls) = tls {
+                    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await else { return };
+                    socket = Box::new(stream);
+                }
                 // The caller of a broken connection sees the error.
                 let _ = http2::Builder::new(TokioExecutor::new())
                     .initial_stream_window_size(2 << 20)
                     .initial_connection_window_size(8 << 20)
                     .max_frame_size(1 << 20)
-                    .serve_connection(TokioIo::new(caller), service_fn(answer))
+                    .serve_connection(TokioIo::new(socket), service_fn(answer))
                     .await;
             });
         }
     }
 
-    async fn accept(&self) -> io::Result<PendingSocket> {
+    async fn accept(&self) -> io::Result<(Box<dyn Socket>, Option<TlsAcceptor>)> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(match tls {
-                    Some(config) => PendingSocket::Tls(stream, TlsAcceptor::from(Arc::clone(config))),
-                    None => PendingSocket::Ready(CallerSocket::Tcp(stream)),
-                })
+                Ok((Box::new(stream), tls.clone().map(TlsAcceptor::from)))
             }
-            Self::Unix(listener, _) => Ok(PendingSocket::Ready(CallerSocket::Unix(listener.accept().await?.0))),
+            Self::Unix(listener, _) => Ok((Box::new(listener.accept().await?.0), None)),
         }
     }
 }
 
-enum PendingSocket {
-    Ready(CallerSocket),
-    Tls(TcpStream, TlsAcceptor),
-}
+/// Service that answers every call with this function.
+struct Answers<A>(A);
 
-impl PendingSocket {
-    async fn finish_handshake(self) -> Option<CallerSocket> {
-        match self {
-            Self::Ready(caller) => Some(caller),
-            Self::Tls(stream, acceptor) => {
-                let shaken = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?;
-                shaken.ok().map(|stream| CallerSocket::Tls(Box::new(stream)))
-            }
-        }
+#[async_trait]
+impl<A, F> Admission for Answers<A>
+where
+    A: Fn(AdmissionRequest) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<AdmissionResponse, Status>> + Send + 'static,
+{
+    async fn review(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        let request = request.into_inner().request;
+        let request = request.ok_or_else(|| Status::invalid_argument("the review has no request"))?;
+        let response = self.0(request).await?;
+        Ok(Response::new(AdmissionReview { request: None, response: Some(response) }))
+    }
+
+    async fn mutate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        self.review(request).await
+    }
+
+    async fn validate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        self.review(request).await
     }
 }
 
-/// A caller's connection.
-#[derive(Debug)]
-pub(crate) enum CallerSocket {
-    /// Plain TCP.
-    Tcp(TcpStream),
-    /// TLS over TCP.
-    Tls(Box<TlsStream<TcpStream>>),
-    /// A unix socket.
-    Unix(UnixStream),
-}
+/// A caller's connection: TCP, TLS over TCP, or a unix socket.
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl AsyncRead for CallerSocket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for CallerSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}

@@ -116,19 +116,13 @@ impl Import {
 
     /// Writes each object to its file, and checks the folder if it has objects that can be served.
     fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, CommandExit), String> {
-        let judged: Vec<(Object, Fate)> =
-            objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
-        let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
+        let judged: Vec<JudgedObject> = objects.into_iter().map(judge).collect::<Result<_, _>>()?;
+        let files = judged.iter().map(|(object, reasons)| Ok((path(object, reasons.is_empty()), object.text()?)));
         let files = files.collect::<Result<Vec<_>, String>>()?;
         // Files of earlier imports, when the object could not be served and now can, or the reverse.
-        let stale: Vec<PathBuf> = judged.iter().map(|(object, fate)| fate.other_path(object)).collect();
-        let fates = write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
+        let stale: Vec<_> = judged.iter().map(|(object, reasons)| path(object, !reasons.is_empty())).collect();
+        let fates = write(&self.folder, &files, &stale, self.force)?;
         for ((file, _), fate) in files.iter().zip(fates) {
-            let fate = match fate {
-                WriteResult::New => "written",
-                WriteResult::Replaced => "replaced",
-                WriteResult::Unchanged => "unchanged",
-            };
             let _ = writeln!(report, "  {fate:<9}  {}", self.folder.join(file).display());
         }
         for object in own {
@@ -139,7 +133,7 @@ impl Import {
             return Ok((report, CommandExit::Good));
         }
         report.push_str(&not_served(&judged));
-        let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
+        let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, reasons)| reasons.is_empty());
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
         let exit = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
         report.push_str(&advice(&self.folder, &served, &kept, exit == CommandExit::Good));
@@ -180,59 +174,42 @@ async fn read(access: &KubeAccess) -> Result<(String, Vec<(HookType, Result<List
     Ok((client.server().to_owned(), lists))
 }
 
-/// Result of writing one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriteResult {
-    New,
-    Replaced,
-    Unchanged,
-}
-
-/// Error of reading or writing the folder.
-#[derive(Debug, thiserror::Error)]
-enum FolderError {
-    #[error(
-        "nothing was written, because these files differ from the cluster: {}; compare them (import into another \
-         folder and diff), then use --force to replace them",
-        list(paths)
-    )]
-    Differs { paths: Vec<PathBuf> },
-    #[error("cannot {what} {}: {cause}", path.display())]
-    Failed { what: &'static str, path: PathBuf, cause: io::Error },
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-}
+/// Word for a file that had the wanted contents already.
+const UNCHANGED: &str = "unchanged";
 
 /// Writes each file atomically into the folder, which is created if necessary, and removes the files in `stale`.
-/// Without `force`, changes nothing if a file exists with other contents, or a file in `stale` exists.
+/// Without `force`, changes nothing if a file exists with other contents, or a file in `stale` exists. Returns what was
+/// done with each file, in a word.
 fn write(
     folder: &Path,
     files: &[(PathBuf, String)],
     stale: &[PathBuf],
     force: bool,
-) -> Result<Vec<WriteResult>, FolderError> {
+) -> Result<Vec<&'static str>, String> {
     let mut fates = Vec::with_capacity(files.len());
     let mut differing = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
         fates.push(match fs::read(&path) {
-            Ok(there) if there == text.as_bytes() => WriteResult::Unchanged,
+            Ok(there) if there == text.as_bytes() => UNCHANGED,
             Ok(_) => {
                 differing.push(path);
-                WriteResult::Replaced
+                "replaced"
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => WriteResult::New,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "written",
             Err(cause) => return Err(failed("read", &path, cause)),
         });
     }
     let stale: Vec<PathBuf> = stale.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
     differing.extend(stale.iter().cloned());
     if !differing.is_empty() && !force {
-        return Err(FolderError::Differs { paths: differing });
+        let paths = differing.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        return Err(format!(
+            "nothing was written, because these files differ from the cluster: {paths}; compare them (import into \
+             another folder and diff), then use --force to replace them"
+        ));
     }
-    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != WriteResult::Unchanged) {
+    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != UNCHANGED) {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|cause| failed("make the folder", parent, cause))?;
@@ -246,60 +223,38 @@ fn write(
     Ok(fates)
 }
 
-fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
-    FolderError::Failed { what, path: path.to_owned(), cause }
+fn failed(what: &str, path: &Path, cause: io::Error) -> String {
+    format!("cannot {what} {}: {cause}", path.display())
 }
 
 /// Name of the folder, below the served one, for objects that are not served.
 const NOT_SERVED: &str = "not-served";
 
-/// Result of checking an imported object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fate {
-    /// Gatepost can call its hooks.
-    Served,
-    /// Gatepost cannot call its hooks, for these reasons.
-    NotServed(Vec<String>),
+/// An imported object, and the reasons why Gatepost cannot call its hooks; it is served if there are none.
+type JudgedObject = (Object, Vec<String>);
+
+/// Checks the object without the other objects.
+///
+/// # Errors
+/// A message, if the object cannot be written as YAML.
+fn judge(object: Object) -> Result<JudgedObject, String> {
+    let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
+    // The object comes from a cluster, so its conditions can query an authorizer.
+    let mut cache = CandidateCache::default().with_authorizer(true);
+    let judged = cache.candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off, None);
+    let reasons = judged.map_or_else(|problems| problems.iter().map(ToString::to_string).collect(), |_| Vec::new());
+    Ok((object, reasons))
 }
 
-impl Fate {
-    /// Checks the object without the other objects.
-    ///
-    /// # Errors
-    /// A message, if the object cannot be written as YAML.
-    fn of(object: &Object) -> Result<Self, String> {
-        let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
-        // The object comes from a cluster, so its conditions can query an authorizer.
-        let mut cache = CandidateCache::default().with_authorizer(true);
-        let judged = cache.candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off, None);
-        Ok(match judged {
-            Ok(_) => Self::Served,
-            Err(problems) => Self::NotServed(problems.iter().map(ToString::to_string).collect()),
-        })
-    }
-
-    /// Returns the path of the object's file, relative to the folder.
-    fn path(&self, object: &Object) -> PathBuf {
-        match self {
-            Self::Served => object.file().into(),
-            Self::NotServed(_) => PathBuf::from(NOT_SERVED).join(object.file()),
-        }
-    }
-
-    /// Returns the path that the object's file has for the opposite result.
-    fn other_path(&self, object: &Object) -> PathBuf {
-        match self {
-            Self::Served => Self::NotServed(Vec::new()).path(object),
-            Self::NotServed(_) => Self::Served.path(object),
-        }
-    }
+/// Returns the path of the object's file, relative to the folder.
+fn path(object: &Object, is_served: bool) -> PathBuf {
+    if is_served { object.file().into() } else { PathBuf::from(NOT_SERVED).join(object.file()) }
 }
 
 /// Returns a text with the objects that are not served and the reasons; empty if all are served.
-fn not_served(judged: &[(Object, Fate)]) -> String {
+fn not_served(judged: &[JudgedObject]) -> String {
     let mut output = String::new();
-    for (object, fate) in judged {
-        let Fate::NotServed(reasons) = fate else { continue };
+    for (object, reasons) in judged.iter().filter(|(_, reasons)| !reasons.is_empty()) {
         // Writing to a String cannot fail.
         let _ = writeln!(
             output,
@@ -331,13 +286,13 @@ mod tests {
     fn import_without_force_keeps_files_that_differ() {
         let there = tempfile::tempdir().unwrap();
         let folder = there.path().join("made/for/it");
-        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [WriteResult::New]);
+        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), ["written"]);
         let changed = files(&[("a.yaml", "1"), ("b.yaml", "2")]);
-        let error = write(&folder, &changed, &[], false).unwrap_err().to_string();
+        let error = write(&folder, &changed, &[], false).unwrap_err();
         assert!(error.contains("b.yaml") && error.contains("--force"), "{error}");
         assert!(!folder.join("a.yaml").exists());
-        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [WriteResult::New, WriteResult::Replaced]);
-        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [WriteResult::Unchanged; 2]);
+        assert_eq!(write(&folder, &changed, &[], true).unwrap(), ["written", "replaced"]);
+        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [UNCHANGED; 2]);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left behind");
     }
 
@@ -347,11 +302,11 @@ mod tests {
         let (here, there) = (folder.path().join("a.yaml"), folder.path().join("not-served/a.yaml"));
         fs::write(&here, "1").unwrap();
         let (moved, stale) = (files(&[("not-served/a.yaml", "2")]), [PathBuf::from("a.yaml")]);
-        let error = write(folder.path(), &moved, &stale, false).unwrap_err().to_string();
+        let error = write(folder.path(), &moved, &stale, false).unwrap_err();
         assert!(error.contains("a.yaml") && here.exists() && !there.exists(), "{error}");
-        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [WriteResult::New]);
+        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), ["written"]);
         assert!(!here.exists() && there.exists());
-        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [WriteResult::Unchanged]);
+        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [UNCHANGED]);
     }
 
     #[test]
@@ -385,12 +340,13 @@ mod tests {
         let mut again = webhook();
         again["reinvocationPolicy"] = json!("IfNeeded");
         let mutating = object(HookType::Mutating, "m", again);
-        assert_eq!(Fate::of(&good), Ok(Fate::Served));
-        let [bad_fate, mutating_fate] = [&bad, &mutating].map(|object| Fate::of(object).unwrap());
-        assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
-        assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
-        assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
-        let output = not_served(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        let judged = [good, bad, mutating].map(|object| judge(object).unwrap());
+        let served = judged.each_ref().map(|(_, reasons)| reasons.is_empty());
+        assert_eq!(served, [true, false, true]);
+        assert_eq!(path(&judged[1].0, false), PathBuf::from("not-served/validating-bad.yaml"));
+        assert_eq!(path(&judged[1].0, true), PathBuf::from("validating-bad.yaml"));
+        assert_eq!(path(&judged[2].0, true), PathBuf::from("mutating-m.yaml"));
+        let output = not_served(&judged);
         assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
         assert!(
             output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),

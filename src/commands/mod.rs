@@ -1,20 +1,19 @@
 //! Commands: they parse flags, run, and print the result.
 //!
-//! Most commands have a module of their own. `release` is in [`adopt`], and the hidden exec-plugin command is in this
+//! Most commands have a module of their own. `release` is in [`adopt`], `drain` in [`replicas`], and the hidden exec-plugin command is in this
 //! file. `audit`, `certificates`, `crd` and `health` are in the crate `gatepost-operator`. The modules `examine`,
-//! `hook_listener`, `load`, `logging`, `replicas` and `source` are no commands: they have code that commands share.
+//! `hook_listener`, `load` and `source` are no commands: they have code that commands share.
 
 pub mod adopt;
 pub mod break_glass;
 pub mod check;
 pub mod demo;
-pub mod drain;
 mod examine;
 pub mod hook;
 mod hook_listener;
 pub mod import;
 mod load;
-mod logging;
+pub mod policy;
 pub mod read_proxy;
 pub mod register;
 pub mod replicas;
@@ -24,18 +23,21 @@ pub mod serve;
 mod source;
 pub mod status;
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use gatepost_operator::{
     audit, certificates,
-    command::{CommandExit, print, write_lines_by},
+    command::{CommandExit, Logging, print, write_lines_by},
     crd, health,
 };
 
 use crate::{
-    runtime::resources::lower_file_limit,
-    telemetry::{Throttle, log},
+    runtime::{resources::lower_file_limit, threads::lower_priority},
+    telemetry::{
+        Throttle,
+        log::{self, LogLines},
+    },
 };
 use gatepost_kube_support::plugin;
 
@@ -47,6 +49,8 @@ Try it:
       Is this configuration valid? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
+  gatepost policy test examples/policies
+      Do the policies decide as their tests say? Without a cluster and without a server.
   gatepost status
       The configuration that each replica has in force; with --wait, the end of a change.
   gatepost audit --denied --since 1h --name shop/web-0
@@ -89,10 +93,11 @@ enum Command {
     Demo(demo::Demo),
     Status(status::Status),
     Audit(audit::AuditCommand),
-    Drain(drain::Drain),
+    Drain(replicas::Drain),
     #[command(name = plugin::COMMAND, hide = true)]
     ExecPlugin(ExecPlugin),
     Health(health::Health),
+    Policy(policy::PolicyArgs),
     ReadProxy(read_proxy::ReadProxy),
     Review(review::ReviewArgs),
     Hook(hook::HookArgs),
@@ -140,7 +145,7 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Adopt(adopt) => adopt.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
-        Command::Certificates(certificates) => certificates.run(logging::start),
+        Command::Certificates(certificates) => certificates.run(start_log),
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
@@ -149,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Drain(drain) => drain.run(),
         Command::ExecPlugin(plugin) => plugin.run(),
         Command::Health(health) => health.run(),
+        Command::Policy(policy) => policy.run(),
         Command::ReadProxy(proxy) => proxy.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
@@ -157,8 +163,27 @@ pub fn main() -> ExitCode {
         Command::Release(release) => release.run(),
         Command::Runlevels(runlevels) => runlevels.run(),
     };
-    logging::close();
+    // Writes the remaining lines; gives up if stderr blocks.
+    log::close(LOG_CLOSE_TIMEOUT);
     exit.into()
+}
+
+/// Maximum time that the process waits at its end for its last log lines.
+const LOG_CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Starts the log of a long-running command: lines on stderr, written by a thread of its own so that no command waits
+/// for stderr. The code that logs ensures that no line has the content of an object.
+///
+/// # Errors
+/// A message, if the level is invalid or the operating system provides no thread.
+fn start_log(logging: &Logging) -> Result<(), String> {
+    logging.send_to(|| LogLines)?;
+    log::start(lower_priority).map_err(|error| format!("cannot start logging: {error}"))
+}
+
+/// Returns any error as text.
+fn text(error: impl Display) -> String {
+    error.to_string()
 }
 
 /// Logs the location of a panic, which is a bug of ours. The message is not logged, because it may quote an object.
@@ -201,11 +226,16 @@ mod tests {
         let mut command = CommandLine::command();
         command.clone().debug_assert();
         command.build();
-        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        let mut commands: Vec<_> = command.get_subcommands().collect();
+        while let Some(sub) = commands.pop() {
+            if sub.get_name() == "help" {
+                continue;
+            }
             assert!(sub.get_about().is_some(), "{} says nothing of itself", sub.get_name());
             for argument in sub.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {} says nothing", sub.get_name(), argument.get_id());
             }
+            commands.extend(sub.get_subcommands());
         }
         assert!(command.render_long_help().to_string().contains("Exit codes:"));
     }

@@ -1,7 +1,6 @@
 //! `read-proxy`: runs a proxy in front of an apiserver that hides objects which are not initialized.
 
 use std::{
-    fmt::Display,
     io::{self, Write as _},
     net::SocketAddr,
     num::NonZeroUsize,
@@ -10,10 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use gatepost_operator::{
-    command::{CommandExit, access, complain, duration, misused},
-    log_flags::Logging,
-};
+use gatepost_operator::command::{CommandExit, Logging, access, complain, duration, misused};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -21,7 +17,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::logging;
+use super::text;
 use crate::{
     runtime::{
         ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
@@ -158,7 +154,7 @@ impl ReadProxy {
             Ok(resources) => resources,
             Err(error) => return misused("read-proxy", &format_args!("--resources: {error}")),
         };
-        if let Err(error) = logging::start(&self.logging) {
+        if let Err(error) = super::start_log(&self.logging) {
             return complain(&error);
         }
         self.serve(resources).unwrap_or_else(|error| complain(&error))
@@ -235,10 +231,6 @@ impl ReadProxy {
             })
         })
     }
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
 }
 
 /// Checks the TLS files for changes, and publishes their expiry, until dropped.

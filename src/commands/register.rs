@@ -14,9 +14,8 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use gatepost_operator::{
-    command::{CommandExit, complain, misused, one_of, print_whole, replace_file},
-    service::{REGISTRATION, Service},
+use gatepost_operator::command::{
+    CommandExit, REGISTRATION, Service, complain, misused, one_of, print_whole, replace_file,
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 

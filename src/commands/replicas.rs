@@ -1,4 +1,5 @@
-//! Replicas: reads the replicas' reports for `status` and `drain`.
+//! Replicas: reads the replicas' reports for `status` and `drain`; and `drain`, which waits until no replica calls a hook
+//! or an initializer that was removed.
 
 use std::{
     io::Write as _,
@@ -7,12 +8,15 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use gatepost_operator::command::{CommandExit, block_on, complain, print, with_fix};
+use clap::builder::NonEmptyStringValueParser;
+use gatepost_operator::command::{CommandExit, block_on, complain, duration, misused, print, with_fix};
 use tokio::time::{sleep, timeout};
 
 use super::source::SourceArgs;
 use crate::{
-    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, authorities, read_all, read_etcd, read_objects},
+    replicas::{
+        AdminUrl, Progress, ReplicasSeen, StatusPlace, authorities, read_all, read_etcd, read_objects, wait as progress,
+    },
     source::SourceLocation,
 };
 use gatepost_etcd_client::EtcdClient;
@@ -92,20 +96,18 @@ impl ReplicaArgs {
                 let client =
                     EtcdClient::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
                 StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
-                return Ok(ReportSource::Etcd { client, prefix: self.status.etcd_status_prefix });
+                Ok(ReportSource::Etcd { client, prefix: self.status.etcd_status_prefix })
             }
             Some(SourceLocation::Kubernetes(place)) => {
                 let client = KubeClient::open(&place.access).await;
-                return client.map(ReportSource::Kubernetes).map_err(with_fix);
+                client.map(ReportSource::Kubernetes).map_err(with_fix)
             }
-            Some(SourceLocation::File(_)) | None => {}
+            Some(SourceLocation::File(_)) | None => {
+                let ca = self.ca.as_deref().map(authorities).transpose()?;
+                let places = if self.admin.is_empty() { vec![AdminUrl::local()] } else { self.admin };
+                Ok(ReportSource::Admin { places, ca })
+            }
         }
-        let ca = self.ca.as_deref().map(authorities).transpose()?;
-        let mut places = self.admin;
-        if places.is_empty() {
-            places.push(AdminUrl::local());
-        }
-        Ok(ReportSource::Admin { places, ca })
     }
 }
 
@@ -167,5 +169,54 @@ async fn poll(
             return Err(format!("not within {}: {}", humantime::format_duration(within), reported.join("; ")));
         }
         sleep(POLL_INTERVAL.min(left)).await;
+    }
+}
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  gatepost drain images.example.com
+      Is that hook gone from the sidecar on this machine, at 127.0.0.1:9441?
+  gatepost drain images.example.com --admin 10.0.0.1:9441 --admin 10.0.0.2:9441 --timeout 2m
+  gatepost drain images.example.com --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+  gatepost drain images.example.com --source kubernetes --kubeconfig kubeconfig --expect 3
+  gatepost drain grpcs://10.1.0.7:9001
+      After a hook has moved: does any replica still call the old endpoint?
+
+To remove a hook, or an initializer that a process acts for:
+  1. Take its entry out of the configuration.
+  2. gatepost drain NAME
+  3. When that has ended with 0, switch the endpoint off, or stop the processes.
+
+Exit codes:
+  0  no replica calls it, nor will one: its endpoint may be switched off, or its processes be stopped
+  1  it is still configured or draining when time is up, no replica knows it, or another hook is called there; see stderr";
+
+/// Wait until no replica calls a hook or an initializer that was removed
+///
+/// A hook or initializer that was removed from the configuration gets no new reviews, but reviews that began before may
+/// still call it. This command waits until every live replica has a fresh configuration without it, and no such review.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DRAIN_EXAMPLES)]
+pub struct Drain {
+    /// Name or id of the hook or initializer, or an endpoint as /configz shows it
+    #[arg(value_name = "HOOK", value_parser = NonEmptyStringValueParser::new())]
+    hook: String,
+
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+
+    /// Time to wait
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    timeout: Duration,
+}
+
+impl Drain {
+    /// Reads the replicas' reports until no replica calls it, and prints the result.
+    pub fn run(self) -> CommandExit {
+        if let Some(why) = self.replicas.misuse() {
+            return misused("drain", &why);
+        }
+        let expect = self.replicas.expect;
+        wait(self.replicas, self.timeout, |seen| progress::drained(seen, &self.hook, expect))
     }
 }

@@ -3,27 +3,41 @@
 use std::{
     fmt::Write as _,
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use gatepost_operator::command::{CommandExit, block_on, duration, finish};
+use gatepost_operator::command::{CommandExit, block_on, counted, duration, finish};
 use tokio::runtime::Handle;
 
-use crate::hooks::{Channel, Method};
+use super::{
+    load::load,
+    policy::{caller_of, deps_without_cluster},
+};
+use crate::{
+    hooks::{Channel, Method},
+    review::decide,
+};
 use gatepost_api::{
-    CallFailure, Endpoint, Step, Unreachable,
+    CallFailure, Endpoint, Phase, Rope, Step, Unreachable,
     hook::{Address, EndpointTls},
 };
 use gatepost_config::{UrlProblem, parse_url};
-use gatepost_wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview, review_json};
+use gatepost_wire::{
+    answer,
+    inbound::{FRAME_HEAD, view},
+    outbound::{self, framed},
+    pb::k8s::io::api::admission::v1::AdmissionReview,
+    review_json,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   gatepost review examples/reviews/pod-create.json
   gatepost review pod.yaml --to grpc://127.0.0.1:9001 --phase validate    calls a hook directly
+  gatepost review pod.yaml --config policy.yaml    decides by the policies in that file, without a sidecar
 
 Exit codes:
   0  allowed
@@ -32,7 +46,9 @@ Exit codes:
 
 /// Send a review to a sidecar (or to a hook) and print its verdict
 ///
-/// FILE is an AdmissionReview (admission.k8s.io/v1) as kube-apiserver would send it, in JSON or YAML.
+/// FILE is an AdmissionReview (admission.k8s.io/v1) as kube-apiserver would send it, in JSON or YAML. With --config,
+/// the review goes to no sidecar: this process decides it by the admission policies of the configuration, and calls no
+/// hook.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReviewArgs {
@@ -41,6 +57,13 @@ pub struct ReviewArgs {
     /// Address of the sidecar or hook: grpc://host:port, grpcs://host:port or unix:///path
     #[arg(long, value_name = "URL", default_value = "grpc://127.0.0.1:9440")]
     to: String,
+    /// Configuration whose admission policies decide here instead: a YAML or JSON file, or a folder of them
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["to", "ca", "client_certificate", "client_key", "server_name"]
+    )]
+    config: Option<PathBuf>,
     /// Which call to make
     #[arg(long, value_enum, default_value = "review")]
     phase: PhaseArgument,
@@ -71,6 +94,16 @@ enum PhaseArgument {
     Validate,
 }
 
+impl From<PhaseArgument> for Phase {
+    fn from(phase: PhaseArgument) -> Self {
+        match phase {
+            PhaseArgument::Review => Self::Review,
+            PhaseArgument::Mutate => Self::Mutate,
+            PhaseArgument::Validate => Self::Validate,
+        }
+    }
+}
+
 impl From<PhaseArgument> for Method {
     fn from(phase: PhaseArgument) -> Self {
         match phase {
@@ -97,11 +130,35 @@ impl ReviewArgs {
             text = std::fs::read(&self.file).map_err(|error| format!("{name}: {error}"))?;
         }
         let review = review_json::from_file(&name, &Bytes::from(text)).map_err(|error| format!("{name}: {error}"))?;
+        if let Some(path) = &self.config {
+            return self.decide_here(path, &review);
+        }
         let endpoint = self.endpoint()?;
         let began = Instant::now();
         let answer = block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))?
             .map_err(|failure| format!("{endpoint}: {failure}{}", after(&endpoint, &failure)))?;
         report(&review, &answer, began.elapsed())
+    }
+
+    /// Decides the review by the policies of a configuration.
+    fn decide_here(&self, path: &Path, review: &AdmissionReview) -> Result<(String, bool), Box<dyn std::error::Error>> {
+        let snapshot = load(path)?;
+        let (hooks, initializers) = (snapshot.hooks.len(), snapshot.initializer_count());
+        let request = view(Rope::new([framed(review)]))?;
+        let caller = caller_of(self.phase.into(), self.timeout);
+        let began = Instant::now();
+        let verdict = block_on(async { decide(&deps_without_cluster(snapshot), &request, &caller).await })?;
+        let took = began.elapsed();
+        let encoded = outbound::encode(&request.uid, &verdict);
+        // Behind the head of the gRPC frame.
+        let answer = answer::review(encoded.slice(FRAME_HEAD..))?;
+        let (mut text, allowed) = report(review, &answer, took)?;
+        for (number, noun) in
+            [(hooks, "hook"), (initializers, "initializer")].into_iter().filter(|(number, _)| *number > 0)
+        {
+            let _ = writeln!(text, "  note     {} of the configuration: not called", counted(number, noun));
+        }
+        Ok((text, allowed))
     }
 
     fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {

@@ -224,10 +224,9 @@ fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
         all.extend(cluster.iter().map(|(name, labels)| (name.clone(), labels.clone())));
     }
     let label = |name: &str| all.get(name).and_then(|labels| labels.get(LABEL)).map(ToOwned::to_owned);
-    let given = |name: &str| match () {
-        () if SYSTEM.contains(&name) => Some(0),
-        () if known.add_ons.contains(name) => Some(1),
-        () => None,
+    let given = |name: &str| {
+        let add_on = || known.add_ons.contains(name).then_some(1);
+        SYSTEM.contains(&name).then_some(0).or_else(add_on)
     };
     let kept = |name: &str| label(name).filter(|_| !known.force);
     // A kept label that is not a number does not count for the levels of other namespaces.

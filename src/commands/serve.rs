@@ -13,13 +13,10 @@ use std::{
 };
 
 use clap::{ArgAction, builder::NonEmptyStringValueParser};
-use gatepost_operator::{
-    command::{CommandExit, complain, duration, misused, one_of},
-    log_flags::Logging,
-};
+use gatepost_operator::command::{CommandExit, Logging, access, complain, duration, misused, one_of};
 
 use super::{
-    adopt::ADOPT_NAMESPACE, examine::HazardsArg, logging, register::upkeep, replicas::StatusPrefix, source::SourceArgs,
+    adopt::ADOPT_NAMESPACE, examine::HazardsArg, register::upkeep, replicas::StatusPrefix, source::SourceArgs,
 };
 use crate::{
     replicas::{Replica, StatusPlace},
@@ -295,7 +292,7 @@ impl From<StopSignals> for CommandExit {
 impl Serve {
     /// Serves until a stop signal.
     pub fn run(self) -> CommandExit {
-        if let Err(error) = logging::start(&self.logging) {
+        if let Err(error) = super::start_log(&self.logging) {
             return complain(&error);
         }
         match self.settings() {
@@ -319,12 +316,12 @@ impl Serve {
                     place.upkeep = self.adopt_registration.then_some(upkeep::webhooks as Upkeep);
                 }
                 SourceLocation::Kubernetes(_) => {
-                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";
-                    return Err(why.to_owned());
+                    return Err(
+                        "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one".into()
+                    );
                 }
                 SourceLocation::File(_) | SourceLocation::Etcd(_) => {
-                    let why = "--adopt belongs to --source kubernetes; say that, or leave --adopt out";
-                    return Err(why.to_owned());
+                    return Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out".into());
                 }
             }
         }
@@ -465,10 +462,7 @@ fn replica(text: &str) -> Result<String, &'static str> {
 
 /// Parses the access to a cluster.
 fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
-    Ok(match text {
-        "in-cluster" => KubeAccess::InCluster,
-        path => KubeAccess::Kubeconfig { path: Some(path.into()), context: None },
-    })
+    Ok(access(Some(text.into()), None))
 }
 
 /// Units of sizes, and their number of bytes.

@@ -11,7 +11,7 @@ use super::{
     adopt::{self, ADOPT_NAMESPACE},
     replicas::{self, ReplicaArgs},
 };
-use crate::replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait};
+use crate::replicas::{HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, wait};
 use gatepost_api::{
     Revision,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFaultKind},
@@ -92,7 +92,10 @@ impl Status {
                 return complain(&why);
             }
         };
-        let text = if self.json { json(&seen) } else { Ok(table(&seen)) };
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&seen.reports).map(|text| text + "\n"),
+            false => Ok(table(&seen)),
+        };
         match text {
             Ok(text) => {
                 let webhooks = cluster.filter(|_| !self.json);
@@ -114,10 +117,6 @@ impl Status {
     }
 }
 
-fn json(seen: &ReplicasSeen) -> Result<String, serde_json::Error> {
-    Ok(serde_json::to_string_pretty(&seen.reports)? + "\n")
-}
-
 const COLUMNS: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
 
 /// Maximum number of quarantined documents printed for one replica, a line each.
@@ -125,21 +124,13 @@ const MAX_HELD_LINES: usize = 20;
 
 /// Returns the urgent lines, then a line for each replica, then further lines that need attention.
 fn table(seen: &ReplicasSeen) -> String {
-    let mut text = String::new();
-    for line in urgent(&seen.reports) {
-        text += &line;
-        text.push('\n');
-    }
+    let mut text: String = urgent(&seen.reports).into_iter().map(|line| line + "\n").collect();
     if !text.is_empty() {
         text.push('\n');
     }
     let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
-    let mut widths = [0; COLUMNS.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(width);
     for row in &rows {
         let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text += cells.join("  ").trim_end();
@@ -247,9 +238,32 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         let more = report.initializers_left_out;
         lines.push(format!("{more} more of the initializers; gatepost_initializer_instances has each of them"));
     }
+    match report.policies {
+        0 => {}
+        1 => lines.push("1 policy decides in process".to_owned()),
+        many => lines.push(format!("{many} policies decide in process")),
+    }
+    lines.extend(report.plugins.as_ref().map(plugin_line));
     let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
+}
+
+/// Returns a line about the plugins that follow the rule index.
+fn plugin_line(plugins: &PluginReport) -> String {
+    let PluginReport { attached, slowest_acknowledgement_seconds, unacknowledged_generation } = plugins;
+    let follow = if *attached == 1 { "follows" } else { "follow" };
+    let took = slowest_acknowledgement_seconds;
+    let took = took.map(|took| format!(", acknowledged within {:.0}ms", took * 1000.0)).unwrap_or_default();
+    match unacknowledged_generation {
+        None => format!("{} {follow} the rule index{took}", counted(*attached, "plugin")),
+        Some(generation) => {
+            format!(
+                "{} {follow} the rule index; generation {generation} is not acknowledged yet",
+                counted(*attached, "plugin")
+            )
+        }
+    }
 }
 
 /// Returns a line about an initializer: its instances, and objects that wait for it.
@@ -391,187 +405,4 @@ fn bypass_rule(bypass: &BypassInForce) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        sync::Arc,
-        time::{Instant, SystemTime},
-    };
-
-    use super::*;
-    use crate::{
-        live::{Current, ReplicaHealth},
-        replicas::{Replica, replica_report},
-    };
-    use gatepost_api::schema::status::ReplicaFault;
-
-    fn hook(name: &str, state: HookStanding) -> HookReport {
-        HookReport {
-            name: name.to_owned(),
-            id: name.to_owned(),
-            configuration: "c".to_owned(),
-            endpoint: "grpc://h:1".to_owned(),
-            moves_to: None,
-            state,
-            since: "2026-01-01T00:00:00Z".to_owned(),
-            reason: Some("refused (step: connect)".to_owned()),
-            overdue: None,
-            unproven_since: None,
-            failures: None,
-            in_vain: None,
-        }
-    }
-
-    fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
-        let now = Instant::now();
-        let health = ReplicaHealth::new(Arc::new(Current::new(now)));
-        let fresh = replica_report(&health, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
-        let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
-        ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
-    }
-
-    fn lines(reports: Vec<ReplicaReport>) -> Vec<String> {
-        table(&ReplicasSeen { reports, unreadable: Vec::new() }).lines().map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
-        let now = Instant::now();
-        let fresh = replica_report(
-            &ReplicaHealth::new(Arc::new(Current::new(now))),
-            &Replica::new("b"),
-            (now, SystemTime::UNIX_EPOCH),
-            1,
-        );
-        let hooks = vec![
-            HookReport {
-                overdue: Some("it is not asked".to_owned()),
-                unproven_since: Some("2025-12-31T00:00:00Z".to_owned()),
-                ..hook("p", HookStanding::Probing)
-            },
-            hook("q", HookStanding::Active),
-            hook("r", HookStanding::Active),
-            hook("s", HookStanding::Gone),
-            hook("t", HookStanding::Draining),
-            HookReport {
-                in_vain: Some(DiscardedCalls { in_vain: 3, calls: 40, seconds: 300 }),
-                ..hook("u", HookStanding::Active)
-            },
-        ];
-        assert_eq!(
-            lines(vec![report("a", hooks), fresh]),
-            [
-                "a: UNASKED p: not called until grpc://h:1 passes a probe; none has since 2025-12-31T00:00:00Z: \
-                 refused (step: connect); overdue: it is not asked",
-                "",
-                "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
-                "a        3           17        21        0.4s  degraded          3 Active, 1 Draining, 1 Probing",
-                "b        0           -         -         -     no configuration  none",
-                "a: 3 of 40 calls of u (8 %) in the last 5m were ahead of its turn and in vain",
-                "a: t is draining since 2026-01-01T00:00:00Z",
-            ]
-        );
-    }
-
-    #[test]
-    fn status_prints_faults_first_and_initializers_last() {
-        let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
-            name: name.to_owned(),
-            failure_policy: policy.to_owned(),
-            instances: usize::from(since.is_none()) * 2,
-            holds: usize::from(since.is_none()),
-            oldest_hold_seconds: since.is_none().then_some(1.5),
-            state: HookStanding::Active,
-            retired_since: None,
-            unattended_since: since.map(str::to_owned),
-        };
-        let since = Some("2026-01-01T00:00:00Z");
-        let initializers = vec![one("a.x", "Fail", since), one("c.x", "Fail", None)];
-        let fault = |kind, what: &str| ReplicaFault { kind, what: what.to_owned() };
-        let faults = vec![
-            fault(ReplicaFaultKind::Initializer, "a.x: never attached"),
-            fault(ReplicaFaultKind::Certificate, "the serving certificate has expired"),
-        ];
-        let other = ReplicaReport { faults: faults.clone(), ..report("s", Vec::new()) };
-        let printed = lines(vec![ReplicaReport { faults, initializers, ..report("r", Vec::new()) }, other]);
-        assert_eq!(printed[0], "r, s: CERTIFICATE the serving certificate has expired");
-        assert_eq!(printed[1], "r, s: INITIALIZER a.x: never attached");
-        assert!(printed[4].contains("degraded"), "{}", printed[4]);
-        assert_eq!(printed[6], "r: initializer a.x: 0 instances, 0 objects wait");
-        assert_eq!(printed[7], "r: initializer c.x: 2 instances, 1 object waits, the oldest for 1.5s");
-    }
-
-    #[test]
-    fn status_prints_urgent_facts_once_for_all_replicas() {
-        let failures = CallFailures {
-            failed: 12,
-            calls: 40,
-            seconds: 300,
-            kind: Some("timeout".to_owned()),
-            last: Some("2026-01-01T00:10:00Z".to_owned()),
-            succeeded_since: Some(11),
-            last_success: Some("2026-01-01T00:10:05Z".to_owned()),
-        };
-        let few =
-            CallFailures { failed: 2, calls: 4, kind: None, last: None, succeeded_since: Some(2), ..failures.clone() };
-        let hooks = || {
-            vec![
-                HookReport {
-                    overdue: Some("it is called unproven, and its failure policy decides".to_owned()),
-                    unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
-                    ..hook("enforced", HookStanding::Active)
-                },
-                HookReport {
-                    moves_to: Some("grpc://h:2".to_owned()),
-                    unproven_since: Some("2026-01-01T00:00:06Z".to_owned()),
-                    ..hook("moves", HookStanding::Active)
-                },
-                HookReport { failures: Some(failures.clone()), ..hook("fails", HookStanding::Active) },
-                HookReport { failures: Some(few.clone()), ..hook("is-well", HookStanding::Active) },
-                HookReport { reason: None, ..hook("fine", HookStanding::Active) },
-            ]
-        };
-        let glass = OpenBreakGlass {
-            name: "night".to_owned(),
-            hooks: None,
-            until: "2026-01-01T00:15:00Z".to_owned(),
-            reason: "INC-4711".to_owned(),
-            by: Some("ann".to_owned()),
-        };
-        let bypass = BypassInForce {
-            name: "ci".to_owned(),
-            effect: "Skip".to_owned(),
-            hooks: None,
-            scope: "namespaces ci".to_owned(),
-            reason: "builds".to_owned(),
-        };
-        let of = |replica: &str| ReplicaReport {
-            break_glass: vec![glass.clone()],
-            bypasses: vec![bypass.clone()],
-            ..report(replica, hooks())
-        };
-        let other = ReplicaReport {
-            break_glass: vec![OpenBreakGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
-            ..report("c", Vec::new())
-        };
-        let printed = lines(vec![of("a"), of("b"), other]);
-        assert_eq!(
-            printed.get(..8).unwrap(),
-            [
-                "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
-                "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
-                "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout; \
-                 last success at 2026-01-01T00:10:05Z, 11 good since",
-                "a, b: RECOVERED is-well: 2 of 4 calls failed in the last 5m; last success at 2026-01-01T00:10:05Z, 2 good \
-                 since",
-                "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
-                 refused (step: connect); overdue: it is called unproven, and its failure policy decides",
-                "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
-                 2026-01-01T00:00:06Z: refused (step: connect)",
-                "a, b: BYPASS ci: Skip of all hooks for namespaces ci, as long as the rule is configured; builds",
-                "",
-            ]
-        );
-        assert!(printed[9].ends_with("open         2 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", printed[9]);
-        assert!(printed[11].contains("partly open"), "{}", printed[11]);
-    }
-}
+mod tests;

@@ -163,29 +163,37 @@ impl<'a, 'b> BodyReader<'a, 'b> {
     /// Reads one gRPC message with its frame head. [`BodyPieces`] decides which payloads are kept and which are joined;
     /// large payloads are not copied.
     pub(super) async fn message(&mut self, metrics: &Metrics) -> Result<Rope, Refusal> {
-        let mut message = MessageBuilder::default();
+        let mut pieces = BodyPieces::default();
+        // Length of the message with its frame head; `None` until the frame head has arrived.
+        let mut expected = None;
         while let Some(payload) = self.next().await? {
             let (len, last) = (payload.len(), self.is_over());
-            message.push(payload, last, metrics);
-            if message.expected.is_none() {
-                message.read_frame_head(self.limit)?;
-                self.inflight.check_size(message.expected.unwrap_or(0))?;
+            pieces.push_framed(payload, last, metrics);
+            if expected.is_none()
+                && let Some(head) = pieces.frame_head()
+            {
+                let (declared, limit) = (message_length(*head)?, self.limit);
+                if declared > limit {
+                    return Err(Refusal::TooLarge { declared, limit });
+                }
+                self.inflight.check_size(FRAME_HEAD + declared)?;
+                expected = Some(FRAME_HEAD + declared);
             }
-            if let Some(expected) = message.expected.filter(|expected| self.received > *expected) {
+            if let Some(expected) = expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });
             }
-            self.reserve_and_release(message.pieces.held(), len)?;
+            self.reserve_and_release(pieces.held(), len)?;
             if last {
                 break;
             }
         }
         let received = self.received;
-        match message.expected {
+        match expected {
             None => Err(Refusal::NoMessage { received }),
             Some(expected) if received < expected => {
                 Err(Refusal::Incomplete { received: received - FRAME_HEAD, declared: expected - FRAME_HEAD })
             }
-            Some(_) => Ok(message.pieces.into_rope()),
+            Some(_) => Ok(pieces.into_rope()),
         }
     }
 
@@ -255,40 +263,6 @@ impl<'a, 'b> BodyReader<'a, 'b> {
     }
 }
 
-/// gRPC message that is being received.
-#[derive(Debug, Default)]
-struct MessageBuilder {
-    pieces: BodyPieces,
-    /// Length of the message with its frame head; `None` until the frame head has arrived.
-    expected: Option<usize>,
-}
-
-impl MessageBuilder {
-    fn push(&mut self, mut payload: Bytes, last: bool, metrics: &Metrics) {
-        if self.pieces.is_empty() && payload.len() >= FRAME_HEAD {
-            return self.pieces.keep(payload);
-        }
-        if self.pieces.first().is_none() {
-            // A split frame head is joined here.
-            self.pieces.complete_head(&mut payload, FRAME_HEAD);
-        }
-        self.pieces.push(payload, last, metrics);
-    }
-
-    /// Reads the frame head if its five bytes have arrived.
-    fn read_frame_head(&mut self, limit: usize) -> Result<(), Refusal> {
-        let Some(head) = self.pieces.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
-            return Ok(());
-        };
-        let declared = message_length(*head)?;
-        if declared > limit {
-            return Err(Refusal::TooLarge { declared, limit });
-        }
-        self.expected = Some(FRAME_HEAD + declared);
-        Ok(())
-    }
-}
-
 /// Returns the length of a gRPC message from its frame head: a flag byte, then the length in four bytes, big-endian.
 pub(super) fn message_length([flag, a, b, c, d]: [u8; FRAME_HEAD]) -> Result<usize, Refusal> {
     match flag {
@@ -320,11 +294,6 @@ impl BodyPieces {
         self.pinned + self.joined.capacity()
     }
 
-    /// Returns the first complete piece.
-    fn first(&self) -> Option<&Bytes> {
-        self.chunks.first()
-    }
-
     /// Appends the next payload. The last payload of a body is kept at any size, since every body ends in a remainder.
     fn push(&mut self, payload: Bytes, last: bool, metrics: &Metrics) {
         if payload.is_empty() {
@@ -345,13 +314,24 @@ impl BodyPieces {
         self.chunks.push(payload);
     }
 
-    /// Moves bytes of `payload` into the first piece until that has `head` bytes. There must be no complete piece yet.
-    fn complete_head(&mut self, payload: &mut Bytes, head: usize) {
-        let missing = (head - self.joined.len()).min(payload.len());
-        self.joined.extend_from_slice(&payload.split_to(missing));
-        if self.joined.len() == head {
-            self.flush();
+    /// Appends the next payload of a gRPC message. A split frame head is joined and becomes the first piece.
+    fn push_framed(&mut self, mut payload: Bytes, last: bool, metrics: &Metrics) {
+        if self.is_empty() && payload.len() >= FRAME_HEAD {
+            return self.keep(payload);
         }
+        if self.chunks.is_empty() {
+            let missing = (FRAME_HEAD - self.joined.len()).min(payload.len());
+            self.joined.extend_from_slice(&payload.split_to(missing));
+            if self.joined.len() == FRAME_HEAD {
+                self.flush();
+            }
+        }
+        self.push(payload, last, metrics);
+    }
+
+    /// Returns the frame head of a gRPC message once it has arrived.
+    fn frame_head(&self) -> Option<&[u8; FRAME_HEAD]> {
+        self.chunks.first()?.first_chunk()
     }
 
     /// Returns the pieces as one rope.

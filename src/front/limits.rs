@@ -93,28 +93,6 @@ impl Buffers {
     }
 }
 
-/// Limits on calls that are no reviews: on one connection, and of all clients. One client may have, on all its
-/// connections, the free part of `all` divided by `client_part`.
-struct QuotaLimits {
-    connection: usize,
-    all: usize,
-    client_part: usize,
-}
-
-impl QuotaLimits {
-    fn of(kind: QuotaKind) -> Self {
-        match kind {
-            // One client alone has 51. So a few addresses cannot take the place of a kubelet's health check; that needs
-            // many.
-            QuotaKind::Aux => Self { connection: 8, all: 256, client_part: 4 },
-            // A process may act for several names.
-            QuotaKind::Attached => Self { connection: 32, all: 256, client_part: 4 },
-            // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
-            QuotaKind::Initialization => Self { connection: 1024, all: 8192, client_part: 2 },
-        }
-    }
-}
-
 /// Limit on the calls of one kind, of all clients together.
 #[derive(Debug)]
 pub(super) struct Quota {
@@ -132,22 +110,28 @@ impl Quota {
     pub(super) fn take<'a>(&'a self, session: &'a Session, bytes: usize) -> Result<QuotaGuard<'a>, Refusal> {
         // Not reserved as reviews are: health checks must succeed even when the review budget is exhausted.
         let mut guard = QuotaGuard { counters: [None; 3], _held: self.budget.empty(Purpose::Verdict) };
-        let limits = QuotaLimits::of(self.kind);
-        let of_client = limits.all.saturating_sub(self.all.load(Relaxed)) / limits.client_part;
+        // Limits on one connection, and of all clients. One client may have, on all its connections, the free part of
+        // `all` divided by `client_part`.
+        let (connection, all, client_part, refusal): (_, usize, _, _) = match self.kind {
+            // One client alone has 51. So a few addresses cannot take the place of a kubelet's health check; that needs
+            // many.
+            QuotaKind::Aux => (8, 256, 4, Refusal::TooManyAuxCalls),
+            // A process may act for several names.
+            QuotaKind::Attached => (32, 256, 4, Refusal::TooManyInstances),
+            // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
+            QuotaKind::Initialization => (1024, 8192, 2, Refusal::TooManyHolds),
+        };
+        let of_client = all.saturating_sub(self.all.load(Relaxed)) / client_part;
         let index = self.kind as usize;
         let counters = [
-            (&session.quota_counts[index], limits.connection),
+            (&session.quota_counts[index], connection),
             (&session.client.quota_counts[index], of_client),
-            (&self.all, limits.all),
+            (&self.all, all),
         ];
         for (taken, (counter, limit)) in guard.counters.iter_mut().zip(counters) {
             *taken = Some(counter);
             if counter.fetch_add(1, Relaxed) >= limit {
-                return Err(match self.kind {
-                    QuotaKind::Aux => Refusal::TooManyAuxCalls,
-                    QuotaKind::Attached => Refusal::TooManyInstances,
-                    QuotaKind::Initialization => Refusal::TooManyHolds,
-                });
+                return Err(refusal);
             }
         }
         guard._held = self.budget.reserve(Purpose::Verdict, bytes).ok_or(Refusal::Overloaded { bytes })?;

@@ -126,7 +126,7 @@ pub(super) enum Refusal {
     NotYours,
     #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
     NotAClaim,
-    #[error("too many instances of initializers are attached")]
+    #[error("too many streams are attached, of initializers and of apiservers: try again later")]
     TooManyInstances,
     #[error("the message is not one that this call of gatepost.v1.Initialization takes")]
     NotAMessage,

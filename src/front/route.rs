@@ -24,7 +24,9 @@ pub(super) enum Route {
     Attach,
     /// Stream of an apiserver that reports its unfinished objects.
     Follow,
-    /// Unary call of such an apiserver.
+    /// Stream of a plugin that follows the rule index.
+    RuleIndex,
+    /// Unary call of an apiserver that stores unfinished objects.
     Initialization(InitializationCall),
 }
 
@@ -46,23 +48,19 @@ pub(super) struct WebhookRoute {
 }
 
 impl WebhookRoute {
-    /// Path for a kube-apiserver with one webhook per version of a resource. It is a path because a webhook's URL must
-    /// not have a query. `gatepost register` prints it.
-    const VALIDATE_ONE_VERSION: &str = "/validate/one-version";
-    /// Path of mutating hooks for such an apiserver.
-    const MUTATE_ONE_VERSION: &str = "/mutate/one-version";
-
     /// Returns the route of a path that serves reviews.
     pub(super) fn at(path: &str) -> Option<Self> {
         let (path, segment) = match Segment::split(path) {
             Some((path, segment)) if path.starts_with("/mutate") => (path, Some(segment)),
             _ => (path, None),
         };
+        // The paths of one version are for a kube-apiserver with one webhook per version of a resource. They are paths
+        // because a webhook's URL must not have a query. `gatepost register` prints them.
         let (phase, other_versions) = match path {
             "/validate" => (Phase::Validate, OtherVersions::Fail),
-            Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::ReviewedSeparately),
+            "/validate/one-version" => (Phase::Validate, OtherVersions::ReviewedSeparately),
             "/mutate" => (Phase::Mutate, OtherVersions::Fail),
-            Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::ReviewedSeparately),
+            "/mutate/one-version" => (Phase::Mutate, OtherVersions::ReviewedSeparately),
             _ => return None,
         };
         Some(Self { phase, other_versions, segment })
@@ -97,6 +95,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
         (names::INITIALIZATION, "QuotaPhase") => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
         (names::INITIALIZATION, "Hold") => Ok(Route::Initialization(InitializationCall::Hold)),
         (names::INITIALIZATION, "Follow") => Ok(Route::Follow),
+        (names::RULE_INDEX, "Follow") => Ok(Route::RuleIndex),
         (names::HEALTH, _) => Ok(Route::Aux(AuxService::Health)),
         ("grpc.reflection.v1.ServerReflection", _) => Ok(Route::Aux(AuxService::ReflectionV1)),
         ("grpc.reflection.v1alpha.ServerReflection", _) => Ok(Route::Aux(AuxService::ReflectionV1Alpha)),
@@ -165,6 +164,8 @@ mod tests {
         assert_eq!(grpc("/gatepost.v1.Initialization/Hold"), call(InitializationCall::Hold));
         assert_eq!(grpc("/gatepost.v1.Initialization/Follow"), Ok(Route::Follow));
         assert!(grpc("/gatepost.v1.Initialization/Forget").is_err());
+        assert_eq!(grpc("/gatepost.v1.RuleIndex/Follow"), Ok(Route::RuleIndex));
+        assert!(grpc("/gatepost.v1.RuleIndex/Attach").is_err());
         assert_eq!(grpc("/gatepost.v1.Admission/Destroy"), Err(Refusal::UnknownMethod { method: "Destroy".into() }));
         let long = format!("/{}", "x".repeat(200));
         assert_eq!(grpc(&long), Err(Refusal::UnknownService { path: format!("/{}...", "x".repeat(99)) }));

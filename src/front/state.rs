@@ -38,7 +38,7 @@ pub struct Front {
     pub(super) aux_services: GrpcAuxServices,
     /// Limit on the number of calls of health and reflection.
     pub(super) aux_quota: Quota,
-    /// Limit on the number of streams of instances and of apiservers that report unfinished objects.
+    /// Limit on the number of streams of instances, of apiservers that report unfinished objects, and of plugins.
     pub(super) attach_quota: Quota,
     /// Limit on the number of calls of apiservers that store unfinished objects.
     pub(super) initialization_quota: Quota,

@@ -43,6 +43,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     };

@@ -22,9 +22,16 @@ use std::{
 use arc_swap::ArcSwap;
 use gatepost_api::registration::Segment;
 use gatepost_base::clock::{self, Slept, slept};
+use gatepost_config::coverage::rule_index::RuleIndex;
 use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 
-use super::{freshness::Freshness, generation::Generation, labelled::Labelled, segment_moves::SegmentMoves};
+use super::{
+    freshness::Freshness,
+    generation::Generation,
+    labelled::Labelled,
+    rule_index::{IndexRegistry, KnownGeneration},
+    segment_moves::SegmentMoves,
+};
 
 /// Generation in force, swapped atomically and read without a lock, and the state that outlives generations.
 #[derive(Debug)]
@@ -32,6 +39,7 @@ pub struct Current {
     generation: ArcSwap<Generation>,
     newest: Newest,
     segment_moves: SegmentMoves,
+    rule_index: IndexRegistry,
     freshness: Freshness,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
@@ -46,8 +54,10 @@ impl Current {
 
     /// Like [`Current::new`], with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Self {
+        let generation = Generation::empty();
         Self {
-            generation: ArcSwap::from_pointee(Generation::empty()),
+            rule_index: IndexRegistry::new(&generation, now),
+            generation: ArcSwap::from_pointee(generation),
             newest: Newest::new(),
             segment_moves: SegmentMoves::since(now),
             freshness: Freshness::new(now, slept),
@@ -83,24 +93,41 @@ impl Current {
     /// Puts a generation in force; returns the replaced one, which requests under way still use.
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
         let in_force = self.load();
+        let mut index = None;
         if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
+            index = Some(RuleIndex::new(&generation.snapshot));
             let now = clock::now();
             self.segment_moves.record_change(&in_force.snapshot, &generation.snapshot, now);
             let before: HashSet<_> = in_force.snapshot.claimable().collect();
             // A restart never enforces less: no instance can have attached before the first configuration.
             if in_force.number == 0 {
-                self.hub.enforce(generation.snapshot.claimable());
+                self.hub.desk(|desk| generation.snapshot.claimable().for_each(|name| desk.enforce(name)));
             }
             // An initializer that was enforced in another form, such as built in, is enforced in this form, too.
             let known: HashSet<_> = in_force.snapshot.initializer_names().collect();
-            self.hub
-                .enforce(generation.snapshot.claimable().filter(|name| known.contains(name) && !before.contains(name)));
-            let new = generation.snapshot.claimable().filter(|name| !before.contains(name));
-            self.hub.configure(new, now);
+            let new = || generation.snapshot.claimable().filter(|name| !before.contains(name));
+            self.hub.desk(|desk| {
+                new().filter(|name| known.contains(name)).for_each(|name| desk.enforce(name));
+                new().for_each(|name| desk.configure(name, now));
+            });
         }
-        let former = self.generation.swap(generation);
+        let former = self.generation.swap(Arc::clone(&generation));
         self.newest.changed();
+        // After the swap: a plugin that knows the new index then finds the new generation.
+        self.rule_index.publish(&generation, index);
         former
+    }
+
+    /// Returns the newest generation of which no plugin uses an older rule index: the one in force, or while a plugin
+    /// has not acknowledged its index, for a second at most, an older one. A report that a generation is in force
+    /// means this.
+    pub fn known_to_plugins(&self, now: Instant) -> KnownGeneration {
+        self.rule_index.known(now)
+    }
+
+    /// Returns the rule index in force and its followers.
+    pub fn rule_index(&self) -> &IndexRegistry {
+        &self.rule_index
     }
 
     /// Returns true if a mutating hook changed its segment so recently that another segment of a request may be decided

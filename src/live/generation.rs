@@ -9,10 +9,11 @@ use std::{
 use super::rotation::Rotation;
 use crate::{
     hooks::{Channel, PatchRates, ProbeFailure},
-    telemetry::{BypassMetrics, HookMetrics, InitializerMetrics},
+    telemetry::{BypassMetrics, HookMetrics, InitializerMetrics, Metrics, PolicyMetrics},
 };
 use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision, SideEffects};
 use gatepost_config::Snapshot;
+use gatepost_policy::Policy;
 
 /// Target of a hook's calls: endpoint (with TLS), path, protocol and version, side effects and timeout of one entry,
 /// and the channel. While a hook moves, all of these are its former entry's. Rules, selectors and failure policy, which
@@ -167,6 +168,23 @@ impl HookState {
     }
 }
 
+/// Policy in force, with its metrics.
+#[derive(Clone, Debug)]
+pub struct LivePolicy {
+    /// Compiled policy with its bindings.
+    pub policy: Arc<Policy>,
+    /// Counters of its decisions.
+    pub metrics: Arc<PolicyMetrics>,
+}
+
+impl LivePolicy {
+    /// Creates the policy with the counters of its name.
+    pub fn new(policy: &Arc<Policy>, metrics: &Metrics) -> Self {
+        let definition = &policy.definition;
+        Self { policy: Arc::clone(policy), metrics: metrics.policy(definition.hook_type, &definition.name) }
+    }
+}
+
 /// Snapshot with its live hooks, numbered. Every request has an `Arc` of it from beginning to end.
 #[derive(Debug)]
 pub struct Generation {
@@ -184,6 +202,8 @@ pub struct Generation {
     pub hooks: Vec<LiveHook>,
     /// Metrics of each of `snapshot.bypasses()`, in the same order.
     pub bypassed: Vec<Arc<BypassMetrics>>,
+    /// Each of `snapshot.policies()` with its metrics, in the same order.
+    pub policies: Vec<LivePolicy>,
     /// Metrics of each of `snapshot.initializers()`, by name.
     pub initializers: HashMap<Arc<str>, Arc<InitializerMetrics>>,
 }
@@ -199,6 +219,7 @@ impl Generation {
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
             bypassed: Vec::new(),
+            policies: Vec::new(),
             initializers: HashMap::new(),
         }
     }

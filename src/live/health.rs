@@ -181,7 +181,7 @@ pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
     if configured.is_empty() {
         return Vec::new();
     }
-    let (names, began) = (current.hub().names(), current.hub().started());
+    let (names, began) = (current.hub().desk(|desk| desk.names()), current.hub().started);
     let states: HashMap<&str, &NameState> = names.iter().map(|state| (&*state.name, state)).collect();
     let one = |(name, failure_policy): (&Arc<str>, FailurePolicy)| {
         let state = states.get(&**name);
@@ -230,6 +230,7 @@ mod tests {
             snapshot: Arc::new(snapshot),
             hooks: Vec::new(),
             bypassed: Vec::new(),
+            policies: Vec::new(),
             initializers: names.iter().map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
         }));
         ReplicaHealth::new(Arc::new(current))

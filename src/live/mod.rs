@@ -1,7 +1,9 @@
-//! State in force: hooks, rotation, age, break-glass, namespaces, discovery, authorizer, stored objects, health.
+//! State in force: hooks, rotation, age, rule index, break-glass, namespaces, discovery, authorizer, stored objects,
+//! health.
 
 pub mod authorizer;
 pub mod break_glass;
+pub mod cluster_objects;
 pub mod configuration_status;
 pub mod current;
 pub mod discovery;
@@ -11,10 +13,12 @@ pub mod health;
 pub mod labelled;
 pub mod namespaces;
 pub mod rotation;
+pub mod rule_index;
 pub mod segment_moves;
 
 pub use authorizer::Authorizer;
 pub use break_glass::BreakGlassDocuments;
+pub use cluster_objects::ClusterObjects;
 pub use configuration_status::{
     ConfigurationStatus, FailedRead, LastGoodState, PendingConfirmation, QuarantinedDocument, Rejection,
 };
@@ -23,7 +27,7 @@ pub use current::GenerationGuard;
 pub use discovery::Discovery;
 pub use freshness::STALE_AFTER;
 pub use gatepost_initializers::{Hub, StoredObjects};
-pub use generation::{CallTarget, Generation, HookState, LiveHook, Overdue, Replacement};
+pub use generation::{CallTarget, Generation, HookState, LiveHook, LivePolicy, Overdue, Replacement};
 pub use health::{RegistrationState, ReplicaHealth, attendance};
 pub use labelled::Labelled;
 pub use namespaces::Namespaces;

@@ -109,6 +109,8 @@ impl Publishing {
 #[derive(Debug)]
 struct ReportState {
     generation: u64,
+    /// Number of the newest generation that all plugins know.
+    known: u64,
     rejected: Option<Arc<Rejection>>,
     cannot_read: Option<String>,
     retired: Arc<Vec<RetiredEntry>>,
@@ -123,6 +125,7 @@ impl ReportState {
         let now = Instant::now().into_std();
         Self {
             generation: health.current.load().number,
+            known: health.current.known_to_plugins(now).id.number,
             rejected: health.status.rejected.get(),
             cannot_read: health.status.failed_read.get().map(|failed| failed.error.clone()),
             retired: health.status.retired(),
@@ -135,7 +138,7 @@ impl ReportState {
 
 impl PartialEq for ReportState {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |state: &Self| (state.generation, state.stale, state.stopping);
+        let rest = |state: &Self| (state.generation, state.known, state.stale, state.stopping);
         rest(self) == rest(other)
             && self.cannot_read == other.cannot_read
             && same(self.rejected.as_ref(), other.rejected.as_ref())

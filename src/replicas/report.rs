@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use gatepost_replicas::{
-    HeldReport, HookReport, HookStanding, InitializerReport, ReadFailure, RejectedConfiguration, Replica,
+    HeldReport, HookReport, HookStanding, InitializerReport, PluginReport, ReadFailure, RejectedConfiguration, Replica,
     ReplicaReport, short, time,
 };
 
 use crate::{
-    live::{BreakGlassDocuments, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
+    live::{
+        BreakGlassDocuments, Current, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation,
+        attendance, rule_index::KnownGeneration,
+    },
     telemetry::{Attendance, RecentCallFailures, RecentDiscards},
 };
 use gatepost_api::{
@@ -39,6 +42,7 @@ pub fn replica_report(
     // generation is already among the retired ones.
     let (observed, age, stale) =
         (health.status.observed(), current.freshness().age(now), !current.freshness().is_fresh(now));
+    let known = current.known_to_plugins(now);
     let rejection = health.status.rejected.get();
     let generation = current.load();
     let retired = health.status.retired();
@@ -59,10 +63,13 @@ pub fn replica_report(
         instance: replica.instance().to_owned(),
         contested: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        generation: generation.number,
-        revision: generation.revision.to_string(),
-        digest: generation.digest.clone(),
-        observed,
+        // A generation counts once no plugin skips requests by an older rule index. Nor does a read count before, whose
+        // contents that generation may have.
+        observed: observed.filter(|_| known.is_newest),
+        plugins: plugins(current, &known, &generation, now),
+        generation: known.id.number,
+        revision: known.id.revision.to_string(),
+        digest: known.id.digest,
         age_seconds: age.map(|age| age.as_secs_f64()),
         stale,
         stopping: health.is_stopping(),
@@ -84,8 +91,21 @@ pub fn replica_report(
         hooks_left_out,
         initializers,
         initializers_left_out,
+        policies: generation.policies.len(),
         published: time(clock),
     }
+}
+
+/// Returns the report of the plugins; `None` without any.
+fn plugins(current: &Current, known: &KnownGeneration, generation: &Generation, now: Instant) -> Option<PluginReport> {
+    let attached = current.rule_index().followers();
+    let pending = (!known.is_newest).then_some(generation.number);
+    let slowest = current.rule_index().slowest_acknowledgement(now);
+    (attached > 0 || pending.is_some()).then_some(PluginReport {
+        attached,
+        slowest_acknowledgement_seconds: slowest.map(|slowest| slowest.as_secs_f64()),
+        unacknowledged_generation: pending,
+    })
 }
 
 /// Returns the first faults, each shortened; the last one contains the number of the others.

@@ -31,11 +31,11 @@ use gatepost_cel::{
 use gatepost_wire::encodings;
 
 /// Maximum number of steps of one [`Conditions`] on its worker's thread: about two milliseconds.
-const MAX_STEPS: u64 = 50_000;
+pub(super) const MAX_STEPS: u64 = 50_000;
 
 /// Maximum number of steps of one hook's conditions off the worker's thread: about 200 ms of a core. A count instead of
 /// a time, so that a request ends in the same way on a busy machine.
-const MAX_OFFLOADED_STEPS: u64 = 100 * MAX_STEPS;
+pub(super) const MAX_OFFLOADED_STEPS: u64 = 100 * MAX_STEPS;
 
 /// Error text for conditions that exceed [`MAX_OFFLOADED_STEPS`].
 const TOO_LONG: &str = "the match conditions need more than 200 ms of processor time for this request: let them look at less of the object";
@@ -198,7 +198,7 @@ impl<'a> Conditions<'a> {
         let of_objects = if objects { len(&review.object) + len(&review.old_object) } else { 0 };
         let bytes = len(&review.options) + of_objects;
         steps.set(steps.get().saturating_sub((bytes / BYTES_CHECKED_PER_STEP) as u64));
-        input(review, objects, access.decisions())
+        input(review, objects, access.decisions(), None)
     }
 
     /// Evaluates slow conditions off the worker's thread and has access checks decided, until the request's deadline.
@@ -222,7 +222,7 @@ impl<'a> Conditions<'a> {
         let (worker, hooks): (_, Vec<u32>) = (self.worker, slow.iter().map(|slow| slow.hook).collect());
         let (review, decisions) = (self.review.clone(), self.access.decisions());
         let evaluating = offload::evaluate(move || {
-            let input = input(&review, true, decisions);
+            let input = input(&review, true, decisions, None);
             let evaluate = |SlowConditions { hook, conditions, metrics }: &SlowConditions| {
                 let (began, steps) = (Instant::now(), Cell::new(MAX_OFFLOADED_STEPS));
                 let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
@@ -268,8 +268,13 @@ pub(super) fn is_large(place: &Option<Range<usize>>) -> bool {
 }
 
 /// Makes the input of an expression. As upstream, `resource` is the one of the client's request, and `kind` that of the
-/// object in the review.
-fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_> {
+/// object in the review. `namespace` is the object of the request's namespace, which only policies read.
+pub(super) fn input<'a>(
+    review: &'a Review,
+    objects: bool,
+    decisions: AccessDecisions,
+    namespace: Option<JsonDocument<'a>>,
+) -> Input<'a> {
     let made = RuleTarget::as_made(review);
     let mut request = Request::new(move || user_of(review));
     request.kind = kind_of(&review.kind);
@@ -287,7 +292,7 @@ fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_
         place.clone().filter(|_| objects).map(|place| document(review, place, ends.clone()))
     };
     let old_object = object(&review.old_object, &review.old_object_ends);
-    Input { request, object: object(&review.object, &review.object_ends), old_object, decisions }
+    Input { request, object: object(&review.object, &review.object_ends), old_object, namespace, decisions }
 }
 
 fn kind_of(Gvk { group, version, kind }: &Gvk) -> [&str; 3] {

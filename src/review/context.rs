@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     live::{
-        Authorizer, BreakGlassDocuments, ConfigurationStatus, Current, Discovery, Generation, Namespaces,
-        discovery::DiscoveryView,
+        Authorizer, BreakGlassDocuments, ClusterObjects, ConfigurationStatus, Current, Discovery, Generation,
+        Namespaces, discovery::DiscoveryView,
     },
     telemetry::{Audit, Metrics},
 };
@@ -90,6 +90,8 @@ pub struct AdmissionDeps {
     pub memory: Arc<MemoryBudget>,
     /// Namespaces of the cluster; `None` if no cluster is watched.
     pub namespaces: Option<Arc<Namespaces>>,
+    /// Objects of the cluster that policies read; `None` if no cluster is watched.
+    pub objects: Option<Arc<ClusterObjects>>,
     /// Resources and versions that the cluster serves; `None` if no cluster is watched.
     pub discovery: Option<Arc<Discovery>>,
     /// Authorizer of the cluster, for access checks; `None` if there is no cluster.

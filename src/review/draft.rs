@@ -5,6 +5,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use super::{
     context::ReviewContext,
     object::PatchedObject,
+    policies::Reinvocable,
     record::{CallRecord, Ending},
     rejection::StatusError,
 };
@@ -13,6 +14,7 @@ use crate::{
     telemetry::{InitializerOutcome, RequestOutcome},
 };
 use gatepost_initializers::Initializers;
+use gatepost_policy::AuditedFailure;
 
 /// Maximum number of hooks out of time that are named one by one.
 const MAX_NAMED_OUT_OF_TIME: usize = 64;
@@ -73,6 +75,10 @@ pub(super) struct Draft<'a> {
     pub(super) is_initializer_denial: bool,
     /// True if a hook whose rules match is skipped, as break-glass is open for it.
     pub(super) break_glass_applied: bool,
+    /// Mutating policies that decide once more if a hook changes the object.
+    pub(super) reinvocable: Option<Reinvocable>,
+    /// Failed validations of policies whose bindings say Audit.
+    pub(super) validation_failures: Vec<AuditedFailure>,
     /// Warning that the object is stored and waits for initializers.
     pub(super) pending_warning: Option<String>,
     /// Outcome of the request, if it does not follow from the calls and the refusal.

@@ -86,7 +86,7 @@ pub(super) fn is_skipped_on_failure(ctx: &ReviewContext<'_>, one: &Initializer) 
 /// Returns true if no process has claimed the initializer's name since it was configured.
 pub(super) fn is_unproven(ctx: &ReviewContext<'_>, one: &Initializer) -> bool {
     let waits = one.built_in.is_none() && one.attach.is_some();
-    waits && ctx.deps.current.hub().is_unproven(&one.name)
+    waits && ctx.deps.current.hub().desk(|desk| desk.is_unproven(&one.name))
 }
 
 /// Returns the outcome of an initializer's failed turn. `is_skipped` is the result of [`is_skipped_on_failure`] when

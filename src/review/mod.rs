@@ -16,6 +16,7 @@ mod failure;
 mod initialize;
 mod mutate;
 mod object;
+mod policies;
 mod record;
 mod rejection;
 mod round;
@@ -67,8 +68,11 @@ async fn run<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     end_if_all_skipped(ctx, draft)?;
     check_freshness(ctx, draft)?;
     initialize::find_stored_list(ctx, draft).await?;
+    policies::mutate(ctx, draft).await?;
     mutate::mutate(ctx, draft).await?;
+    policies::reinvoke(ctx, draft).await?;
     initialize::initialize(ctx, draft).await?;
+    policies::validate(ctx, draft).await?;
     validate::validate(ctx, draft).await
 }
 
@@ -113,6 +117,7 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
     if verdict.allowed() {
         verdict.patch = draft.object.as_ref().and_then(|object| object.difference.clone());
     }
+    policies::annotate(&draft, &mut verdict);
     let outcome = outcome(ctx, &draft, &verdict);
     bypass.annotate(&deps.metrics, &mut verdict);
     if generation.number > 0 {

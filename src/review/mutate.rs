@@ -36,7 +36,7 @@ use crate::{
 };
 use gatepost_api::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo};
 use gatepost_base::clock::now;
-use gatepost_config::HookSet;
+use gatepost_config::MatchSet;
 
 /// Hooks that are called together, and the hooks between them that are not called.
 struct Batch<'a> {
@@ -93,7 +93,7 @@ struct MutatingPhase<'a, 'd> {
     /// Number of calls ahead of their turn that may still be discarded: at first, the number of hooks.
     spare_calls: usize,
     /// Mutating hooks whose rules match this request, each with its index in the snapshot (`hook`).
-    matching: HookSet,
+    matching: MatchSet,
     /// Index in `matching` of the first hook whose turn has not come.
     next: usize,
     /// 0, or 1 while hooks are called once more.
@@ -158,7 +158,7 @@ impl<'a> MutatingPhase<'a, '_> {
         let mut batch = Batch::new();
         let mut at = self.next;
         while let Some(matched) = self.matching.get(at).copied() {
-            if self.round > 0 && !self.reinvoked.contains(&matched.hook) {
+            if self.round > 0 && !self.reinvoked.contains(&matched.index) {
                 at += 1;
                 continue;
             }
@@ -177,7 +177,7 @@ impl<'a> MutatingPhase<'a, '_> {
                     if !batch.is_empty() {
                         break;
                     }
-                    self.discover(matched.hook).await;
+                    self.discover(matched.index).await;
                     (at, batch) = (self.next, Batch::new());
                     continue;
                 }
@@ -235,10 +235,10 @@ impl<'a> MutatingPhase<'a, '_> {
     /// in the snapshot of the hook that needs it.
     async fn discover(&mut self, hook: u32) {
         self.discovery_refreshed = true;
-        let turn = self.matching.get(self.next).map_or(hook, |matched| matched.hook);
+        let turn = self.matching.get(self.next).map_or(hook, |matched| matched.index);
         self.ctx.refresh_discovery().await;
         self.matching = select::matching(self.ctx, HookType::Mutating);
-        self.next = self.matching.partition_point(|matched| matched.hook < turn);
+        self.next = self.matching.partition_point(|matched| matched.index < turn);
     }
 
     /// Accepts the answers in order, up to the first that changes the object or rejects the request. Later calls are
@@ -273,7 +273,7 @@ impl<'a> MutatingPhase<'a, '_> {
             }
             changed = apply(ctx, &mut record, *fail_open_override, review, before).await;
             record.count();
-            let snapshot_index = self.matching[*at].hook;
+            let snapshot_index = self.matching[*at].index;
             (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(snapshot_index));
             let failed_open = matches!(record.ending, Ending::FailedOpen(_));
             self.draft.add(record);

@@ -94,21 +94,48 @@ pub(super) fn apply_patch(
     // on what all hooks together add.
     let arrived = before.map_or(place.len(), |before| before.arrived);
     let limits = PatchLimits { object: arrived + default.object, ..default };
-    let document = match before {
-        Some(before) => try_apply(&before.document, patch, limits, &mut room, cancelled)?,
-        None => {
-            let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
-            let joined = if object.chunks().len() > 1 { object.len() } else { 0 };
-            grow_to(&mut room, joined)?;
-            let document = match review.encoding {
-                // A JSON review was validated when it was read.
-                Encoding::Json(_) => Document::checked(object),
-                Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
-            };
-            let document = document.map_err(|error| PatchFailure::Inapplicable(error.to_string()))?;
-            try_apply(&document, patch, limits, &mut room, cancelled)?
-        }
+    let document = document_of(review, place, before, &mut room)?;
+    let document = try_apply(&document, patch, limits, &mut room, cancelled)?;
+    completed(review, before, document, patch.size(), room)
+}
+
+/// Returns the object at `place` of a review as a document; `before` is that object if something has changed it.
+///
+/// # Errors
+/// The object is not JSON, or there is no memory for it.
+pub(super) fn document_of(
+    review: &Review,
+    place: Range<usize>,
+    before: Option<&Arc<PatchedObject>>,
+    room: &mut Reservation,
+) -> Result<Document, PatchFailure> {
+    if let Some(before) = before {
+        return Ok(before.document.clone());
+    }
+    let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
+    let joined = if object.chunks().len() > 1 { object.len() } else { 0 };
+    grow_to(room, joined)?;
+    let document = match review.encoding {
+        // A JSON review was validated when it was read.
+        Encoding::Json(_) => Document::checked(object),
+        Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
     };
+    document.map_err(|error| PatchFailure::Inapplicable(error.to_string()))
+}
+
+/// Returns the patched object with this document, which patches of `patch_size` bytes have made from the object of the
+/// review. `None` if nothing has changed.
+///
+/// # Errors
+/// The document is another object, or there is no memory for it.
+pub(super) fn completed(
+    review: &Review,
+    before: Option<&Arc<PatchedObject>>,
+    document: Document,
+    patch_size: usize,
+    mut room: Reservation,
+) -> Result<Option<PatchedObject>, PatchFailure> {
+    let arrived = before.map_or_else(|| review.object.as_ref().map_or(0, Range::len), |before| before.arrived);
     let known_by = |field: &IdentityField| match field {
         IdentityField::Root | IdentityField::ApiVersion | IdentityField::Kind | IdentityField::Uid => true,
         // A hook may set a name that the apiserver would generate.
@@ -126,7 +153,7 @@ pub(super) fn apply_patch(
     if changes.is_none() && before.is_none() {
         return Ok(None);
     }
-    let patch_bytes = patch.size() + before.map_or(0, |before| before.patch_bytes);
+    let patch_bytes = patch_size + before.map_or(0, |before| before.patch_bytes);
     // The difference is in memory twice for a moment: in pieces, and joined.
     grow_to(&mut room, document.held() + patch_bytes + 2 * changes.as_ref().map_or(0, Changes::size))?;
     let difference = changes.map(|changes| changes.to_patch());

@@ -35,6 +35,11 @@ pub trait Decider: Debug + Sync {
     /// Returns the failure policy.
     fn failure_policy(&self) -> FailurePolicy;
 
+    /// Returns true if it is an admission policy, which decides in this process.
+    fn is_policy(&self) -> bool {
+        false
+    }
+
     /// Returns true if it may itself be a sidecar. Its audit annotations then name hooks of its own
     /// (`<inner hook>/<key>`).
     fn is_chained(&self) -> bool {

@@ -1,10 +1,13 @@
 //! Rejections: the `Status` that the client of a rejected request receives. `gatepost_api::CallFailure` has the texts
 //! of failed calls. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
+use super::record::Decider;
 use crate::live::Rejection;
 use gatepost_api::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo};
+use gatepost_base::offload::OFFLOAD_THRESHOLD;
+use gatepost_wire::metadata;
 
 /// Rejection as an error; boxed, as it is large and rare.
 pub(super) type StatusError = Box<StatusInfo>;
@@ -22,8 +25,12 @@ fn try_again(code: i32, reason: &str, message: String) -> StatusInfo {
 }
 
 /// Denial by a hook. Upstream: `W/errors/statuserror.go` ToStatusErr.
-pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
-    let said = &denial.0;
+pub(super) fn denied(decider: &dyn Decider, denial: &Denial) -> StatusInfo {
+    let (hook, said) = (decider.name(), &denial.0);
+    // A policy words the whole rejection.
+    if decider.is_policy() {
+        return (**said).clone();
+    }
     let why = match (&*said.message, &*said.reason) {
         ("", "") => " without explanation".to_owned(),
         ("", reason) => format!(": {reason}"),
@@ -47,6 +54,9 @@ pub(super) fn denial_code(Denial(said): &Denial) -> i32 {
 
 /// No usable answer of a hook that fails closed. Upstream: `apierrors.NewInternalError` around `ErrCallingWebhook`.
 pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
+    if let CallFailure::Evaluation(status) = cause {
+        return (**status).clone();
+    }
     let step = match cause.step() {
         "" => String::new(),
         step => format!("{step}: "),
@@ -96,13 +106,24 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;
     let shown = if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") };
-    let named = if review.name.is_empty() { shown } else { format!("{shown} {:?}", &*review.name) };
+    let name = shown_name(review);
     StatusInfo {
-        details_name: review.name.to_string(),
+        details_name: name.to_string(),
         details_group: group.to_string(),
         details_kind: resource.to_string(),
-        ..failure(403, "Forbidden", format!("{named} is forbidden: {why}"))
+        ..failure(403, "Forbidden", format!("{shown} {name:?} is forbidden: {why}"))
     }
+}
+
+/// Returns the name of the object for a rejection. Upstream: `extractResourceName` in `k8s.io/apiserver/pkg/admission`.
+fn shown_name(review: &Review) -> Cow<'_, str> {
+    if !review.name.is_empty() {
+        return Cow::Borrowed(&*review.name);
+    }
+    // A large object is not read on the worker's thread for a name.
+    let place = review.object.clone().filter(|place| place.len() < OFFLOAD_THRESHOLD);
+    let name = place.and_then(|place| metadata::name(&review.bytes, place).ok().flatten());
+    Cow::Owned(name.unwrap_or_else(|| "Unknown".to_owned()))
 }
 
 /// The request's deadline has passed. Upstream: `apierrors.NewTimeoutError`.

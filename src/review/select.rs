@@ -22,7 +22,7 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment};
 use gatepost_cel::Condition;
-use gatepost_config::{HookSet, MatchKind, MatchedHook, WantedVersion};
+use gatepost_config::{Match, MatchKind, MatchSet, WantedVersion};
 
 /// A hook to be called.
 #[derive(Debug)]
@@ -123,9 +123,9 @@ impl From<StatusError> for SelectionError<'_> {
 }
 
 /// Returns the hooks of this type whose rules match the request, in configuration order.
-pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet {
+pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet {
     let ReviewContext { generation, review, caller, .. } = ctx;
-    let (snapshot, mut matching) = (&generation.snapshot, HookSet::new());
+    let (snapshot, mut matching) = (&generation.snapshot, MatchSet::new());
     if !snapshot.has(hook_type) {
         return matching;
     }
@@ -134,8 +134,8 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet 
     let segment = caller.segment.filter(|_| hook_type == HookType::Mutating);
     matching.retain(|matched| {
         let in_segment =
-            |segment: Segment| snapshot.segment(matched.hook).is_none_or(|own| segment.asks(own.number, own.of));
-        let live = generation.hooks.get(matched.hook as usize);
+            |segment: Segment| snapshot.segment(matched.index).is_none_or(|own| segment.asks(own.number, own.of));
+        let live = generation.hooks.get(matched.index as usize);
         live.is_some_and(|live| live.hook.hook_type == hook_type) && segment.is_none_or(in_segment)
     });
     matching
@@ -143,7 +143,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet 
 
 /// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that may need an
 /// access check or a large object are evaluated together with theirs.
-pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook], behind: &[MatchedHook]) {
+pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Match], behind: &[Match]) {
     for matched in hooks {
         while let Some(missing) = missing_labels(facts, *matched) {
             facts.fetch(missing).await;
@@ -156,12 +156,12 @@ pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook], be
 }
 
 /// Returns true if the role of this hook can be decided without waiting.
-pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: MatchedHook) -> bool {
+pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: Match) -> bool {
     missing_labels(facts, matched).is_none() && try_decide_conditions(facts, &[matched])
 }
 
 /// Returns labels that the hook's selectors need and that must be fetched.
-fn missing_labels(facts: &Facts<'_, '_>, matched: MatchedHook) -> Option<Missing> {
+fn missing_labels(facts: &Facts<'_, '_>, matched: Match) -> Option<Missing> {
     let live = candidate(facts, matched)?;
     let missing = facts.missing(&live.hook.namespace_selector, &live.hook.object_selector)?;
     // The apiserver gets no request for a hook that is not called.
@@ -170,11 +170,11 @@ fn missing_labels(facts: &Facts<'_, '_>, matched: MatchedHook) -> Option<Missing
 
 /// Decides the conditions of these hooks without waiting, up to the first hook that rejects the request. Returns false
 /// if some take too many steps or need an access check.
-fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook]) -> bool {
+fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Match]) -> bool {
     let inputs = Inputs::default();
     for matched in hooks {
         let Some((live, conditions)) = conditions(facts, *matched) else { continue };
-        facts.conditions.try_decide(&inputs, matched.hook, live, conditions);
+        facts.conditions.try_decide(&inputs, matched.index, live, conditions);
         if role(facts, *matched, None).is_err() {
             break;
         }
@@ -183,14 +183,14 @@ fn try_decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[MatchedHook]) -> bo
 }
 
 /// Decides or queues those conditions of later hooks that may need an access check or a large object.
-fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[MatchedHook]) {
+fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Match]) {
     let inputs = Inputs::default();
     for matched in behind {
         if let Some((live, conditions)) = conditions(facts, *matched)
             && live.rotation.is_called()
             && facts.conditions.must_wait(conditions)
         {
-            facts.conditions.try_decide(&inputs, matched.hook, live, conditions);
+            facts.conditions.try_decide(&inputs, matched.index, live, conditions);
         }
     }
 }
@@ -205,9 +205,9 @@ enum PreliminaryRole<'a> {
     Candidate(&'a LiveHook),
 }
 
-fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> PreliminaryRole<'a> {
+fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: Match) -> PreliminaryRole<'a> {
     let (ctx, review) = (facts.ctx, facts.review);
-    let Some(live) = ctx.generation.hooks.get(matched.hook as usize) else { return PreliminaryRole::None };
+    let Some(live) = ctx.generation.hooks.get(matched.index as usize) else { return PreliminaryRole::None };
     let reviewed_separately = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
     if reviewed_separately && is_called_by_other_review(live, matched.how, review) || ctx.bypass.skips(&live.hook.name)
     {
@@ -220,7 +220,7 @@ fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Prelimin
     }
 }
 
-fn candidate<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<&'a LiveHook> {
+fn candidate<'a>(facts: &Facts<'a, '_>, matched: Match) -> Option<&'a LiveHook> {
     match preliminary_role(facts, matched) {
         PreliminaryRole::Candidate(live) => Some(live),
         PreliminaryRole::None | PreliminaryRole::BreakGlass => None,
@@ -228,8 +228,8 @@ fn candidate<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<&'a Live
 }
 
 /// Returns the conditions that decide about this hook; `None` if something else decides.
-fn conditions<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
-    let conditions = &facts.ctx.generation.snapshot.origin(matched.hook)?.conditions;
+fn conditions<'a>(facts: &Facts<'a, '_>, matched: Match) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
+    let conditions = &facts.ctx.generation.snapshot.origin(matched.index)?.conditions;
     if conditions.is_empty() {
         return None;
     }
@@ -262,7 +262,7 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: MatchedHook) -> Option<(&'a Li
 /// passed. There is no error for a hook that a bypass skips or makes fail open.
 pub(super) fn role<'a>(
     facts: &Facts<'a, '_>,
-    matched: MatchedHook,
+    matched: Match,
     served: Option<&Served>,
 ) -> Result<Role<'a>, SelectionError<'a>> {
     let live = match preliminary_role(facts, matched) {
@@ -271,7 +271,7 @@ pub(super) fn role<'a>(
         PreliminaryRole::Candidate(live) => live,
     };
     let selected = facts.selects(&live.hook.namespace_selector, &live.hook.object_selector);
-    let conditions = facts.conditions.result(matched.hook);
+    let conditions = facts.conditions.result(matched.index);
     if !live.rotation.is_called() {
         // A hook that is not called rejects nothing, even if its role cannot be decided.
         let would_be_called =
@@ -325,6 +325,6 @@ fn is_called_by_other_review(live: &LiveHook, how: MatchKind, review: &Review) -
 /// version only, so the hook cannot be called, and must not be skipped silently.
 fn unable(live: &LiveHook, how: MatchKind, review: &Review, served: Option<&Served>) -> Option<Box<CallFailure>> {
     let MatchKind::OtherVersion(wanted) = how else { return None };
-    let wanted = wanted.resource(&live.hook, review, served).to_string();
+    let wanted = wanted.resource(&*live.hook, review, served).to_string();
     Some(Box::new(CallFailure::OtherVersion { wanted, got: review.resource.to_string() }))
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
-use gatepost_config::MatchedHook;
+use gatepost_config::Match;
 
 /// Calls the validating hooks that match this request, all concurrently.
 pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
@@ -53,7 +53,7 @@ async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Sel
 }
 
 /// Decides every hook before any is called.
-fn select<'a>(facts: &Facts<'a, '_>, matching: &[MatchedHook]) -> Result<Selection<'a>, SelectionError<'a>> {
+fn select<'a>(facts: &Facts<'a, '_>, matching: &[Match]) -> Result<Selection<'a>, SelectionError<'a>> {
     let served = facts.ctx.served();
     let mut selected = Selection::default();
     for (at, matched) in matching.iter().enumerate() {

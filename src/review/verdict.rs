@@ -117,15 +117,17 @@ impl<'a> Parts<'a> {
         }
         match &call.ending {
             Ending::Answered(answer) => {
-                rejections.extend(answer.denial.as_ref().map(|denial| (name, rejection::denied(name, denial))));
+                rejections.extend(answer.denial.as_ref().map(|denial| (name, rejection::denied(call.decider, denial))));
             }
+            // As upstream, nothing tells that a policy was skipped.
+            Ending::FailedOpen(_) if call.decider.is_policy() => {}
             Ending::FailedOpen(_) => annotations.add(failed_open_prefix(call.hook_type), &key(call), name),
             Ending::FailedClosed(failure) => rejections.push((name, rejection::failed(name, failure))),
             Ending::DryRunRefused => rejections.push((name, rejection::dry_run_refused(name))),
             Ending::OutOfTime(_) | Ending::Unproven => return,
             Ending::Cancelled => {}
         }
-        if call.hook_type == HookType::Mutating {
+        if call.hook_type == HookType::Mutating && !call.decider.is_policy() {
             self.add_mutation(call, patches);
         }
     }

@@ -226,6 +226,7 @@ impl CandidateCache {
         }
         if !self.authorizer {
             problems.extend(authorizer_problems(&snapshot));
+            problems.extend(policy_problems(&snapshot));
         }
         if !problems.is_empty() {
             return Err(problems);
@@ -277,6 +278,29 @@ fn authorizer_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             fix: "name the cluster: serve --namespaces-from KUBECONFIG, and check --authorizer; or leave this webhook \
                   registered with kube-apiserver"
                 .to_owned(),
+        })
+    })
+}
+
+/// Returns a problem for each policy that needs a cluster, if there is none.
+fn policy_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    snapshot.policies().iter().enumerate().filter_map(|(index, policy)| {
+        let definition = &policy.definition;
+        let has_params =
+            definition.param_kind.is_some() && policy.bindings.iter().any(|binding| binding.param_ref.is_some());
+        let needs = [
+            (definition.uses_authorizer(), "asks the authorizer"),
+            (definition.uses_namespace(), "reads namespaceObject"),
+            (has_params, "has params"),
+        ];
+        let (_, what) = needs.into_iter().find(|(needs, _)| *needs)?;
+        let (file, path) = snapshot.policy_place(index)?;
+        Some(Problem {
+            file: file.to_owned(),
+            path: path.to_owned(),
+            what: format!("policy {:?} {what}", definition.name),
+            why: "and there is no cluster to ask".to_owned(),
+            fix: "name the cluster: serve --namespaces-from KUBECONFIG, and check --authorizer".to_owned(),
         })
     })
 }

@@ -102,11 +102,11 @@ impl Drain {
         }
         let draining: HashSet<&Arc<str>> = old.snapshot.claimable().filter(|name| !claimed.contains(name)).collect();
         for name in draining {
-            let rotation = match hub.is_unproven(name) {
+            let rotation = match hub.desk(|desk| desk.is_unproven(name)) {
                 true => Rotation::Gone { since: now, how: RetireReason::NeverCalled },
                 false => Rotation::Draining { since: now },
             };
-            hub.retire(name, until.into_std());
+            hub.desk(|desk| desk.retire(name, until.into_std()));
             let (id, configuration) = (Arc::clone(name), "".into());
             let retired = RetiredEntry { name: Arc::clone(name), id, configuration, endpoint: None, rotation };
             self.retire(retired, old.number, new.number);
@@ -155,7 +155,8 @@ impl Drain {
         let now = Instant::now();
         // Objects that are initialized after they were stored hold no generation, so the hub is consulted, too.
         let is_done = |draining: &DrainingEntry| {
-            oldest > draining.last && (draining.retired.is_hook() || !hub.has_tasks(&draining.retired.name))
+            oldest > draining.last
+                && (draining.retired.is_hook() || !hub.desk(|desk| desk.has_tasks(&draining.retired.name)))
         };
         let ended = self.draining.extract_if(.., |draining| is_done(draining) || draining.until <= now);
         for draining in ended.collect::<Vec<_>>() {
@@ -169,7 +170,7 @@ impl Drain {
                 }
             }
             if !retired.is_hook() {
-                hub.drained(name);
+                hub.desk(|desk| desk.drained(name));
             }
             let Some(rotation) = retired.rotation.after(event, SystemTime::now()) else { continue };
             self.remember(RetiredEntry { rotation, ..retired });

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     hooks::Resources,
     live::{
-        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
-        QuarantinedDocument, Rejection,
+        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, LivePolicy,
+        PendingConfirmation, QuarantinedDocument, Rejection,
         break_glass::{BreakGlassOrigin, ConfirmedDocuments},
     },
     source::{Contents, ReadError, TimedRead},
@@ -422,13 +422,24 @@ impl Rotator {
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
         let initializers =
             snapshot.initializer_names().map(|name| (Arc::clone(name), self.metrics.initializer(name))).collect();
+        let policies = snapshot.policies().iter().map(|policy| LivePolicy::new(policy, &self.metrics)).collect();
         let published = SystemTime::now();
-        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed, initializers });
+        let new = Arc::new(Generation {
+            number,
+            digest,
+            revision,
+            published,
+            snapshot,
+            hooks,
+            bypassed,
+            policies,
+            initializers,
+        });
         // Hooks are retired before the swap: a reader finds each hook in force or among the retired.
         let hub = self.current.hub();
         self.drain.retire_missing(old, &new, hub);
         if !self.settled {
-            hub.enforce(new.snapshot.claimable());
+            hub.desk(|desk| new.snapshot.claimable().for_each(|name| desk.enforce(name)));
         }
         self.report_retired();
         self.current.publish(Arc::clone(&new));

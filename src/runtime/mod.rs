@@ -43,15 +43,15 @@ pub use self::{
 use crate::{
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
-    live::{Authorizer, Current, Discovery, Namespaces, ReplicaHealth},
+    live::{Authorizer, ClusterObjects, Current, Discovery, Namespaces, ReplicaHealth},
     replicas::{Publishing, Replica},
     review::AdmissionDeps,
     rotate::{OwnAddresses, Rotator, RotatorOptions, candidate::CandidateCache},
     source::{self, LastGoodFile},
     telemetry::{Audit, Metrics, Reading},
     watch::{
-        AccessReviews, AdoptionSidecar, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher,
-        break_glass,
+        AccessReviews, AdoptionSidecar, ClusterReader, LabelledObjects, NamespaceWatcher, RegistrationWatch,
+        ServiceWatcher, break_glass,
     },
 };
 use gatepost_adopt::Adoption;
@@ -127,7 +127,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let publisher = settings.status_place.open(&replica).await?;
     if let Some((reads, authorizer)) = source.adoption().zip(settings.cluster()) {
         let (current, metrics, audit) = (Arc::clone(&current), Arc::clone(&metrics), Arc::clone(&audit));
-        let sidecar = Arc::new(AdoptionSidecar { current, metrics, audit });
+        let sidecar = Arc::new(AdoptionSidecar::new(current, metrics, audit));
         let mut adoption = Adoption::new(reads, authorizer, sidecar).await?;
         loops.add_with_shutdown("adoption", |shutdown| async move {
             shutdown.or(adoption.run()).await;
@@ -150,6 +150,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         speculation: settings.speculation,
         memory: Arc::clone(&budget),
         namespaces: cluster.namespaces.clone(),
+        objects: cluster.objects,
         discovery: cluster.discovery,
         authorizer: cluster.authorizer.clone(),
     });
@@ -246,6 +247,7 @@ struct Cluster {
     discovery: Option<Arc<Discovery>>,
     services: Option<Arc<ServiceAddresses>>,
     authorizer: Option<Arc<Authorizer>>,
+    objects: Option<Arc<ClusterObjects>>,
     /// Client for objects that are stored unfinished.
     labelled: Option<ReloadingClient>,
 }
@@ -276,6 +278,9 @@ impl Cluster {
         let reviews = AccessReviews::new(access()).await?.with_metrics(Arc::clone(metrics));
         cluster.authorizer = Some(reviews.authorizer());
         loops.add("access reviews", reviews.run());
+        let reader = ClusterReader::new(access()).await?;
+        cluster.objects = Some(reader.objects());
+        loops.add("policy objects", reader.run());
         cluster.labelled = Some(ReloadingClient::new(access()).await?);
         Ok(cluster)
     }

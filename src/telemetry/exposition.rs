@@ -21,8 +21,9 @@ use prometheus_client::{
 };
 
 use super::{
-    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome,
-    Reading, Refused, RequestOutcome, TlsReload, UnmetConditions, UnreadableObjects,
+    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics,
+    PolicyMetrics, PolicyOutcome, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, UnmetConditions,
+    UnreadableObjects,
     hook::{BUCKETS, DroppedAnnotation, Repeat, Sums},
     log, reading,
     table::{self, BOUNDS_NANOS, Family, MetricKind},
@@ -70,45 +71,18 @@ impl Collector for Scrape {
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
         family(encoder, &table::HOOK_WORKER_PANICS, |out| counter(out, &[], reading::hook_worker_panics()))?;
         family(encoder, &table::HOOK_STARVED_CONNECTIONS, |out| counter(out, &[], reading::starved_connections()))?;
+        self.policies(encoder)?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();
         family(encoder, &table::ACCESS_REVIEWS, |out| by_outcome(out, &[], &AccessReviewOutcome::LABELS, &reviews))?;
         family(encoder, &table::ACCESS_REVIEW_DURATION, |out| {
-            histogram(out, &[], &reviews, |outcome| outcome != AccessReviewOutcome::ABANDONED)
+            histogram(out, &[], &reviews, |outcome| outcome != AccessReviewOutcome::Abandoned as usize)
         })?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
-        for one in [
-            &table::BREAK_GLASS_OPEN,
-            &table::HOOKS,
-            &table::HOOKS_BY_STATE,
-            &table::HOOKS_UNASKED,
-            &table::HOOKS_OVERDUE,
-            &table::REGISTRATION_UNCOVERED,
-            &table::STORED_UNFINISHED,
-            &table::STORED_HOLDS,
-            &table::INFLIGHT_REQUESTS,
-            &table::INFLIGHT_LIMIT,
-            &table::OPEN_CONNECTIONS,
-            &table::HOOK_CONNECTIONS,
-            &table::HOOK_CONNECTIONS_LIMIT,
-            &table::NAMESPACES,
-            &table::NAMESPACES_AGE,
-            &table::ENDPOINTS_AGE,
-            &table::CONFIG_AGE,
-            &table::CONFIG_GENERATION,
-            &table::CONFIG_REJECTED,
-            &table::DOCUMENTS_HELD_BACK,
-            &table::DOCUMENTS_LEFT_OUT,
-            &table::CONFIG_FROM_LAST_GOOD,
-            &table::LAST_GOOD_UNWRITTEN,
-        ] {
-            self.readings(encoder, one)?;
-        }
-        family(encoder, &table::UNREADABLE_OBJECTS, |out| {
-            UnreadableObjects::all().try_for_each(|(label, count)| counter(out, &[("objects", label)], count))
-        })?;
+        self.readings_from(encoder, &table::BREAK_GLASS_OPEN, &table::UNREADABLE_OBJECTS)?;
+        counters(encoder, &table::UNREADABLE_OBJECTS, &UnreadableObjects::LABELS, &reading::UNREADABLE)?;
         self.adoption(encoder)?;
         self.readings(encoder, &table::INFLIGHT_BYTES)?;
         let reads = metrics.config_reads.sums();
@@ -117,7 +91,7 @@ impl Collector for Scrape {
             histogram(out, &[], &reads, |outcome| outcome < ReadOutcome::GOOD)
         })?;
         self.tls(encoder)?;
-        let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
+        let lost = metrics.readings.get(Reading::AuditLost).unwrap_or(0.0) as u64;
         family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))?;
         family(encoder, &table::BUILD_INFO, build)?;
         self.resources(encoder)?;
@@ -129,7 +103,7 @@ impl Scrape {
     /// Encodes gauges of one family that have sources, by the value of the label if there is one. Omits a gauge without
     /// a label that has no value.
     fn readings(&self, encoder: &mut DescriptorEncoder<'_>, table: &Family) -> fmt::Result {
-        let values: Vec<_> = self.0.read_all(table).collect();
+        let values: Vec<_> = self.0.readings.of(table).collect();
         if values.is_empty() && table.labels.is_empty() {
             return Ok(());
         }
@@ -141,23 +115,29 @@ impl Scrape {
         })
     }
 
+    /// Encodes the readings of all families from `first` to that before `end`, in the order of the table.
+    fn readings_from(&self, encoder: &mut DescriptorEncoder<'_>, first: &Family, end: &Family) -> fmt::Result {
+        let families = table::ALL.iter().skip_while(|one| *one != first).take_while(|one| *one != end);
+        families.into_iter().try_for_each(|one| self.readings(encoder, one))
+    }
+
     /// Encodes metrics of adopted webhooks, if adoption is in use.
     fn adoption(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let adoption = self.0.adoption();
-        let Some(webhooks) = adoption.webhooks() else { return Ok(()) };
+        let adoption = self.0.adoption().read();
+        let Some(webhooks) = adoption.webhooks else { return Ok(()) };
         family(encoder, &table::ADOPTED, |out| out.encode_gauge(&(webhooks.called as f64)))?;
         family(encoder, &table::ADOPTED_UNCALLED, |out| out.encode_gauge(&(webhooks.uncalled as f64)))?;
-        if let Some(left) = adoption.left() {
+        if let Some(left) = adoption.left {
             family(encoder, &table::NOT_ADOPTED, |out| {
                 Reason::WORDS.iter().zip(left).try_for_each(|(word, count)| {
                     out.encode_family(&[("reason", *word)])?.encode_gauge(&(count as f64))
                 })
             })?;
         }
-        let overlap = adoption.overlap_seconds();
+        let (overlap, longest) = (adoption.overlap.as_secs_f64(), adoption.longest_overlap.as_secs_f64());
         family(encoder, &table::ADOPTION_OVERLAP, |out| out.encode_counter::<NoLabelSet, _, u64>(&overlap, None))?;
-        family(encoder, &table::ADOPTION_OVERLAP_LONGEST, |out| out.encode_gauge(&adoption.longest_overlap_seconds()))?;
-        family(encoder, &table::ADOPTION_DROPS, |out| counter(out, &[], adoption.drops()))
+        family(encoder, &table::ADOPTION_OVERLAP_LONGEST, |out| out.encode_gauge(&longest))?;
+        family(encoder, &table::ADOPTION_DROPS, |out| counter(out, &[], adoption.drops))
     }
 
     /// Encodes metrics of our own TLS files and certificates.
@@ -183,24 +163,33 @@ impl Scrape {
 
     /// Encodes the resources that the process uses.
     fn resources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
+        if let Some(seconds) = self.0.readings.get(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
         }
-        for one in [
-            &table::PROCESS_RESIDENT,
-            &table::PROCESS_VIRTUAL,
-            &table::PROCESS_OPEN_FDS,
-            &table::PROCESS_MAX_FDS,
-            &table::PROCESS_START,
-        ] {
-            self.readings(encoder, one)?;
-        }
-        Ok(())
+        self.readings_from(encoder, &table::PROCESS_RESIDENT, &table::LOG_LOST)
+    }
+
+    /// Encodes decisions of policies.
+    fn policies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let sums = |(hook_type, name, one): (HookType, Arc<str>, Arc<PolicyMetrics>)| {
+            (name, hook_type.as_str(), one.evaluations.sums())
+        };
+        let all: Vec<_> = self.0.policies().map(sums).collect();
+        family(encoder, &table::POLICY_DECISIONS, |out| {
+            all.iter().try_for_each(|(name, hook_type, sums)| {
+                by_outcome(out, &[("policy", name), ("type", hook_type)], &PolicyOutcome::LABELS, sums)
+            })
+        })?;
+        family(encoder, &table::POLICY_DURATION, |out| {
+            all.iter().try_for_each(|(name, hook_type, sums)| {
+                histogram(out, &[("policy", name), ("type", hook_type)], sums, |_| true)
+            })
+        })
     }
 
     /// Encodes turns and attendance of initializers.
     fn initializers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let all: Vec<_> = self.0.initializers().into_iter().map(|(name, one)| (name, one.cells().sums())).collect();
+        let all: Vec<_> = self.0.initializers.all().into_iter().map(|(name, one)| (name, one.turns.sums())).collect();
         family(encoder, &table::INITIALIZER_RUNS, |out| {
             let labels = &InitializerOutcome::LABELS;
             all.iter().try_for_each(|(name, sums)| by_outcome(out, &[("initializer", name)], labels, sums))
@@ -227,7 +216,7 @@ impl Scrape {
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         family(encoder, &table::BYPASSED_REQUESTS, |out| {
-            for (name, bypass) in self.0.bypasses() {
+            for (name, bypass) in self.0.bypasses.all() {
                 for (effect, count) in bypass.counts().filter(|(_, count)| *count > 0) {
                     counter(out, &[("bypass", &name), ("effect", effect.as_str())], count)?;
                 }
@@ -282,15 +271,16 @@ fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
 }
 
 /// Encodes a hook's counts by cause, without zeros.
-fn by_cause<'a>(
+fn by_cause(
     out: &mut MetricEncoder<'_>,
     [name, hook_type]: [(&str, &str); 2],
-    causes: impl Iterator<Item = (&'a &'static str, &'a AtomicU64)>,
+    causes: &[&str],
+    cells: &[AtomicU64],
 ) -> fmt::Result {
-    for (cause, count) in causes.map(|(cause, cell)| (cause, cell.load(Relaxed))).filter(|(_, count)| *count > 0) {
-        counter(out, &[name, hook_type, ("cause", cause)], count)?;
-    }
-    Ok(())
+    let counts = causes.iter().zip(cells).map(|(cause, cell)| (cause, cell.load(Relaxed)));
+    counts
+        .filter(|(_, count)| *count > 0)
+        .try_for_each(|(cause, count)| counter(out, &[name, hook_type, ("cause", cause)], count))
 }
 
 /// Encodes a sample of a counter for each outcome.
@@ -337,80 +327,59 @@ impl Scrape {
     /// Encodes metrics of hooks.
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let hooks: Vec<_> = self.0.hooks().into_iter().map(HookSums::of).collect();
-        family(encoder, &table::HOOK_CALLS, |out| {
-            hooks.iter().try_for_each(|hook| by_outcome(out, &hook.labels(), &HookOutcome::LABELS, &hook.sums))
-        })?;
-        family(encoder, &table::HOOK_CALL_FAILURES, |out| {
-            for hook in &hooks {
-                for (kind, cells) in FailureKind::ALL.iter().zip(&hook.counters.failures) {
-                    for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
-                        // Only nonzero counts: otherwise 24 zeros for each of hundreds of hooks would hide them.
-                        let count = cell.load(Relaxed);
-                        if count > 0 {
-                            let [name, hook_type] = hook.labels();
-                            counter(out, &[name, hook_type, ("kind", kind.as_str()), ("policy", policy)], count)?;
-                        }
+        let mut each = |table: &Family, sample: &dyn Fn(&mut MetricEncoder<'_>, &HookSums) -> fmt::Result| {
+            family(encoder, table, |out| hooks.iter().try_for_each(|hook| sample(out, hook)))
+        };
+        each(&table::HOOK_CALLS, &|out, hook| by_outcome(out, &hook.labels(), &HookOutcome::LABELS, &hook.sums))?;
+        each(&table::HOOK_CALL_FAILURES, &|out, hook| {
+            let [name, hook_type] = hook.labels();
+            for (kind, cells) in FailureKind::ALL.iter().zip(&hook.counters.failures) {
+                for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
+                    // Only nonzero counts: otherwise 24 zeros for each of hundreds of hooks would hide them.
+                    let count = cell.load(Relaxed);
+                    if count > 0 {
+                        counter(out, &[name, hook_type, ("kind", kind.as_str()), ("policy", policy)], count)?;
                     }
                 }
             }
             Ok(())
         })?;
-        family(encoder, &table::HOOK_REJECTIONS, |out| {
-            for hook in &hooks {
-                let [name, hook_type] = hook.labels();
-                for (operation, cause, code, count) in hook.counters.rejections.all() {
-                    let what = [("operation", operation), ("cause", cause), ("code", &code)];
-                    counter(out, &[&[name, hook_type][..], &what].concat(), count)?;
-                }
-            }
-            Ok(())
-        })?;
-        family(encoder, &table::HOOK_FAIL_OPEN, |out| {
-            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))
-        })?;
-        family(encoder, &table::HOOK_UNASKED, |out| {
-            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.skipped_unproven.load(Relaxed)))
-        })?;
-        family(encoder, &table::HOOK_CALLS_IN_VAIN, |out| {
-            let mutating = hooks.iter().filter(|hook| hook.hook_type == HookType::Mutating);
-            mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.discarded.load(Relaxed)))
-        })?;
-        for (table, how) in [
-            (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::False),
-            (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Error),
-        ] {
-            family(encoder, table, |out| {
-                let count = |hook: &HookSums| hook.counters.unmet[how as usize].load(Relaxed);
-                hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), count(hook)))
-            })?;
-        }
-        family(encoder, &table::HOOK_CONDITION_DURATION, |out| {
-            hooks.iter().try_for_each(|hook| match hook.counters.conditions.get() {
-                Some(evaluations) => histogram(out, &hook.labels(), &evaluations.sums(), |_| true),
-                None => Ok(()),
+        each(&table::HOOK_REJECTIONS, &|out, hook| {
+            hook.counters.rejections.all().iter().try_for_each(|(operation, cause, code, count)| {
+                let what = [("operation", *operation), ("cause", *cause), ("code", &**code)];
+                counter(out, &[&hook.labels()[..], &what].concat(), *count)
             })
+        })?;
+        let count = |cell: fn(&HookMetrics) -> &AtomicU64| {
+            move |out: &mut MetricEncoder<'_>, hook: &HookSums| {
+                counter(out, &hook.labels(), cell(&hook.counters).load(Relaxed))
+            }
+        };
+        each(&table::HOOK_FAIL_OPEN, &|out, hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))?;
+        each(&table::HOOK_UNASKED, &count(|hook| &hook.skipped_unproven))?;
+        each(&table::HOOK_CALLS_IN_VAIN, &|out, hook| match hook.hook_type {
+            HookType::Mutating => counter(out, &hook.labels(), hook.counters.discarded.load(Relaxed)),
+            HookType::Validating => Ok(()),
+        })?;
+        each(&table::HOOK_CONDITION_EXCLUSIONS, &count(|hook| &hook.unmet[UnmetConditions::False as usize]))?;
+        each(&table::HOOK_CONDITION_ERRORS, &count(|hook| &hook.unmet[UnmetConditions::Error as usize]))?;
+        each(&table::HOOK_CONDITION_DURATION, &|out, hook| match hook.counters.conditions.get() {
+            Some(evaluations) => histogram(out, &hook.labels(), &evaluations.sums(), |_| true),
+            None => Ok(()),
         })?;
         // Only nonzero counts, as above.
-        family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
-            hooks
-                .iter()
-                .try_for_each(|hook| by_cause(out, hook.labels(), Repeat::LABELS.iter().zip(&hook.counters.repeats)))
+        each(&table::HOOK_REPEATED_CALLS, &|out, hook| {
+            by_cause(out, hook.labels(), &Repeat::LABELS, &hook.counters.repeats)
         })?;
-        family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
-            hooks.iter().try_for_each(|hook| {
-                let causes = DroppedAnnotation::LABELS.iter();
-                by_cause(out, hook.labels(), causes.zip(&hook.counters.annotations_dropped))
-            })
+        each(&table::HOOK_ANNOTATIONS_DROPPED, &|out, hook| {
+            by_cause(out, hook.labels(), &DroppedAnnotation::LABELS, &hook.counters.annotations_dropped)
         })?;
-        family(encoder, &table::HOOK_DURATION, |out| {
-            let ended = |outcome| outcome != HookOutcome::CANCELLED;
-            hooks.iter().try_for_each(|hook| histogram(out, &hook.labels(), &hook.sums, ended))
+        each(&table::HOOK_DURATION, &|out, hook| {
+            histogram(out, &hook.labels(), &hook.sums, |outcome| outcome != HookOutcome::CANCELLED)
         })?;
-        family(encoder, &table::HOOK_TIMEOUT, |out| {
-            hooks.iter().try_for_each(|hook| match hook.counters.timeout() {
-                Some(timeout) => out.encode_family(&hook.labels().as_slice())?.encode_gauge(&timeout.as_secs_f64()),
-                None => Ok(()),
-            })
+        each(&table::HOOK_TIMEOUT, &|out, hook| match hook.counters.timeout() {
+            Some(timeout) => out.encode_family(&hook.labels().as_slice())?.encode_gauge(&timeout.as_secs_f64()),
+            None => Ok(()),
         })
     }
 }

@@ -83,7 +83,7 @@ pub enum UnmetConditions {
 }
 
 /// Metrics of one hook. Recording on the hot path takes no lock and no lookup.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HookMetrics {
     pub(super) calls: Cells<5>,
     /// Failed calls by kind; the first of each pair under Ignore, the second under Fail.
@@ -112,31 +112,10 @@ pub struct HookMetrics {
     dropped: Throttle,
 }
 
-impl Default for HookMetrics {
-    fn default() -> Self {
-        Self::new(1)
-    }
-}
-
 impl HookMetrics {
     /// Creates metrics for that many workers.
     pub(super) fn new(workers: usize) -> Self {
-        Self {
-            calls: Cells::new(workers),
-            failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
-            rejections: Rejections::default(),
-            annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
-            repeats: array::from_fn(|_| AtomicU64::new(0)),
-            skipped_unproven: AtomicU64::new(0),
-            discarded: AtomicU64::new(0),
-            unmet: array::from_fn(|_| AtomicU64::new(0)),
-            conditions: OnceLock::new(),
-            workers,
-            timeout: AtomicU64::new(0),
-            recent: RecentResults::since(Instant::now()),
-            failure_lines: Throttle::new(),
-            dropped: Throttle::new(),
-        }
+        Self { calls: Cells::new(workers), workers, ..Self::default() }
     }
 
     /// Records the end of a call.
@@ -272,30 +251,20 @@ const MAX_REJECTION_KINDS: usize = 64;
 /// Maximum code; larger ones are counted as this. Upstream: `pkg/admission/metrics/metrics.go`.
 const MAX_CODE: i32 = 600;
 
-/// Cause of a rejection by a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RejectionCause {
-    /// The hook denied the request.
-    Denied,
-    /// The call failed and the failure policy rejects, or the hook must not be called in a dry run.
-    FailedClosed,
-    /// The hook's patch cannot be applied.
-    PatchRefused,
-}
-
-impl RejectionCause {
-    /// Returns the value of the metric's label, as in `gatepost_hook_calls_total` if that has it.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::FailedClosed => "failed_closed",
-            Self::PatchRefused => "patch_refused",
-        }
+labels! {
+    /// Cause of a rejection by a hook. Labels are those of `gatepost_hook_calls_total` if it has them.
+    pub enum RejectionCause {
+        /// The hook denied the request.
+        Denied = "denied",
+        /// The call failed and the failure policy rejects, or the hook must not be called in a dry run.
+        FailedClosed = "failed_closed",
+        /// The hook's patch cannot be applied.
+        PatchRefused = "patch_refused",
     }
 }
 
-/// Index of the operation, cause, and code; `None` for all other codes.
-type Key = (usize, RejectionCause, Option<u16>);
+/// Indexes of the operation and the cause, and the code; `None` for all other codes.
+type Key = (usize, usize, Option<u16>);
 
 /// Counts of rejections. Only rejected requests take the lock.
 #[derive(Debug, Default)]
@@ -306,10 +275,10 @@ impl Rejections {
     pub(super) fn count(&self, operation: Operation, cause: RejectionCause, code: i32) {
         let code = u16::try_from(code.clamp(0, MAX_CODE)).ok();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (operation.index(), cause, code);
+        let key = (operation.index(), cause as usize, code);
         let has_own_count =
             cause != RejectionCause::Denied || counts.len() < MAX_REJECTION_KINDS || counts.contains_key(&key);
-        let key = if has_own_count { key } else { (operation.index(), cause, None) };
+        let key = if has_own_count { key } else { (operation.index(), cause as usize, None) };
         *counts.entry(key).or_default() += 1;
     }
 
@@ -318,7 +287,12 @@ impl Rejections {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown = |((operation, cause, code), count): (Key, u64)| {
             let operation = Operation::ALL.get(operation).map_or("", |operation| operation.as_str());
-            (operation, cause.as_str(), code.map_or_else(|| "other".to_owned(), |code| code.to_string()), count)
+            (
+                operation,
+                RejectionCause::LABELS[cause],
+                code.map_or_else(|| "other".to_owned(), |code| code.to_string()),
+                count,
+            )
         };
         counts.into_iter().map(shown).collect()
     }
@@ -344,6 +318,12 @@ pub(super) struct Cells<const OUTCOMES: usize> {
 pub(super) struct Sums<const OUTCOMES: usize> {
     pub(super) counts: [[u64; BUCKETS]; OUTCOMES],
     pub(super) nanos: [u64; OUTCOMES],
+}
+
+impl<const OUTCOMES: usize> Default for Cells<OUTCOMES> {
+    fn default() -> Self {
+        Self::new(1)
+    }
 }
 
 impl<const OUTCOMES: usize> Cells<OUTCOMES> {

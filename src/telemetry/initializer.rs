@@ -1,8 +1,8 @@
 //! Metrics of one initializer, looked up once per generation.
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
+    ops::Range,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,14 +32,13 @@ labels! {
     }
 }
 
-impl InitializerOutcome {
-    /// All outcomes.
-    const ALL: [Self; 6] =
-        [Self::Changed, Self::Unchanged, Self::Rejected, Self::FailedOpen, Self::FailedClosed, Self::Shed];
+/// Index of the first failure; those that follow are failures, too.
+const FIRST_FAILURE: usize = InitializerOutcome::FailedOpen as usize;
 
+impl InitializerOutcome {
     /// Returns true if the initializer did not act as it should.
     fn is_failure(self) -> bool {
-        matches!(self, Self::FailedOpen | Self::FailedClosed | Self::Shed)
+        self as usize >= FIRST_FAILURE
     }
 }
 
@@ -64,15 +63,15 @@ labels! {
 }
 
 /// Counts and durations of one initializer's turns.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InitializerMetrics {
-    turns: Cells<{ InitializerOutcome::LABELS.len() }>,
+    pub(super) turns: Cells<{ InitializerOutcome::LABELS.len() }>,
     recent: RecentResults,
 }
 
 impl InitializerMetrics {
     pub(super) fn new(workers: usize) -> Self {
-        Self { turns: Cells::new(workers), recent: RecentResults::since(Instant::now()) }
+        Self { turns: Cells::new(workers), ..Self::default() }
     }
 
     /// Records the end of a turn.
@@ -101,17 +100,9 @@ impl InitializerMetrics {
 
     fn counts(&self) -> Counts {
         let sums = self.turns.sums();
-        let all = InitializerOutcome::ALL.iter();
-        let count = |outcome: &InitializerOutcome| sums.count(*outcome as usize);
-        Counts {
-            calls: all.clone().map(count).sum(),
-            failed: all.filter(|outcome| outcome.is_failure()).map(count).sum(),
-            ..Counts::default()
-        }
-    }
-
-    pub(super) fn cells(&self) -> &Cells<{ InitializerOutcome::LABELS.len() }> {
-        &self.turns
+        let count = |outcomes: Range<usize>| outcomes.map(|outcome| sums.count(outcome)).sum();
+        let all = InitializerOutcome::LABELS.len();
+        Counts { calls: count(0..all), failed: count(FIRST_FAILURE..all), ..Counts::default() }
     }
 }
 
@@ -134,29 +125,4 @@ pub struct Attendance {
     pub proven: bool,
     /// True if no instance has ever been attached to this process.
     pub never_attached: bool,
-}
-
-/// Returns the attendance.
-type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
-
-/// Source of the attendance, set by the process.
-#[derive(Default)]
-pub(super) struct AttendanceSource(Mutex<Option<Read>>);
-
-impl AttendanceSource {
-    /// Sets the source; replaces an earlier one.
-    pub(super) fn set(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
-    }
-
-    /// Returns the attendance, by name; empty without a source.
-    pub(super) fn get(&self) -> Vec<Attendance> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|read| read()).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for AttendanceSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attended").finish_non_exhaustive()
-    }
 }

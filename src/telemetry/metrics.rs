@@ -1,7 +1,6 @@
 //! Metrics: all counters but those of [`reading`](super::reading). Counting on the hot path takes no lock.
 
 use std::{
-    array,
     collections::BTreeMap,
     fmt,
     sync::{
@@ -12,13 +11,14 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, hook::Cells, initializer::AttendanceSource, reading::Readings, table::Family,
+    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, PolicyMetrics, ReadOutcome,
+    Reading, Refused, RequestOutcome, TlsReload, hook::Cells, reading::Readings,
 };
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};
 
 /// Counters, and the sources of [`Reading`]s.
+#[derive(Default)]
 pub struct Metrics {
     workers: usize,
     pub(super) requests: Cells<6>,
@@ -31,10 +31,12 @@ pub struct Metrics {
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// End of each certificate, by its name.
     ends: Mutex<Vec<(String, SystemTime)>>,
-    validating: ByName<HookMetrics>,
-    mutating: ByName<HookMetrics>,
-    bypasses: ByName<BypassMetrics>,
-    initializers: ByName<InitializerMetrics>,
+    /// Metrics of validating and of mutating hooks.
+    hooks: [ByName<HookMetrics>; 2],
+    pub(super) bypasses: ByName<BypassMetrics>,
+    pub(super) initializers: ByName<InitializerMetrics>,
+    /// Metrics of mutating policies, and of validating ones.
+    policies: [ByName<PolicyMetrics>; 2],
     /// Dropped reports of stored objects, by reason.
     pub(super) dropped_reports: [AtomicU64; DroppedReport::LABELS.len()],
     /// Requests about our own configuration, which skip hooks.
@@ -42,9 +44,13 @@ pub struct Metrics {
     /// Requests to which break-glass applied.
     pub(super) break_glass: AtomicU64,
     adoption: AdoptionMetrics,
-    readings: Readings,
-    attended: AttendanceSource,
+    pub(super) readings: Readings,
+    /// Source of the instances and holds of initializers.
+    attendance: Mutex<Option<AttendanceSource>>,
 }
+
+/// Returns the attendance of each initializer.
+type AttendanceSource = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,49 +58,16 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new(1)
-    }
-}
-
 impl Metrics {
     /// Creates counters for that many workers.
     pub fn new(workers: usize) -> Self {
-        Self {
-            workers,
-            requests: Cells::new(workers),
-            mutations: Cells::new(workers),
-            refused: array::from_fn(|_| AtomicU64::new(0)),
-            copied: AtomicU64::new(0),
-            config_reads: Cells::new(1),
-            access_reviews: Cells::new(1),
-            tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
-            ends: Mutex::default(),
-            validating: ByName::default(),
-            mutating: ByName::default(),
-            bypasses: ByName::default(),
-            initializers: ByName::default(),
-            dropped_reports: array::from_fn(|_| AtomicU64::new(0)),
-            own_configuration: AtomicU64::new(0),
-            break_glass: AtomicU64::new(0),
-            adoption: AdoptionMetrics::default(),
-            readings: Readings::default(),
-            attended: AttendanceSource::default(),
-        }
+        Self { workers, requests: Cells::new(workers), mutations: Cells::new(workers), ..Self::default() }
     }
 
     /// Returns the metrics of the hook of that type and name, the same ones for every call. Takes a lock: call this
     /// once per generation.
     pub fn hook(&self, hook_type: HookType, name: &Arc<str>) -> Arc<HookMetrics> {
-        self.of_type(hook_type).get(name, || HookMetrics::new(self.workers))
-    }
-
-    fn of_type(&self, hook_type: HookType) -> &ByName<HookMetrics> {
-        match hook_type {
-            HookType::Validating => &self.validating,
-            HookType::Mutating => &self.mutating,
-        }
+        self.hooks[hook_type as usize].get(name, || HookMetrics::new(self.workers))
     }
 
     /// Returns the metrics of the bypass of that name, always the same. Takes a lock: call this once per generation.
@@ -108,6 +81,22 @@ impl Metrics {
         self.initializers.get(name, || InitializerMetrics::new(self.workers))
     }
 
+    /// Returns the metrics of the policy of that type and name, the same ones for every call. Takes a lock: call this
+    /// once per generation.
+    pub fn policy(&self, hook_type: HookType, name: &Arc<str>) -> Arc<PolicyMetrics> {
+        let [mutating, validating] = &self.policies;
+        let of_type = if hook_type == HookType::Mutating { mutating } else { validating };
+        of_type.get(name, || PolicyMetrics::new(self.workers))
+    }
+
+    /// Returns the metrics of every policy, by type and name.
+    pub(super) fn policies(&self) -> impl Iterator<Item = (HookType, Arc<str>, Arc<PolicyMetrics>)> {
+        let types = [HookType::Mutating, HookType::Validating].into_iter().zip(&self.policies);
+        types.flat_map(|(hook_type, of_type)| {
+            of_type.all().into_iter().map(move |(name, counters)| (hook_type, name, counters))
+        })
+    }
+
     /// Records a request about our own configuration that skipped hooks.
     pub fn record_own_configuration(&self) {
         self.own_configuration.fetch_add(1, Relaxed);
@@ -116,16 +105,6 @@ impl Metrics {
     /// Records a request in which break-glass skipped every hook, or a hook that matched.
     pub fn record_break_glass(&self) {
         self.break_glass.fetch_add(1, Relaxed);
-    }
-
-    /// Returns the metrics of every bypass, by name.
-    pub(super) fn bypasses(&self) -> Vec<(Arc<str>, Arc<BypassMetrics>)> {
-        self.bypasses.all()
-    }
-
-    /// Returns the metrics of every initializer, by name.
-    pub(super) fn initializers(&self) -> Vec<(Arc<str>, Arc<InitializerMetrics>)> {
-        self.initializers.all()
     }
 
     /// Records the end of a request.
@@ -194,12 +173,13 @@ impl Metrics {
 
     /// Registers the source of instances and holds of initializers; replaces an earlier one.
     pub fn observe_attendance(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
-        self.attended.set(read);
+        *self.attendance.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
     }
 
     /// Returns the instances and holds of each initializer in this process.
     pub(super) fn attendance(&self) -> Vec<Attendance> {
-        self.attended.get()
+        let source = self.attendance.lock().unwrap_or_else(PoisonError::into_inner);
+        source.as_ref().map(|read| read()).unwrap_or_default()
     }
 
     /// Returns the metrics of every hook.
@@ -209,25 +189,14 @@ impl Metrics {
 
     /// Returns the metrics of every initializer.
     pub fn initializer_counters(&self) -> Vec<Arc<InitializerMetrics>> {
-        self.initializers().into_iter().map(|(_, counters)| counters).collect()
-    }
-
-    pub(super) fn read(&self, reading: Reading) -> Option<f64> {
-        self.readings.get(reading)
-    }
-
-    /// Returns the values of that family from registered sources, each with the value of its label.
-    pub(super) fn read_all(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
-        self.readings.of(family)
+        self.initializers.all().into_iter().map(|(_, counters)| counters).collect()
     }
 
     /// Returns the metrics of every hook, by type and name.
     pub(super) fn hooks(&self) -> Vec<(HookType, Arc<str>, Arc<HookMetrics>)> {
-        let of_type = |hook_type| {
-            let named = self.of_type(hook_type).all().into_iter();
-            named.map(move |(name, counters)| (hook_type, name, counters))
-        };
-        of_type(HookType::Validating).chain(of_type(HookType::Mutating)).collect()
+        let types = [HookType::Validating, HookType::Mutating].into_iter().zip(&self.hooks);
+        let named = types.flat_map(|(hook_type, named)| named.all().into_iter().map(move |one| (hook_type, one)));
+        named.map(|(hook_type, (name, counters))| (hook_type, name, counters)).collect()
     }
 }
 
@@ -236,14 +205,8 @@ impl Metrics {
 const NAMES_BEFORE_REMOVAL: usize = 4096;
 
 /// Metrics by name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ByName<T>(Mutex<BTreeMap<Arc<str>, Arc<T>>>);
-
-impl<T> Default for ByName<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
 
 impl<T> ByName<T> {
     /// Returns the metrics of that name, the same ones for every call while they are in use.

@@ -92,11 +92,6 @@ labels! {
     }
 }
 
-impl AccessReviewOutcome {
-    /// Index of `Abandoned`, whose duration is not meaningful.
-    pub(super) const ABANDONED: usize = Self::Abandoned as usize;
-}
-
 /// Result of one read of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {

@@ -6,6 +6,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use gatepost_base::labels;
+
 use super::table::{self, Family};
 
 /// Defines the readings, each with its family and the value of the family's label, if it has one.
@@ -60,6 +62,8 @@ readings! {
     RegistrationUncovered = REGISTRATION_UNCOVERED "",
     StoredUnfinished = STORED_UNFINISHED "",
     StoredHolds = STORED_HOLDS "",
+    IndexFollowers = INDEX_FOLLOWERS "",
+    IndexAcknowledgement = INDEX_ACKNOWLEDGEMENT "",
     ProcessCpu = PROCESS_CPU "",
     ProcessResident = PROCESS_RESIDENT "",
     ProcessVirtual = PROCESS_VIRTUAL "",
@@ -98,7 +102,7 @@ impl Readings {
     }
 }
 
-static UNREADABLE: [AtomicU64; UnreadableObjects::LABELS.len()] = [const { AtomicU64::new(0) }; 3];
+pub(super) static UNREADABLE: [AtomicU64; UnreadableObjects::LABELS.len()] = [const { AtomicU64::new(0) }; 3];
 static HOOK_WORKER_PANICS: AtomicU64 = AtomicU64::new(0);
 static STARVED_CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -122,21 +126,19 @@ pub fn starved_connections() -> u64 {
     STARVED_CONNECTIONS.load(Relaxed)
 }
 
-/// Kinds of objects of the cluster that could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnreadableObjects {
-    /// Namespaces, for their labels.
-    Namespaces,
-    /// EndpointSlices of hooks' Services.
-    EndpointSlices,
-    /// Objects that are stored unfinished, by their label.
-    StoredUnfinished,
+labels! {
+    /// Kinds of objects of the cluster that could not be read.
+    pub enum UnreadableObjects {
+        /// Namespaces, for their labels.
+        Namespaces = "namespaces",
+        /// EndpointSlices of hooks' Services.
+        EndpointSlices = "endpointslices",
+        /// Objects that are stored unfinished, by their label.
+        StoredUnfinished = "stored_unfinished",
+    }
 }
 
 impl UnreadableObjects {
-    /// Values of the label.
-    pub const LABELS: [&'static str; 3] = ["namespaces", "endpointslices", "stored_unfinished"];
-
     /// Records an object that could not be read.
     pub fn count(self) {
         UNREADABLE[self as usize].fetch_add(1, Relaxed);
@@ -145,10 +147,5 @@ impl UnreadableObjects {
     /// Returns the number of objects of this kind that could not be read.
     pub fn counted(self) -> u64 {
         UNREADABLE[self as usize].load(Relaxed)
-    }
-
-    /// Returns the numbers of all kinds, each with its label.
-    pub(super) fn all() -> impl Iterator<Item = (&'static str, u64)> {
-        Self::LABELS.into_iter().zip(&UNREADABLE).map(|(label, count)| (label, count.load(Relaxed)))
     }
 }

@@ -17,15 +17,9 @@ pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Age from which calls no longer count as recent.
 const WINDOW: Duration = Duration::from_secs(5 * 60);
 
-/// Samples of the counters, the oldest first. At most the oldest is older than the window.
+/// Samples of the counters with their times, the oldest first. At most the oldest is older than the window.
 #[derive(Debug)]
-pub(super) struct Recent(VecDeque<Sample>);
-
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    at: Instant,
-    counts: Counts,
-}
+struct Recent(VecDeque<(Instant, Counts)>);
 
 /// Counts of calls. `calls` ended with an answer or a failure; `failed` are part of them, `cancelled` are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +82,8 @@ pub struct LastFailure {
     pub at: SystemTime,
 }
 
-/// Samples of the counters, the last failure, and the successes after it.
-#[derive(Debug)]
+/// Samples of the counters, the last failure, and the successes after it. All counters are zero at the beginning.
+#[derive(Debug, Default)]
 pub(super) struct RecentResults {
     /// Samples. Calls do not lock this.
     samples: Mutex<Recent>,
@@ -102,16 +96,6 @@ pub(super) struct RecentResults {
 }
 
 impl RecentResults {
-    /// Creates the state with all counters zero at `at`.
-    pub(super) fn since(at: Instant) -> Self {
-        Self {
-            samples: Mutex::new(Recent::since(at)),
-            last_failure: AtomicU64::new(0),
-            succeeded_before: AtomicU64::new(0),
-            last_success: AtomicU64::new(0),
-        }
-    }
-
     /// Records a failed call of this kind; `counts` are the counters before it.
     pub(super) fn failed(&self, kind: u8, counts: Counts) {
         self.succeeded_before.store(counts.succeeded(), Relaxed);
@@ -179,36 +163,42 @@ impl Counts {
     }
 }
 
+impl Default for Recent {
+    fn default() -> Self {
+        Self::since(Instant::now())
+    }
+}
+
 impl Recent {
     /// Creates the state with all counters zero at `at`.
-    pub(super) fn since(at: Instant) -> Self {
-        Self(VecDeque::from([Sample { at, counts: Counts::default() }]))
+    fn since(at: Instant) -> Self {
+        Self(VecDeque::from([(at, Counts::default())]))
     }
 
     /// Adds a sample, unless the last one is very recent.
-    pub(super) fn sample(&mut self, at: Instant, counts: Counts) {
-        if self.0.back().is_some_and(|last| at.saturating_duration_since(last.at) < SAMPLE_INTERVAL / 2) {
+    fn sample(&mut self, at: Instant, counts: Counts) {
+        if self.0.back().is_some_and(|(last, _)| at.saturating_duration_since(*last) < SAMPLE_INTERVAL / 2) {
             return;
         }
-        self.0.push_back(Sample { at, counts });
+        self.0.push_back((at, counts));
         // Keeps one sample that is older than the window, as the start of it.
-        while self.0.get(1).is_some_and(|next| at.saturating_duration_since(next.at) >= WINDOW) {
+        while self.0.get(1).is_some_and(|(next, _)| at.saturating_duration_since(*next) >= WINDOW) {
             self.0.pop_front();
         }
     }
 
     /// Returns the time since the oldest recent sample, and the growth of the counters since then.
-    pub(super) fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
-        let recent = |sample: &&Sample| now.saturating_duration_since(sample.at) <= WINDOW + SAMPLE_INTERVAL;
-        let Some(from) = self.0.iter().find(recent).or(self.0.back()) else { return (Duration::ZERO, counts) };
+    fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
+        let recent = |(at, _): &&(Instant, Counts)| now.saturating_duration_since(*at) <= WINDOW + SAMPLE_INTERVAL;
+        let Some((at, from)) = self.0.iter().find(recent).or(self.0.back()) else { return (Duration::ZERO, counts) };
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let grown = Counts {
-            calls: since(counts.calls, from.counts.calls),
-            failed: since(counts.failed, from.counts.failed),
-            cancelled: since(counts.cancelled, from.counts.cancelled),
-            discarded: since(counts.discarded, from.counts.discarded),
+            calls: since(counts.calls, from.calls),
+            failed: since(counts.failed, from.failed),
+            cancelled: since(counts.cancelled, from.cancelled),
+            discarded: since(counts.discarded, from.discarded),
         };
-        (now.saturating_duration_since(from.at), grown)
+        (now.saturating_duration_since(*at), grown)
     }
 }
 

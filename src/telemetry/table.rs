@@ -12,8 +12,6 @@ macro_rules! families {
     };
 }
 
-pub mod read_proxy;
-
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -99,6 +97,10 @@ families! {
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     HOOK_STARVED_CONNECTIONS = Counter "gatepost_hook_starved_connections_total" []
         "HTTP/2 connections to hooks that were replaced because the hook's flow control left no room for calls that waited. It grows where a hook, or a proxy before it, does not give back the window of calls that are reset.";
+    POLICY_DECISIONS = Counter "gatepost_policy_decisions_total" ["policy", "type", "outcome"]
+        "Decisions of an admission policy about requests that it matches, by outcome: allowed, denied, excluded (a match condition is false), failed_open (it could not be evaluated under Ignore) or failed_closed (the same under Fail, and the request was rejected).";
+    POLICY_DURATION = Histogram "gatepost_policy_duration_seconds" ["policy", "type"]
+        "Duration of a policy's evaluation, without waits for params and namespaces.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
@@ -139,6 +141,10 @@ families! {
         "Objects that apiservers report as stored and not initialized; one that two apiservers report counts twice.";
     STORED_HOLDS = Gauge "gatepost_stored_holds" []
         "CREATEs that apiservers hold until a stored object is initialized.";
+    INDEX_FOLLOWERS = Gauge "gatepost_rule_index_followers" []
+        "Plugins of apiservers that follow the rule index. They send no request that no rule of it matches: such requests are in no other metric, and not in the audit log.";
+    INDEX_ACKNOWLEDGEMENT = Gauge "gatepost_rule_index_acknowledgement_seconds" []
+        "Time that the slowest of these plugins took to acknowledge the newest rule index, or has taken so far; absent if none was attached when it changed. Until then, or for 1 s, the generation does not count as in force.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []
@@ -211,6 +217,48 @@ families! {
         "Start time of the process, in seconds since 1970.";
     LOG_LOST = Counter "gatepost_log_lost_total" []
         "Log lines that were lost because stderr did not take them.";
+}
+
+/// Metrics of a read proxy, which is a separate process.
+pub mod read_proxy {
+    use super::{Family, MetricKind};
+
+    families! {
+        REQUESTS = Counter "gatepost_read_proxy_requests_total" ["outcome"]
+            "Requests answered, by outcome: passed (as they are: nothing is hidden from them), filtered (LIST or WATCH with the selector that hides), shown (GET of an object that was looked at), hidden (GET of an object that is not initialized), written (a write of such a resource whose answer was not held), held (a CREATE whose answer was), refused (by the proxy itself), abandoned (the client left before).";
+        REFUSED = Counter "gatepost_read_proxy_refused_total" ["reason"]
+            "Requests that the proxy refused or could not pass, by reason. holds, memory and questions (429): all of it is in use. unreachable (503) and lost (502): the apiserver. unanswered (503): a question of the proxy had no answer.";
+        HOLDS = Gauge "gatepost_read_proxy_holds" []
+            "Writes of the named resources under way: from their arrival to their answer, whether or not their object has to wait. At the limit further ones get 429.";
+        HOLDS_LIMIT = Gauge "gatepost_read_proxy_holds_limit" []
+            "Most such writes: --max-holds.";
+        OLDEST_HOLD = Gauge "gatepost_read_proxy_oldest_hold_seconds" []
+            "How long the oldest of these writes has been under way; 0 while there is none.";
+        HOLD_ENDS = Counter "gatepost_read_proxy_hold_ends_total" ["end"]
+            "Answers to CREATE that were held, by the end of the hold: completed (the object is initialized), failed (an initializer has refused it), deleted, timed_out (504), abandoned (the creator left).";
+        INSPECTED = Gauge "gatepost_read_proxy_inspected_bytes" ["purpose"]
+            "Memory taken for objects that the proxy looks at, until their clients have them, by purpose: read (GET) or write (CREATE). At the limit further ones get 429.";
+        INSPECTED_LIMIT = Gauge "gatepost_read_proxy_inspected_limit_bytes" ["purpose"]
+            "Most memory for these objects.";
+        QUESTIONS = Counter "gatepost_read_proxy_questions_total" ["question", "outcome"]
+            "Questions to the apiserver about users, by what was asked: token (whose is it) or access (may the user initialize); and by outcome: yes, no, failed (the apiserver gave no answer), busy (no turn within 5 s: 429), abandoned (the request ended meanwhile). Answers that were kept are not counted.";
+        QUESTIONS_ASKED = Gauge "gatepost_read_proxy_questions_asked" []
+            "Such questions that are being asked.";
+        QUESTIONS_WAITING = Gauge "gatepost_read_proxy_questions_waiting" []
+            "Requests that wait for their turn to ask one.";
+        QUESTIONS_LIMIT = Gauge "gatepost_read_proxy_questions_limit" []
+            "Most such questions at the same time.";
+        CONNECTIONS = Gauge "gatepost_read_proxy_open_connections" []
+            "Connections of clients, those that have become another protocol included. At the limit further clients wait to be accepted.";
+        CONNECTIONS_LIMIT = Gauge "gatepost_read_proxy_connections_limit" []
+            "Most connections of clients: --max-connections, or less where the process may open few files.";
+        HANDSHAKE_FAILURES = Counter "gatepost_read_proxy_handshake_failures_total" []
+            "Connections of clients that ended in their TLS handshake.";
+        UPSTREAM_FAILURES = Counter "gatepost_read_proxy_upstream_failures_total" ["kind"]
+            "Failures of the apiserver, by kind: connect (no connection for a client's request), lost (the connection broke before the answer), own (a question, read or watch of the proxy itself failed, or was refused).";
+        BUILD_INFO = Gauge "gatepost_read_proxy_build_info" ["version", "arch", "os"]
+            "Always 1; the labels identify the build.";
+    }
 }
 
 /// Families of any process that a read proxy has, too. Without [`BUILD_INFO`], so that an alert on its absence, if no

@@ -13,9 +13,6 @@ use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 /// Most access checks that are sent concurrently; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_REVIEWS: usize = 64;
 
-/// Interval at which the credentials of the client are checked for changes.
-const CLIENT_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
-
 /// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
 const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost says why";
 
@@ -23,7 +20,6 @@ const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost s
 #[derive(Debug)]
 pub struct AccessReviews {
     connection: ReloadingClient,
-    client: Option<(KubeClient, Instant)>,
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<AccessQuestion>,
     metrics: Arc<Metrics>,
@@ -39,7 +35,7 @@ impl AccessReviews {
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
         let connection = ReloadingClient::new(access).await?;
-        Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), logged: None })
+        Ok(Self { connection, authorizer, questions, metrics: Arc::default(), logged: None })
     }
 
     /// Sets the metrics that count access reviews.
@@ -66,7 +62,7 @@ impl AccessReviews {
                 question = self.questions.recv(), if asking.len() < MAX_CONCURRENT_REVIEWS => {
                     // `self.authorizer` has a sender, so the channel is never closed.
                     let Some(question) = question else { return };
-                    match self.client().await {
+                    match self.connection.recent_client().await {
                         Ok(client) => drop(asking.spawn(decide(client, question, Arc::clone(&self.metrics)))),
                         Err(error) => {
                             self.metrics.access_review(AccessReviewOutcome::Failed, Duration::ZERO);
@@ -79,17 +75,6 @@ impl AccessReviews {
         }
     }
 
-    async fn client(&mut self) -> Result<KubeClient, KubeError> {
-        if let Some((client, since)) = &self.client
-            && since.elapsed() < CLIENT_REFRESH_INTERVAL
-        {
-            return Ok(client.clone());
-        }
-        let client = self.connection.client().await?;
-        self.client = Some((client.clone(), Instant::now()));
-        Ok(client)
-    }
-
     /// Logs changes of the outcome.
     fn report(&mut self, outcome: Result<(), KubeError>) {
         match outcome {
@@ -97,7 +82,6 @@ impl AccessReviews {
             Ok(()) => {}
             Err(failure) => {
                 self.connection.failed(&failure);
-                self.client = None;
                 if self.logged.as_ref() != Some(&failure) {
                     tracing::warn!(
                         %failure,

@@ -1,14 +1,20 @@
 //! Adoption's view of this sidecar: the webhooks in force, the age of reads, metrics and audit.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::Value;
 
 use crate::{
-    live::{Current, Generation, LiveHook, STALE_AFTER},
+    live::{Current, Generation, LiveHook, STALE_AFTER, rule_index::KnownGeneration},
     telemetry::{Audit, Metrics},
 };
 use gatepost_adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, WebhookKey};
+use gatepost_base::clock::now;
 
 // A replica whose last read is stale starts anew.
 const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
@@ -21,6 +27,15 @@ pub struct AdoptionSidecar {
     pub metrics: Arc<Metrics>,
     /// Audit log.
     pub audit: Arc<Audit>,
+    /// Webhooks whose rules were known to all plugins at the last look.
+    known: Mutex<BTreeSet<String>>,
+}
+
+impl AdoptionSidecar {
+    /// Creates the view.
+    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, audit: Arc<Audit>) -> Self {
+        Self { current, metrics, audit, known: Mutex::default() }
+    }
 }
 
 impl fmt::Debug for AdoptionSidecar {
@@ -31,7 +46,17 @@ impl fmt::Debug for AdoptionSidecar {
 
 impl Sidecar for AdoptionSidecar {
     fn webhooks_in_force(&self) -> Vec<WebhookInForce> {
-        webhooks_in_force(&self.current.load())
+        // Read before the generation, which is then at least as new.
+        let KnownGeneration { id, is_newest } = self.current.known_to_plugins(now());
+        let generation = self.current.load();
+        let mut webhooks = webhooks_in_force(&generation);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_newest || id.number != generation.number {
+            // A plugin may not send the requests of a new webhook yet: the apiserver must still call it.
+            webhooks.retain(|webhook| known.contains(&webhook.id));
+        }
+        *known = webhooks.iter().map(|webhook| webhook.id.clone()).collect();
+        webhooks
     }
 
     fn limit_read_age(&self, age: Option<Duration>) {
@@ -58,7 +83,7 @@ fn webhooks_in_force(generation: &Generation) -> Vec<WebhookInForce> {
 fn webhook_in_force(generation: &Generation, index: u32, live: &LiveHook) -> Option<WebhookInForce> {
     let origin = generation.snapshot.origin(index)?;
     let hook_type = live.hook.hook_type;
-    let configuration = origin.file.strip_prefix(WebhookKey::resource(hook_type))?.strip_prefix('/')?;
+    let configuration = origin.file.strip_prefix(hook_type.resource())?.strip_prefix('/')?;
     let (configuration, webhook) = (configuration.to_owned(), live.hook.name.to_string());
     let id = WebhookKey { hook_type, configuration, webhook }.id();
     let state = origin.state.as_deref().map(str::to_owned);
@@ -81,9 +106,18 @@ mod tests {
     use gatepost_api::{HookType, Revision};
     use gatepost_config::{ENTRY_STATES, SourceFile, load};
 
+    fn with_rule(number: u64, resource: &str) -> Generation {
+        let rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
+        Generation { number, ..generation_of(json!([rule]), false, false) }
+    }
+
     fn generation(moves: bool, probing: bool) -> Generation {
+        generation_of(json!([]), moves, probing)
+    }
+
+    fn generation_of(rules: Value, moves: bool, probing: bool) -> Generation {
         let webhook = json!({"name": "w.x.y", "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "rules": []});
+            "admissionReviewVersions": ["v1"], "rules": rules});
         let metadata = json!({"name": "c", "uid": "u", "annotations": {ENTRY_STATES: "w.x.y=s1 v.x.y=s2"}});
         let document = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": metadata, "webhooks": [webhook]});
@@ -111,8 +145,24 @@ mod tests {
             snapshot: Arc::new(snapshot),
             hooks: vec![live],
             bypassed: Vec::new(),
+            policies: Vec::new(),
             initializers: HashMap::default(),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_webhook_is_in_force_once_every_plugin_has_acknowledged_its_rules() {
+        let current = Arc::new(Current::new(now()));
+        let sidecar = AdoptionSidecar::new(Arc::clone(&current), Arc::default(), Arc::new(Audit::off()));
+        let mut follower = current.rule_index().follow();
+        follower.version(true);
+        current.publish(Arc::new(with_rule(1, "pods")));
+        assert_eq!(sidecar.webhooks_in_force(), [], "the plugin does not send its requests yet");
+        let version = follower.version(true).number;
+        follower.acknowledge(version);
+        assert_eq!(sidecar.webhooks_in_force().len(), 1);
+        current.publish(Arc::new(with_rule(2, "services")));
+        assert_eq!(sidecar.webhooks_in_force().len(), 1, "a webhook that changes stays");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 pub mod access_reviews;
 pub mod adoption;
 pub mod break_glass;
+pub mod cluster_objects;
 mod discovery;
 pub mod labelled;
 pub mod namespaces;
@@ -10,6 +11,6 @@ pub mod registration;
 pub mod services;
 
 pub use self::{
-    access_reviews::AccessReviews, adoption::AdoptionSidecar, labelled::LabelledObjects, namespaces::NamespaceWatcher,
-    registration::RegistrationWatch, services::ServiceWatcher,
+    access_reviews::AccessReviews, adoption::AdoptionSidecar, cluster_objects::ClusterReader,
+    labelled::LabelledObjects, namespaces::NamespaceWatcher, registration::RegistrationWatch, services::ServiceWatcher,
 };

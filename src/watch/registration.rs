@@ -184,7 +184,7 @@ impl RegistrationWatch {
 fn uncovered(found: Vec<RegistrationRead>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
     let name = |subject: CoverageSubject, shown: &dyn fmt::Display| match subject {
         CoverageSubject::Hook(index) => snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned(),
-        CoverageSubject::Initializers => shown.to_string(),
+        CoverageSubject::Initializers | CoverageSubject::Policy => shown.to_string(),
     };
     let mut lines = BTreeSet::new();
     for (hook_type, object) in found {

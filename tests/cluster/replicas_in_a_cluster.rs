@@ -89,6 +89,8 @@ impl Trial {
             hooks_left_out: 0,
             initializers: Vec::new(),
             initializers_left_out: 0,
+            policies: 0,
+            plugins: None,
             published: String::new(),
         };
         Replica { objects: StatusObjects::new(connection, name, finalizer), report }

@@ -137,6 +137,7 @@ fn in_force(current: &Current, number: u64, service: &str) {
         snapshot: Arc::new(snapshot),
         hooks: vec![live],
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: Default::default(),
     }));
 }

@@ -11,3 +11,4 @@ mod commands_end_with_their_exit_code;
 mod commands_know_tls_from_plaintext;
 mod demo_tells_its_story;
 mod hazards_are_found;
+mod policies_are_tested_without_a_server;

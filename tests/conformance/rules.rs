@@ -1,7 +1,7 @@
 //! `rules.json`: does a rule see a request?
 
 use gatepost_api::RuleTarget;
-use gatepost_config::{HookSet, MatchKind};
+use gatepost_config::{MatchKind, MatchSet};
 use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn judge(case: Case) -> Outcome {
         ..Default::default()
     })?;
     equal("the rule", snapshot.hooks[0].rules[0].matches(&RuleTarget::as_made(&review)), case.expect_match)?;
-    let mut matched = HookSet::new();
+    let mut matched = MatchSet::new();
     snapshot.matching(&review, &mut matched);
     equal("the index", matched.iter().any(|matched| matched.how == MatchKind::AsMade), case.expect_match)
 }

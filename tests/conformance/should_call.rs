@@ -5,7 +5,7 @@
 //! by [`Caller`]; Gatepost is given what that one sends.
 
 use gatepost_api::{Gvr, Hook, MatchPolicy, Operation, RuleTarget, Served};
-use gatepost_config::{HookSet, MatchKind, Snapshot};
+use gatepost_config::{MatchKind, MatchSet, Snapshot};
 use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -164,7 +164,7 @@ fn seen(
         operation: text(&attributes.operation),
         ..Default::default()
     })?;
-    let mut matched = HookSet::new();
+    let mut matched = MatchSet::new();
     snapshot.matching_where(&review, Some(&served), &mut matched);
     Ok(matched.first().map(|matched| matched.how))
 }

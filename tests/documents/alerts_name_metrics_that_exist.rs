@@ -89,7 +89,7 @@ fn exposition() -> Exposition {
             never_attached: false,
         }]
     });
-    metrics.adoption().set(Webhooks::default());
+    metrics.adoption().update(|figures| figures.webhooks = Some(Webhooks::default()));
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
     let of_the_proxy = render_read_proxy(&Arc::default(), ProxyLoad::default(), &metrics);
     let mut exposition = Exposition::new();

@@ -9,7 +9,7 @@ use gatepost_api::{
     SideEffects,
     hook::{Address, Endpoint},
 };
-use gatepost_config::{HookSet, MatchKind, MatchedHook, Snapshot, SourceFile, load};
+use gatepost_config::{Match, MatchKind, MatchSet, Snapshot, SourceFile, load};
 
 fn snapshot(files: &[(&str, &str)]) -> Snapshot {
     let files: Vec<SourceFile> = files
@@ -87,9 +87,9 @@ fn hooks_are_ordered_by_configuration_and_then_as_written() {
     assert_eq!(snapshot.origin(2).map(|origin| &*origin.configuration), Some("zebra"));
     assert_eq!(snapshot.origin(3), None);
     let matching = |operation| {
-        let mut matched = HookSet::new();
+        let mut matched = MatchSet::new();
         snapshot.matching(&pod_review(operation), &mut matched);
-        matched.iter().map(|matched| matched.hook).collect::<Vec<_>>()
+        matched.iter().map(|matched| matched.index).collect::<Vec<_>>()
     };
     assert_eq!(matching(Operation::Create), [0, 1, 2]);
     assert_eq!(matching(Operation::Delete), [0, 2]);
@@ -267,7 +267,7 @@ fn every_example_is_good() {
 
 #[test]
 fn the_empty_snapshot_matches_nothing() {
-    let mut matched = HookSet::from_slice(&[MatchedHook { hook: 7, how: MatchKind::AsMade }]);
+    let mut matched = MatchSet::from_slice(&[Match { index: 7, how: MatchKind::AsMade }]);
     Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
     assert!(matched.is_empty());
 }

@@ -9,8 +9,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 use tonic_prost_build::Builder;
 
 const SERVICE: &[&str] = &["gatepost/v1/admission.proto"];
-const SERVICES: &[&str] =
-    &["gatepost/v1/admission.proto", "gatepost/v1/initialization.proto", "gatepost/v1/initializers.proto"];
+const SERVICES: &[&str] = &[
+    "gatepost/v1/admission.proto",
+    "gatepost/v1/initialization.proto",
+    "gatepost/v1/initializers.proto",
+    "gatepost/v1/rule_index.proto",
+];
 const ETCD: &[&str] = &["etcd/api/etcdserverpb/rpc.proto"];
 
 /// The Rust that files of `proto/` generate: file name to content.

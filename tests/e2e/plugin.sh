@@ -1,5 +1,6 @@
 # kube-apiserver with the admission plugin of go/admission compiled in: no webhook is registered at all. The same story, and
-# the same requests as with the hooks registered directly, field by field; then Gatepost away, back, and replaced.
+# the same requests as with the hooks registered directly, field by field; requests that no rule matches, for which nobody is
+# asked; then Gatepost away, back, and replaced.
 
 # The labels of namespaces come with each review: this Gatepost knows no cluster.
 begin_gatepost_of_plugin() {
@@ -23,6 +24,53 @@ plugins:
     timeout: 30s
     failurePolicy: $1
 YAML
+}
+
+# account LABEL VALUE: a service account, which no rule of hooks.yaml matches; a dry run.
+account() {
+  echo "{\"apiVersion\": \"v1\", \"kind\": \"ServiceAccount\", \"metadata\": {\"name\": \"account\", \"labels\": {\"$1\": \"$2\"}}}" |
+    in_e2e create --dry-run=server --filename -
+}
+
+# makes_no_call COMMAND...: it succeeds, and Gatepost decides no review meanwhile. Tried again where one of kube-apiserver's own
+# writes is counted; a call for the command would be seen each time.
+makes_no_call() {
+  local before
+  before="$(metric gatepost_requests_total)"
+  "$@" && metric_is gatepost_requests_total "$before"
+}
+
+# makes_calls COMMAND...: it succeeds, and Gatepost decides reviews meanwhile.
+makes_calls() {
+  local before
+  before="$(metric gatepost_requests_total)"
+  "$@" && (($(metric gatepost_requests_total) > before))
+}
+
+# What counts as in force: the plugin has acknowledged it.
+generation_in_force() { "$gatepost" status --admin "http://$admin" --json | sed -nE 's/^ *"generation": ([0-9]+),$/\1/p' | head -n 1; }
+
+is_in_force_after() { (($(generation_in_force) > $1)); }
+
+# The index is followed; what it lacks makes no call; and what is added to it is asked about from when it is in force.
+rule_index() {
+  local generation address
+  eventually "plugin: it follows the rule index" metric_is gatepost_rule_index_followers 1
+  eventually "plugin: a write that no rule matches makes no call" makes_no_call account accounts no
+  check "plugin: a write that a rule matches makes calls" makes_calls asking canary yes
+
+  start accounts "$gatepost" hook --listen 127.0.0.1:0 --deny-if /metadata/labels/accounts=no
+  address="$(told accounts 'listening (grpc://.*)')"
+  generation="$(generation_in_force)"
+  own accounts "{url: \"$address\"}" | sed 's/configmaps/serviceaccounts/' | put accounts.yaml
+  eventually "plugin: a rule more is in force" is_in_force_after "$generation"
+  check "plugin: the next write that it matches makes calls" makes_calls account accounts yes
+  eventually "plugin: and its hook refuses" refused_for 'accounts.e2e.gatepost.dev' account accounts no
+  prints "plugin: status tells of the plugin" '1 plugin follows the rule index' "$gatepost" status --admin "http://$admin"
+
+  rm "$work/folder/accounts.yaml"
+  eventually "plugin: without the rule the write makes no call" makes_no_call account accounts no
+  stop accounts || true
 }
 
 # Writes a dry run again and again until told to end; counts those that failed.
@@ -73,6 +121,8 @@ plugin() {
   replay cases -hooks "$hooks" -out "$work/plugin.jsonl" 2>"$work/replay.log" || broken "replaying through the plugin"
   check "plugin: no difference to hooks registered directly but those in expected-plugin.tsv" plugin_differences
 
+  rule_index
+
   # A new Gatepost takes the path of the socket over; the old one ends what it has begun.
   : >"$work/writing.done"
   writing &
@@ -85,6 +135,8 @@ plugin() {
   wait "${process[writing]}"
   unset "process[writing]"
   check "plugin: no write failed while Gatepost was replaced" test ! -s "$work/writing.failed"
+  eventually "plugin: it follows the rule index of the new one" metric_is gatepost_rule_index_followers 1
+  eventually "plugin: and makes no call for a write that no rule of it matches" makes_no_call account accounts no
 
   check "plugin: Gatepost ends well" stop successor
   refuses "plugin: without Gatepost a write is refused" 'failed calling Gatepost (gatepost.v1.Admission/Mutate): no connection to Gatepost' asking nobody anything

@@ -13,6 +13,7 @@
 #   tests/e2e/run.sh --plugin-only       only kube-apiserver with the admission plugin compiled in, beside hooks asked directly
 #   tests/e2e/run.sh --mutating-only    only hooks that change objects, directly and behind Gatepost
 #   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
+#   tests/e2e/run.sh --policies-only     only policies, as objects of the API and in Gatepost's configuration
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
@@ -47,6 +48,7 @@ source ./manifests.sh
 source ./mutating.sh
 source ./initializers.sh
 source ./conditions.sh
+source ./policies.sh
 source ./adopt_owners.sh
 source ./adopt_kills.sh
 source ./adopt.sh
@@ -58,7 +60,7 @@ source ./read_proxy.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
-second_half() { adopting; mutating; conditions; initializers; stored; labelled; read_proxied; in_cluster; }
+second_half() { adopting; mutating; conditions; policies; initializers; stored; labelled; read_proxied; in_cluster; }
 work="$(mktemp -d)"
 trap finish EXIT
 trap 'exit 130' INT TERM
@@ -83,6 +85,7 @@ begin_cluster
 [[ "${1:-}" != --wildcards-only ]] || { wildcards; summary; exit; }
 [[ "${1:-}" != --mutating-only ]] || { mutating; summary; exit; }
 [[ "${1:-}" != --conditions-only ]] || { conditions; summary; exit; }
+[[ "${1:-}" != --policies-only ]] || { policies; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
 [[ "${1:-}" != --in-cluster-only ]] || { in_cluster; summary; exit; }

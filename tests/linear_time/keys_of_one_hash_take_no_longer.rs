@@ -84,6 +84,7 @@ fn evaluate(expression: &str, object: &str) {
         request: Request::new(|| Err("nobody".to_owned())),
         object,
         old_object: None,
+        namespace: None,
         decisions: AccessDecisions::default(),
     };
     let steps = Cell::new(u64::MAX);

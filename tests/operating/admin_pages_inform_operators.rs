@@ -119,6 +119,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
         snapshot: Arc::new(snapshot),
         hooks: vec![live],
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: Default::default(),
     };
     current.publish(Arc::new(generation));
@@ -177,6 +178,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: Default::default(),
     }));
     current.freshness().stamp_awake(Instant::now());

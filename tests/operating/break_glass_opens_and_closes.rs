@@ -84,6 +84,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
         speculation: gatepost::review::Speculation::default(),
         memory: gatepost_base::memory::MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     }

@@ -69,8 +69,8 @@ async fn rotation_of_an_initializer_fails_no_create() {
     };
     let channel = Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
     let process = tokio::spawn(InitializerClient::new(NAME, TOKEN).run([channel], act, std::future::pending()));
-    until("it is attached", || current.hub().names().iter().any(|one| one.instances == 1)).await;
-    assert!(!current.hub().is_unproven(NAME));
+    until("it is attached", || current.hub().desk(|desk| desk.names()).iter().any(|one| one.instances == 1)).await;
+    assert!(!current.hub().desk(|desk| desk.is_unproven(NAME)));
 
     let creating = tokio::spawn(async move { create(&front::caller(address).await, "2").await });
     began.recv().await.expect("asked");
@@ -87,7 +87,8 @@ async fn rotation_of_an_initializer_fails_no_create() {
         retired.iter().any(|one| &*one.name == NAME && how(&one.rotation))
     };
     until("it has drained", drained).await;
-    until("its stream has ended", || current.hub().names().iter().all(|one| one.instances == 0)).await;
+    until("its stream has ended", || current.hub().desk(|desk| desk.names()).iter().all(|one| one.instances == 0))
+        .await;
     process.abort();
     tokio::task::spawn_blocking(|| assert!(configured.running.stop().complete())).await.expect("stopped");
 }

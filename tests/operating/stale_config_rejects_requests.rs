@@ -304,7 +304,17 @@ async fn generation_is_taken_after_its_age_is_checked() {
     let (digest, snapshot) = (String::new(), Arc::clone(&first.snapshot));
     let (hooks, bypassed, initializers) = Default::default();
     let (revision, published) = (Revision::Store(2), first.published);
-    let next = Generation { number: 2, digest, revision, published, snapshot, hooks, bypassed, initializers };
+    let next = Generation {
+        number: 2,
+        digest,
+        revision,
+        published,
+        snapshot,
+        hooks,
+        bypassed,
+        policies: Vec::new(),
+        initializers,
+    };
     NEXT.set(Some((current, Arc::new(next))));
     let verdict = ask(&gate, create_pod("1", 100)).await;
     assert_eq!(verdict.audit_annotations, [(REVISION.to_owned(), "2".to_owned())]);

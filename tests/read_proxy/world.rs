@@ -21,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{runtime::ProxyAdmin, telemetry::Metrics};
 use gatepost_kube_support::KubeAccess;
 use gatepost_read_proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen};
-use gatepost_tls::{FileCheck, ServerFiles, ServerTls, client_user};
+use gatepost_tls::{ClientChain, FileCheck, ServerFiles, ServerTls};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
@@ -384,7 +384,7 @@ where
 
 /// Answers the requests of a connection as the script says.
 async fn answer(stream: ServerStream, script: Script, asked: Arc<Mutex<Vec<Asked>>>) {
-    let certificate = client_user(stream.get_ref().1).map(|user| user.name);
+    let certificate = ClientChain::of(stream.get_ref().1).and_then(|chain| chain.user()).map(|user| user.name);
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request: Request<Incoming>| {
         asked.lock().unwrap().push(Asked {

@@ -39,6 +39,7 @@ fn hold_in(gate: &AdmissionDeps, memory: &Arc<MemoryBudget>) {
         snapshot: Arc::clone(&former.snapshot),
         hooks: hooks.collect(),
         bypassed: former.bypassed.clone(),
+        policies: Vec::new(),
         initializers: former.initializers.clone(),
     }));
 }

@@ -54,6 +54,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
         speculation: gatepost::review::Speculation::default(),
         memory: gatepost_base::memory::MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     }

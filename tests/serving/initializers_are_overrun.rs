@@ -43,7 +43,7 @@ async fn every_creator_gets_an_answer_when_the_initializer_of_ten_thousand_dies(
         }
         let told = |status: &StatusInfo| (status.code, status.reason.to_string(), status.retry_after_seconds >= 1);
         assert!(shed.iter().all(|status| told(status) == (429, "TooManyRequests".to_owned(), true)), "{policy}");
-        assert_eq!((hub.held(), creating.len()), (HELD, HELD), "{policy}");
+        assert_eq!((hub.desk(|desk| desk.task_count()), creating.len()), (HELD, HELD), "{policy}");
         assert!(matches!(instance.recv().await, Some(ToInstance::Task { attempt: 1, .. })), "{policy}");
 
         let died = Instant::now();
@@ -53,7 +53,7 @@ async fn every_creator_gets_an_answer_when_the_initializer_of_ten_thousand_dies(
             assert_eq!(verdict.refusal.map(|refusal| refusal.code), code, "{policy}");
             assert_eq!(verdict.warnings.len(), usize::from(code.is_none()), "the creator is told: {policy}");
         }
-        assert_eq!(hub.held(), 0, "{policy}");
+        assert_eq!(hub.desk(|desk| desk.task_count()), 0, "{policy}");
         assert!(died.elapsed() <= Duration::from_secs(11), "nobody waits for longer than the name lapses: {policy}");
     }
 }

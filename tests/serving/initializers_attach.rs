@@ -343,7 +343,10 @@ async fn one_that_leaves_gets_no_more_and_a_process_that_ends_says_so() {
     shutdown.send(()).unwrap();
     assert!(matches!(staying.next().await, Got::Message(FromSidecar::Draining(_))));
     assert!(matches!(staying.next().await, Got::Ended(status) if status == "14"));
-    until("the name has no instance", || current.hub().names().iter().all(|name| name.instances == 0)).await;
+    until("the name has no instance", || {
+        current.hub().desk(|desk| desk.names()).iter().all(|name| name.instances == 0)
+    })
+    .await;
 }
 
 const SIDE_BY_SIDE: &str = "  - {name: a.example.com, parallel: true, failurePolicy: Fail, @TOKEN}\n  - {name: b.example.com, parallel: true, @TOKEN}\n  - {name: c.example.com, @TOKEN}\n";
@@ -454,7 +457,7 @@ async fn where_there_is_no_memory_nothing_is_created_and_no_initializer_passed_o
 async fn a_name_is_vacant_since_the_configuration_that_names_it() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let vacant = |gate: &AdmissionDeps| {
-        let names = gate.current.hub().names();
+        let names = gate.current.hub().desk(|desk| desk.names());
         names.iter().map(|name| (name.name.to_string(), name.vacant_since.unwrap())).collect::<Vec<_>>()
     };
     let before = vacant(&gate);
@@ -526,7 +529,7 @@ async fn an_initializer_that_does_not_answer_is_late() {
     assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
     let task = silent.task().await;
     assert!(matches!(silent.next().await, Got::Message(FromSidecar::Cancel(cancel)) if cancel.task == task.task));
-    assert_eq!(gate.current.hub().held(), 0);
+    assert_eq!(gate.current.hub().desk(|desk| desk.task_count()), 0);
     // An answer after that is nobody's: neither of the request when it comes again, nor the end of the stream.
     silent.answer(task.task, 1, label("late", "1", &[]));
     let patient = configured("  - {name: a.example.com, failurePolicy: Fail, @TOKEN}\n").current.load();
@@ -556,7 +559,7 @@ async fn the_stream_of_a_name_that_is_taken_away_ends_and_its_task_by_the_policy
         other.number += 1;
         gate.current.publish(Arc::new(other));
         assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
-        assert_eq!(gate.current.hub().held(), 1, "the object waits for another instance");
+        assert_eq!(gate.current.hub().desk(|desk| desk.task_count()), 1, "the object waits for another instance");
     };
     let began = Instant::now();
     let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), taking_away);
@@ -564,5 +567,5 @@ async fn the_stream_of_a_name_that_is_taken_away_ends_and_its_task_by_the_policy
     assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
     assert!(refusal.message.contains("a.example.com"), "{}", refusal.message);
     assert!(began.elapsed() < LONG / 2, "within the initializer's time, not the request's");
-    assert_eq!(gate.current.hub().held(), 0);
+    assert_eq!(gate.current.hub().desk(|desk| desk.task_count()), 0);
 }

@@ -67,7 +67,7 @@ async fn act(object: NewObject) -> Result<ObjectChange, ObjectRefusal> {
 }
 
 async fn attached(gates: &[&Arc<AdmissionDeps>]) {
-    let has = |gate: &AdmissionDeps| gate.current.hub().names().iter().any(|one| one.instances == 1);
+    let has = |gate: &AdmissionDeps| gate.current.hub().desk(|desk| desk.names()).iter().any(|one| one.instances == 1);
     until("attached", || gates.iter().all(|gate| has(gate))).await;
 }
 
@@ -87,7 +87,7 @@ async fn one_process_acts_for_several_sidecars_and_changes_nothing_twice() {
     assert_eq!(process.asked.load(Ordering::Relaxed), 2, "another request is another object");
     process.stop.send(()).unwrap();
     process.ended.await.unwrap();
-    until("gone", || one.current.hub().names().iter().all(|name| name.instances == 0)).await;
+    until("gone", || one.current.hub().desk(|desk| desk.names()).iter().all(|name| name.instances == 0)).await;
 }
 
 #[tokio::test]

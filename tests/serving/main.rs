@@ -45,6 +45,7 @@ mod mutating_hooks_change_the_object;
 mod objects_are_stored_by_label;
 mod objects_are_stored_unfinished;
 mod patches_go_back_to_every_caller;
+mod policies_decide_in_process;
 mod reviews_that_go_in_circles_end;
 mod segments_of_one_request;
 mod selectors_decide_who_is_asked;

@@ -59,6 +59,7 @@ fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> AdmissionDeps {
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     }

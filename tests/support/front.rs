@@ -97,6 +97,7 @@ fn gate() -> Arc<AdmissionDeps> {
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     })

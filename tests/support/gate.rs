@@ -7,7 +7,7 @@ use std::{
 
 use gatepost::{
     hooks::Channel,
-    live::{CallTarget, Current, Generation, LiveHook, Rotation},
+    live::{CallTarget, Current, Generation, LiveHook, LivePolicy, Rotation},
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
     telemetry::{Audit, Metrics},
 };
@@ -68,6 +68,14 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         revision: gatepost_api::Revision::Store(1),
         published: SystemTime::now(),
         bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
+        policies: snapshot
+            .policies()
+            .iter()
+            .map(|policy| LivePolicy {
+                policy: Arc::clone(policy),
+                metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
+            })
+            .collect(),
         snapshot: Arc::new(snapshot),
         hooks,
         initializers,
@@ -84,6 +92,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
         namespaces: None,
+        objects: None,
         discovery: None,
         authorizer: None,
     })

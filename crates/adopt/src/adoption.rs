@@ -26,7 +26,7 @@ use crate::{
     AdoptionMetrics, AdoptionSettings, AssessedWebhook, CallPlan, Cause, Claims, Decision, LEADER_LEASE_DURATION,
     Leadership, Lease, MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason, ReceiverReader,
     RegistrationUpdate, Turn, UnservedWebhook, WebhookKey, Webhooks, Write, WriteOutcome, change_finalizer,
-    leader_lease, record::Recorder, rights::AuthorizerAccess, version_without_conditions, write,
+    leader_lease, receivers::AuthorizerAccess, record::Recorder, version_without_conditions, write,
     writes::update_registration,
 };
 
@@ -147,37 +147,18 @@ pub struct Adoption {
 }
 
 /// Error of a turn.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum TurnError {
-    Kube(KubeError),
-    OtherCluster {
-        ours: String,
-        other: String,
-    },
-    /// The apiserver did not answer a write.
-    Unanswered {
-        server: String,
-    },
-}
-
-impl From<KubeError> for TurnError {
-    fn from(error: KubeError) -> Self {
-        Self::Kube(error)
-    }
-}
-
-impl fmt::Display for TurnError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kube(error) => write!(f, "{error}; {}", error.fix()),
-            Self::Unanswered { server } => write!(f, "no answer from {server}"),
-            Self::OtherCluster { ours, other } => write!(
-                f,
-                "--kubeconfig names the cluster {ours}, and --namespaces-from the cluster {other}; name that of the \
-                 apiserver that calls this replica in both"
-            ),
-        }
-    }
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Kube(#[from] KubeError),
+    #[error(
+        "--kubeconfig names the cluster {ours}, and --namespaces-from the cluster {other}; name that of the apiserver \
+         that calls this replica in both"
+    )]
+    OtherCluster { ours: String, other: String },
+    /// The apiserver of this address did not answer.
+    #[error("no answer from {0}")]
+    Unanswered(String),
 }
 
 /// Time at which each webhook entered a state that it has not left since, by id.
@@ -276,16 +257,12 @@ impl Adoption {
             }
             let view = Arc::clone(&self.reads.views.borrow_and_update());
             sleep(SETTLING_DELAY).await;
-            let failure = match timeout(TURN_TIMEOUT, self.turn(&view)).await {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => {
-                    if let TurnError::Kube(error) = &error {
-                        self.connection.failed(error);
-                    }
-                    Some(error.to_string())
-                }
-                Err(_) => Some(format!("no answer from {}", self.connection.server())),
-            };
+            let turn = timeout(TURN_TIMEOUT, self.turn(&view)).await;
+            let error = turn.unwrap_or_else(|_| Err(TurnError::Unanswered(self.connection.server().to_string()))).err();
+            if let Some(TurnError::Kube(error)) = &error {
+                self.connection.failed(error);
+            }
+            let failure = error.map(|error| error.to_string());
             if failure != self.logged_failure {
                 match &failure {
                     Some(why) => tracing::warn!(why, "cannot take webhooks over; those that were taken stay so"),
@@ -323,7 +300,7 @@ impl Adoption {
         };
         if !self.leadership.may_lead(view.now, leader, &self.reads.holder) {
             self.leads = false;
-            self.sidecar.metrics().set_left(None);
+            self.sidecar.metrics().update(|figures| figures.left = None);
             return Ok(());
         }
         self.lead(&client, (view, &seen), leader).await
@@ -376,20 +353,12 @@ impl Adoption {
         leader: &Lease,
     ) -> Result<(), TurnError> {
         let unsupported = self.unsupported(client).await?;
-        let held_leader_lease = leader.holder == self.reads.holder;
-        let AdoptionView { now, leases, registrations, .. } = view;
+        let (unsupported, held_leader_lease) = (unsupported.as_deref(), leader.holder == self.reads.holder);
+        let &AdoptionView { now, ref leases, ref registrations, .. } = view;
         let routes = registrations.iter().flat_map(|one| one.routes.iter().cloned()).collect();
         let receivers = &*self.receivers.read(client, routes).await;
-        let unsupported = unsupported.as_deref();
-        let plan = self.leadership.plan(Turn {
-            now: *now,
-            leases,
-            seen,
-            registrations,
-            receivers,
-            unsupported,
-            held_leader_lease,
-        });
+        let turn = Turn { now, leases, seen, registrations, receivers, unsupported, held_leader_lease };
+        let plan = self.leadership.plan(turn);
         let renewed = Moment::now(slept);
         let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
         let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
@@ -397,7 +366,7 @@ impl Adoption {
             // The lease has changed since it was read. The next read returns the change.
             return Ok(());
         }
-        self.leadership.leader().on_announced(*now, Moment::now(slept).since(self.reads.opened));
+        self.leadership.leader.on_announced(now, Moment::now(slept).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
             tracing::info!(replica = self.reads.settings.replica, "this replica takes webhooks over from now on");
         }
@@ -408,8 +377,7 @@ impl Adoption {
         }
         let left = WRITE_END_LIMIT.saturating_sub(Moment::now(slept).since(renewed));
         let writing = self.write_due(client, (view, seen), &plan, renewed);
-        let unanswered = || TurnError::Unanswered { server: client.server().to_string() };
-        Ok(timeout(left, writing).await.map_err(|_| unanswered())??)
+        Ok(timeout(left, writing).await.map_err(|_| TurnError::Unanswered(client.server().to_string()))??)
     }
 
     /// Makes the writes that are due after the renewal of the leader's lease that began at `renewed`.
@@ -426,19 +394,16 @@ impl Adoption {
         for update in view.updates.iter().take_while(|_| in_time()) {
             let name = &update.registration.name;
             let updated = update_registration(client, update).await;
-            result = result
-                .and(updated.inspect(|()| {
-                    tracing::info!(registration = name, "Gatepost's registration is brought up to date")
-                }));
+            if updated.is_ok() {
+                tracing::info!(registration = name, "Gatepost's registration is brought up to date");
+            }
+            result = result.and(updated);
         }
         for change in plan.finalizers.iter().take_while(|_| in_time()) {
             result = result.and(change_finalizer(client, change).await);
         }
-        for write in plan.writes(seen) {
-            if !in_time() {
-                break;
-            }
-            result = result.and(self.write(client, view.now, &write).await);
+        for write in plan.writes(seen).iter().take_while(|_| in_time()) {
+            result = result.and(self.write(client, view.now, write).await);
         }
         let abandoned = self.leadership.abandoned_leases(view.now, &view.leases);
         for name in abandoned.take(MAX_LEASE_DELETIONS).take_while(|_| in_time()) {
@@ -456,12 +421,12 @@ impl Adoption {
                     tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
                 }
                 let refused = planned.taken.iter().chain(&planned.fenced).chain(&planned.outdated);
-                refused.for_each(|key| self.leadership.leader().on_refusal(key, why.clone(), now));
+                refused.for_each(|key| self.leadership.leader.on_refusal(key, why.clone(), now));
             }
             WriteOutcome::Done => {
                 let now = Moment::now(slept).since(self.reads.opened);
                 for key in &planned.taken {
-                    self.leadership.leader().on_taken(key, now);
+                    self.leadership.leader.on_taken(key, now);
                     self.recorder.record(Some(client), key, None, &planned.read.0);
                 }
             }
@@ -491,27 +456,28 @@ impl Adoption {
                 tracing::warn!(webhook = %key, %reason, "webhook is left to the apiserver");
             }
         }
-        self.sidecar.metrics().set_left(Some(left));
-        self.sidecar.metrics().set_drops(self.leadership.leader().drops());
+        let drops = self.leadership.leader.drops;
+        self.sidecar.metrics().update(|figures| (figures.left, figures.drops) = (Some(left), drops));
     }
 
     /// Counts taken webhooks, and adds up the time in which both the apiserver and this replica may call a webhook.
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
-        let metrics = self.sidecar.metrics();
         let carried = view.seen.iter().filter(|seen| seen.standing.carries);
         let is_called = |seen: &&AssessedWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
         let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
-        metrics.set(Webhooks { called: called.len(), uncalled: uncalled.len() });
+        let webhooks = Webhooks { called: called.len(), uncalled: uncalled.len() };
         let now = Instant::now();
         let both = view.calls.webhooks.iter().filter(|webhook| webhook.cause != Cause::Carries);
         let both: BTreeSet<_> = both.map(|webhook| &webhook.id).filter(|id| in_force.contains(*id)).cloned().collect();
-        if let Some(last) = self.last_read.replace(now) {
-            metrics.add_overlap((now - last).saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX)));
-        }
+        let elapsed = now - self.last_read.replace(now).unwrap_or(now);
+        let overlap = elapsed.saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX));
         self.overlapping.update(&both, now);
-        if let Some(longest) = self.overlapping.0.values().map(|since| now - *since).max() {
-            metrics.record_overlap(longest);
-        }
+        let longest = self.overlapping.0.values().map(|since| now - *since).max().unwrap_or_default();
+        self.sidecar.metrics().update(|figures| {
+            figures.webhooks = Some(webhooks);
+            figures.overlap = figures.overlap.saturating_add(overlap);
+            figures.longest_overlap = figures.longest_overlap.max(longest);
+        });
     }
 
     /// Records that this replica gave a webhook back before it served requests.

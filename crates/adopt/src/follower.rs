@@ -33,11 +33,18 @@ const STALE_LEASE_AGE: Duration = Duration::from_secs(15);
 /// webhook for a little longer ([`MIN_ANNOUNCEMENT`](crate::leader::MIN_ANNOUNCEMENT)) before it takes the webhook.
 pub const MAX_READ_AGE_WITH_STALE_LEASE: Duration = Duration::from_millis(1400);
 
-/// State of a follower between reads.
+/// State of a follower between reads: the webhooks that one replica calls. Each read of the cluster updates them.
 #[derive(Debug, Default)]
 pub struct Follower {
     leases: LeaseObserver,
-    calls: CalledWebhooks,
+    called: BTreeMap<WebhookKey, CallState>,
+    /// Webhooks of which this replica never knew a servable state, each with the time until which an apiserver may rely
+    /// on this replica to call it.
+    unserved: BTreeMap<WebhookKey, (Duration, UnservedWebhook)>,
+    /// Start of the first read, or of the first read after a gap.
+    reading_since: Duration,
+    /// Start of the last read, and whether the lease was stale then.
+    last_read: Option<(Duration, bool)>,
 }
 
 /// Webhooks to call, computed from one read.
@@ -107,8 +114,8 @@ impl Follower {
         let announcement = valid.map(Lease::announcement).unwrap_or_default();
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
         let lease_is_stale = own.is_none_or(|lease| self.leases.since_renewal(now, &lease.name) >= STALE_LEASE_AGE);
-        let webhooks = self.calls.update(now, seen, &announcement, lease_is_stale);
-        let unserved = self.calls.unserved(now).cloned().collect();
+        let webhooks = self.update(now, seen, &announcement, lease_is_stale);
+        let unserved = self.unserved(now).cloned().collect();
         CallPlan { webhooks, epoch: announcement.epoch, unserved, lease_is_stale }
     }
 }
@@ -121,19 +128,6 @@ impl CallPlan {
         let ids = lasting.map(|webhook| &webhook.id).filter(|id| in_force.contains(*id));
         Claims { epoch: self.epoch, ids: ids.cloned().collect() }
     }
-}
-
-/// Webhooks that one replica calls. Each read of the cluster updates them.
-#[derive(Debug, Default)]
-struct CalledWebhooks {
-    entries: BTreeMap<WebhookKey, CallState>,
-    /// Webhooks of which this replica never knew a servable state, each with the time until which an apiserver may rely
-    /// on this replica to call it.
-    unserved: BTreeMap<WebhookKey, (Duration, UnservedWebhook)>,
-    /// Start of the first read, or of the first read after a gap.
-    reading_since: Duration,
-    /// Start of the last read, and whether the lease was stale then.
-    last_read: Option<(Duration, bool)>,
 }
 
 #[derive(Debug)]
@@ -161,7 +155,7 @@ impl CallState {
     }
 }
 
-impl CalledWebhooks {
+impl Follower {
     /// Processes one read that began at `now`, and returns the webhooks to call from now on, in the order of `seen`.
     /// The leader might not wait for a replica with a stale lease, or with a gap between reads. Such a replica calls
     /// announced webhooks without a probe.
@@ -191,7 +185,7 @@ impl CalledWebhooks {
                 (false, true) => Some(Cause::Announced),
                 (false, false) => None,
             };
-            let mut known = self.entries.get_mut(key);
+            let mut known = self.called.get_mut(key);
             if let Some(known) = &mut known {
                 let changed = known.version.as_ref().is_some_and(|version| *version != standing.version);
                 if changed && !standing.carries {
@@ -210,7 +204,7 @@ impl CalledWebhooks {
                 (Some(known), None) if ends || now < known.call_until => Cause::Grace,
                 (None, None) if ends || owed.is_some() => Cause::Grace,
                 (_, None) => {
-                    self.entries.remove(key);
+                    self.called.remove(key);
                     continue;
                 }
             };
@@ -228,7 +222,7 @@ impl CalledWebhooks {
                 }
                 (None, None) => {
                     self.unserved.remove(key);
-                    self.entries.entry(key.clone()).or_insert_with(|| CallState {
+                    self.called.entry(key.clone()).or_insert_with(|| CallState {
                         id: standing.id.clone(),
                         call_until: owed.unwrap_or(now),
                         last_good: standing.entry.clone(),
@@ -251,7 +245,7 @@ impl CalledWebhooks {
             calls.push(entry.call(key, cause, unservable.is_some()));
         }
         // No apiserver calls a webhook whose configuration is gone.
-        self.entries.retain(|key, entry| {
+        self.called.retain(|key, entry| {
             if present.contains(key) {
                 return true;
             }
@@ -277,7 +271,7 @@ impl CalledWebhooks {
         });
         if starts {
             self.reading_since = now;
-            self.entries.values_mut().for_each(|entry| entry.called_since_start = true);
+            self.called.values_mut().for_each(|entry| entry.called_since_start = true);
         }
         starts
     }

@@ -118,7 +118,7 @@ struct Track {
 pub struct Leader {
     tracks: BTreeMap<WebhookKey, Track>,
     /// Number of times that owners have dropped the condition.
-    drops: u64,
+    pub drops: u64,
 }
 
 impl Leader {
@@ -209,11 +209,6 @@ impl Leader {
     /// Returns true if the webhook is paused. A paused webhook may keep the condition.
     pub fn is_paused(&self, key: &WebhookKey, now: Duration) -> bool {
         self.tracks.get(key).and_then(|track| track.pause.as_ref()).is_some_and(|(until, _)| now < *until)
-    }
-
-    /// Returns the number of times that owners have dropped the condition.
-    pub const fn drops(&self) -> u64 {
-        self.drops
     }
 
     fn decide(&mut self, now: Duration, facts: &Facts<'_>, unsupported: Option<&str>) -> Decision {

@@ -10,8 +10,7 @@ use gatepost_kube_support::LeaseObserver;
 
 use crate::{
     Announcement, AssessedWebhook, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION,
-    Leader, Lease, OwnRegistration, Reason, Receivers, WebhookKey, receivers::MissingReceivers,
-    registrations::Finalizers,
+    Leader, Lease, OwnRegistration, Reason, Receivers, WebhookKey, receivers::MissingReceivers, writes::Finalizers,
 };
 
 /// Time without a renewal of its lease after which a replica counts as dead.
@@ -26,7 +25,8 @@ const LEASE_DELETION_AGE: Duration = Duration::from_secs(900);
 #[derive(Debug, Default)]
 pub struct Leadership {
     leases: LeaseObserver,
-    leader: Leader,
+    /// The leader's decisions, which record the outcome of writes.
+    pub leader: Leader,
     finalizers: Finalizers,
     missing: MissingReceivers,
     /// First epoch of the uninterrupted announcement of each webhook, by webhook id.
@@ -125,12 +125,9 @@ impl Leadership {
             ousted.is_some_and(|(_, at)| since_renewal(lease) >= now.saturating_sub(*at))
         };
         let is_stalled = |lease: &Lease| since_renewal(lease) >= STALL_TIMEOUT || is_ousted(lease);
-        let (stalled, stalled_claims): (Vec<_>, Vec<_>) = live
-            .iter()
-            .filter(|lease| is_stalled(lease))
-            .map(|lease| (lease.replica().to_owned(), lease.claims()))
-            .unzip();
-        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
+        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims(), is_stalled(lease))).collect();
+        let stalled = claims.iter().filter(|(.., stalled)| *stalled);
+        let stalled: Vec<_> = stalled.map(|(name, ..)| (*name).to_owned()).collect();
         // A replica that has read one announcement of this webhook also follows later ones.
         let is_confirmed = |id: &String, claims: &Option<Claims>| {
             let since = self.announced_since.get(id).copied().unwrap_or(before.epoch);
@@ -142,23 +139,22 @@ impl Leadership {
             .iter()
             .map(|seen| {
                 let id = &seen.standing.id;
-                let name = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
+                let name = |(name, ..): &(&str, Option<Claims>, bool)| (*name).to_owned();
                 // A starting replica has no claims yet, and serves no requests.
                 let lacks = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
-                let not_claiming = claims.iter().filter(|(_, claims)| lacks(claims)).map(name);
-                let unconfirmed = claims.iter().filter(|(_, claims)| !is_confirmed(id, claims)).map(name);
+                let not_claiming = claims.iter().filter(|(_, claims, _)| lacks(claims)).map(name);
+                let unconfirmed = claims.iter().filter(|(_, claims, _)| !is_confirmed(id, claims)).map(name);
                 Facts {
                     seen,
                     announced: before.ids.contains(id),
                     not_claiming: not_claiming.collect(),
                     stalled: &stalled,
-                    unconfirmed_by_stalled: stalled_claims.iter().any(|claims| !is_confirmed(id, claims)),
+                    unconfirmed_by_stalled: claims
+                        .iter()
+                        .any(|(_, claims, stalled)| *stalled && !is_confirmed(id, claims)),
                     missing: missing.as_ref().map(|(what, overdue)| (what.as_str(), *overdue)),
                     // Without a live replica nothing is confirmed.
-                    unconfirmed: match claims.is_empty() {
-                        true => vec!["any replica".to_owned()],
-                        false => unconfirmed.collect(),
-                    },
+                    unconfirmed: if claims.is_empty() { vec!["any replica".to_owned()] } else { unconfirmed.collect() },
                 }
             })
             .collect();
@@ -173,11 +169,9 @@ impl Leadership {
         }
         // Anybody who may write the lease may write any number. Claims from before a wrap do not count.
         let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
-        let needed = seen.iter().filter(|seen| {
-            let id = &seen.standing.id;
-            seen.standing.carries || ids.contains(id) || ending.contains(id)
-        });
-        let needed = needed.map(|seen| seen.standing.key.hook_type);
+        let needed = seen.iter().map(|seen| &seen.standing);
+        let needed = needed.filter(|it| it.carries || ids.contains(&it.id) || ending.contains(&it.id));
+        let needed = needed.map(|it| it.key.hook_type);
         let finalizers = self.finalizers.step(now, turn.registrations, needed);
         self.announced_since.retain(|id, _| ids.contains(id));
         for id in &ids {
@@ -196,11 +190,6 @@ impl Leadership {
         };
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
-
-    /// Returns the leader's decisions, which record the outcome of writes.
-    pub const fn leader(&mut self) -> &mut Leader {
-        &mut self.leader
-    }
 }
 
 impl Plan {
@@ -212,18 +201,14 @@ impl Plan {
         let mut annotated = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
-            let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
-                hook_type: key.hook_type,
-                configuration: key.configuration.clone(),
-                read: (standing.uid.clone(), standing.version.clone()),
-                carry: Vec::new(),
-                taken: Vec::new(),
-                given_back: Vec::new(),
-                written_by_others: Vec::new(),
-                fenced: Vec::new(),
-                outdated: Vec::new(),
+            let configuration = (key.hook_type, key.configuration.as_str());
+            let write = writes.entry(configuration).or_insert_with(|| {
+                let (hook_type, configuration) = (key.hook_type, key.configuration.clone());
+                let read = (standing.uid.clone(), standing.version.clone());
+                let (carry, taken, given_back, written_by_others, fenced, outdated) = Default::default();
+                Write { hook_type, configuration, read, carry, taken, given_back, written_by_others, fenced, outdated }
             });
-            annotated.extend(standing.has_leader_annotation.then_some((key.hook_type, key.configuration.as_str())));
+            annotated.extend(standing.has_leader_annotation.then_some(configuration));
             match decision {
                 Decision::Keep | Decision::Take => {
                     write.carry.push((key.webhook.clone(), standing.condition.to_string()));

@@ -19,30 +19,21 @@
 #![forbid(unsafe_code)]
 
 mod adoption;
-mod documents;
 mod fights;
 mod follower;
 mod leader;
 mod leadership;
 mod lease;
-mod metrics;
 mod reason;
 mod receivers;
 mod record;
-mod registrations;
-mod rights;
 mod scope;
-mod settings;
 mod startup;
 mod webhook;
 mod writes;
 
 pub use self::{
     adoption::{Adoption, AdoptionReads, AdoptionView, Sidecar, WebhookInForce},
-    documents::{
-        FINALIZER, MANAGER, WebhookExpression, conditions_document, fence_document, finalizer_document, forced_removal,
-        give_back_document,
-    },
     fights::{FightRecord, Fights},
     follower::{
         CallPlan, CalledWebhook, Cause, Follower, GRACE_PERIOD, MAX_READ_AGE_WITH_STALE_LEASE, MAX_READ_GAP,
@@ -51,22 +42,23 @@ pub use self::{
     leader::{Decision, Facts, Leader},
     leadership::{Leadership, Plan, Turn, Write},
     lease::{
-        Announcement, Claims, LEADER_LEASE, LEADER_LEASE_DURATION, Lease, MAX_FIGHTS, MAX_WEBHOOKS,
+        AdoptionSettings, Announcement, Claims, LEADER_LEASE, LEADER_LEASE_DURATION, Lease, MAX_FIGHTS, MAX_WEBHOOKS,
         REPLICA_LEASE_DURATION, leader_lease, lease_name, replica_lease,
     },
-    metrics::{AdoptionMetrics, Webhooks},
     reason::Reason,
     receivers::{ApiserverIdentities, ReceiverReader, Receivers, Route},
-    record::{EVENTS_PATH, event},
-    registrations::{FinalizerChange, OwnRegistration},
+    record::{AdoptionFigures, AdoptionMetrics, EVENTS_PATH, Webhooks, event},
     scope::{AdoptionRequests, AdoptionScope, parse_selector},
-    settings::AdoptionSettings,
     startup::{Startup, names},
     webhook::{
         AssessedWebhook, CONDITION, ClusterWebhook, EXPRESSION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION,
-        MAX_CONDITIONS, WebhookKey, configuration_path, stripped, webhooks_of,
+        MAX_CONDITIONS, WebhookKey, configuration_path, webhooks_of, without_our_condition,
     },
-    writes::{RegistrationUpdate, WriteOutcome, change_finalizer, remove_condition, version_without_conditions, write},
+    writes::{
+        FINALIZER, FinalizerChange, MANAGER, OwnRegistration, RegistrationUpdate, WriteOutcome, change_finalizer,
+        conditions_document, fence_document, finalizer_document, forced_removal, give_back_document, remove_condition,
+        version_without_conditions, write,
+    },
 };
 
 #[cfg(test)]

@@ -1,41 +1,67 @@
 //! Reasons to leave a webhook to the apiserver, or to give it back.
 
-use std::fmt;
-
 use crate::{CONDITION, MAX_CONDITIONS, MAX_WEBHOOKS};
 
 /// Reason to leave a webhook to the apiserver, or to give it back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// Not selected by `serve --adopt`, nor named by a command.
+    #[error("not selected; name it with `gatepost adopt`, or widen the selector of `serve --adopt`")]
     NotWanted,
     /// Released by a command.
+    #[error("released; `gatepost adopt` takes it again")]
     Released,
     /// Gatepost cannot serve its entry completely, because of this problem.
+    #[error("cannot be served: {0}")]
     Unservable(String),
     /// Calls by Gatepost could take the cluster down, according to this finding.
+    #[error("hazard: {0}")]
     Hazard(String),
     /// Our registration does not match all of its requests.
+    #[error("Gatepost's registration does not cover it: {0}; print it again with `gatepost register` and apply it")]
     Uncovered(String),
     /// Its conditions query the authorizer, and Gatepost cannot do so, for this reason.
+    #[error(
+        "its conditions ask the authorizer, and Gatepost cannot ({0}); let Gatepost's user create \
+         subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
+    )]
     NoAccessReviews(String),
     /// It has the name of a webhook of Gatepost's own registration.
+    #[error("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")]
     NamedLikeOurs,
     /// It has a match condition of our name with an expression that is not ours.
+    #[error(
+        "has a match condition {CONDITION} that is not Gatepost's, and may hold requests back from everybody; remove it, \
+         or give it another name"
+    )]
     ForeignCondition,
     /// It already has the maximum number of match conditions.
+    #[error("has {MAX_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&")]
     Full,
     /// The apiserver has this version, which does not support match conditions.
+    #[error("the apiserver ({0}) knows no match conditions; they exist from 1.28 on")]
     NoConditions(String),
     /// These replicas do not call it.
+    #[error("not called by {by}; `gatepost status` says where its endpoint stands there", by = listed(.0))]
     NotCalled(Vec<String>),
     /// Its owner has removed the condition this many times.
+    #[error(
+        "its owner replaced the configuration {0} times and dropped the condition; left to the apiserver for five \
+         minutes, and twice as long each further time, at most four hours. Let the owner patch or apply instead of \
+         replacing it"
+    )]
     Fought(u32),
     /// The condition could not be applied, for this reason.
+    #[error("the apiserver refuses the condition: {0}")]
     ConditionNotApplied(String),
     /// This receiver of reviews might not be a replica with `--adopt`.
+    #[error(
+        "Gatepost may receive reviews where it would not call it: {0}; nothing is taken over until every Gatepost that is \
+         called serves with --adopt"
+    )]
     ReplicaMissing(String),
     /// There are more than [`MAX_WEBHOOKS`] webhooks.
+    #[error("there are more than {MAX_WEBHOOKS} webhooks; select fewer")]
     TooMany,
 }
 
@@ -81,58 +107,8 @@ impl Reason {
     ];
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWanted => {
-                f.write_str("not selected; name it with `gatepost adopt`, or widen the selector of `serve --adopt`")
-            }
-            Self::Released => f.write_str("released; `gatepost adopt` takes it again"),
-            Self::Unservable(problem) => write!(f, "cannot be served: {problem}"),
-            Self::Hazard(finding) => write!(f, "hazard: {finding}"),
-            Self::Uncovered(gap) => write!(
-                f,
-                "Gatepost's registration does not cover it: {gap}; print it again with `gatepost register` and apply it"
-            ),
-            Self::NoAccessReviews(why) => write!(
-                f,
-                "its conditions ask the authorizer, and Gatepost cannot ({why}); let Gatepost's user create \
-                 subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
-            ),
-            Self::NamedLikeOurs => {
-                f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
-            }
-            Self::ForeignCondition => write!(
-                f,
-                "has a match condition {CONDITION} that is not Gatepost's, and may hold requests back from everybody; \
-                 remove it, or give it another name"
-            ),
-            Self::Full => write!(
-                f,
-                "has {MAX_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
-            ),
-            Self::NoConditions(version) => {
-                write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
-            }
-            Self::NotCalled(replicas) => {
-                let by = if replicas.is_empty() { "every replica in time".to_owned() } else { replicas.join(", ") };
-                write!(f, "not called by {by}; `gatepost status` says where its endpoint stands there")
-            }
-            Self::Fought(times) => write!(
-                f,
-                "its owner replaced the configuration {times} times and dropped the condition; left to the apiserver \
-                 for five minutes, and twice as long each further time, at most four hours. Let the owner patch or apply \
-                 instead of replacing it"
-            ),
-            Self::ConditionNotApplied(what) => write!(f, "the apiserver refuses the condition: {what}"),
-            Self::ReplicaMissing(what) => write!(
-                f,
-                "Gatepost may receive reviews where it would not call it: {what}; nothing is taken over until every \
-                 Gatepost that is called serves with --adopt"
-            ),
-            Self::TooMany => write!(f, "there are more than {MAX_WEBHOOKS} webhooks; select fewer"),
-        }
-    }
+fn listed(replicas: &[String]) -> String {
+    if replicas.is_empty() { "every replica in time".to_owned() } else { replicas.join(", ") }
 }
 
 #[cfg(test)]

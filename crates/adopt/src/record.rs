@@ -1,8 +1,8 @@
-//! Records of webhooks that are taken over or given back: in the log, in the audit log, and as Events.
+//! Records of webhooks that are taken over or given back: in the log, in the audit log, as Events, and in metrics.
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -88,11 +88,51 @@ pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": format!("gatepost-{}.{nanos:x}", key.id()), "namespace": "default"},
-        "involvedObject": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(key.hook_type),
+        "involvedObject": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": key.hook_type.kind(),
             "name": key.configuration, "uid": uid},
         "reason": what, "type": kind, "message": message.chars().take(1000).collect::<String>(),
         "source": {"component": "gatepost", "host": replica}, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
     })
+}
+
+/// Metrics of webhooks of others, as observed by this replica. Nothing is exposed before the first read.
+#[derive(Debug, Default)]
+pub struct AdoptionMetrics(Mutex<AdoptionFigures>);
+
+/// Figures of webhooks of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AdoptionFigures {
+    /// Numbers of the last read; `None` before the first.
+    pub webhooks: Option<Webhooks>,
+    /// Number of webhooks left to the apiserver, in the order of [`Reason::WORDS`]; `None` on replicas that do not lead.
+    pub left: Option<[usize; Reason::WORDS.len()]>,
+    /// Time during which webhooks were called here and perhaps also by the apiserver, summed over the webhooks.
+    pub overlap: Duration,
+    /// Maximum time for which one webhook has been called here and perhaps also by the apiserver.
+    pub longest_overlap: Duration,
+    /// Number of times that owners have dropped the condition.
+    pub drops: u64,
+}
+
+/// Numbers of webhooks of others that carry our condition, at the last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Number of webhooks that carry the condition and are called.
+    pub called: usize,
+    /// Number of webhooks that carry the condition and are not called.
+    pub uncalled: usize,
+}
+
+impl AdoptionMetrics {
+    /// Returns the figures.
+    pub fn read(&self) -> AdoptionFigures {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the figures.
+    pub fn update(&self, change: impl FnOnce(&mut AdoptionFigures)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 #[cfg(test)]

@@ -39,22 +39,6 @@ impl WebhookKey {
         short_digest(&self.to_string())
     }
 
-    /// Returns the plural name of the API resource of configurations of that type.
-    pub const fn resource(hook_type: HookType) -> &'static str {
-        match hook_type {
-            HookType::Validating => "validatingwebhookconfigurations",
-            HookType::Mutating => "mutatingwebhookconfigurations",
-        }
-    }
-
-    /// Returns the kind of configurations of that type.
-    pub const fn kind(hook_type: HookType) -> &'static str {
-        match hook_type {
-            HookType::Validating => "ValidatingWebhookConfiguration",
-            HookType::Mutating => "MutatingWebhookConfiguration",
-        }
-    }
-
     /// Returns the API path of the configuration.
     pub fn path(&self) -> String {
         configuration_path(self.hook_type, &self.configuration)
@@ -78,7 +62,7 @@ impl fmt::Display for WebhookKey {
 
 /// Returns the API path of the webhook configuration of that name.
 pub fn configuration_path(hook_type: HookType, name: &str) -> String {
-    format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", WebhookKey::resource(hook_type))
+    format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", hook_type.resource())
 }
 
 /// Returns the first 8 bytes of the text's SHA-256, in hex.
@@ -170,13 +154,6 @@ impl ClusterWebhook {
     }
 }
 
-/// Removes our condition from the entry, and returns whether the entry carried it. A condition of our name with another
-/// expression belongs to the owner and stays: the apiserver calls the webhook if it is true.
-pub fn stripped(entry: Value) -> (Value, bool) {
-    let (entry, carried) = without_our_condition(entry);
-    (entry, carried.is_some())
-}
-
 /// Parses a match condition; returns `None` if it is not ours.
 pub(super) fn our_condition(condition: &Value) -> Option<AdoptionCondition> {
     AdoptionCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
@@ -198,7 +175,9 @@ fn matches_exempt_resources(entry: &Value) -> bool {
     entry["rules"].as_array().into_iter().flatten().any(matches)
 }
 
-fn without_our_condition(mut entry: Value) -> (Value, Option<AdoptionCondition>) {
+/// Removes our condition from the entry, and returns the condition if the entry carried it. A condition of our name with
+/// another expression belongs to the owner and stays: the apiserver calls the webhook if it is true.
+pub fn without_our_condition(mut entry: Value) -> (Value, Option<AdoptionCondition>) {
     let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
         return (entry, None);
     };

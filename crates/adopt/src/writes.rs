@@ -1,11 +1,18 @@
-//! Writes of our condition, our finalizer and our registrations.
+//! Writes of our condition, our finalizer and our registrations: their documents and requests, and the finalizers that
+//! keep our registrations while webhooks are taken over.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gatepost_api::HookType;
 use gatepost_kube_support::{KubeClient, KubeError};
 use serde_json::{Value, json};
 
 use crate::{
-    FinalizerChange, MANAGER, OwnRegistration, WebhookKey, Write, conditions_document, configuration_path,
-    fence_document, finalizer_document, forced_removal, webhooks_of,
+    CONDITION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, Route, UnservedWebhook, WebhookKey, Write, configuration_path,
+    webhook::our_condition, webhooks_of,
 };
 
 /// Maximum number of attempts to give webhooks back in an object that changes meanwhile.
@@ -42,12 +49,10 @@ pub struct RegistrationUpdate {
 /// # Errors
 /// [`KubeError`] of a request.
 pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, KubeError> {
-    let carry: Vec<_> =
-        write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), expression.as_str())).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
-        true => conditions_document(write.hook_type, &write.configuration, uid, Some(version), &carry),
-        false => fence_document(write.hook_type, &write.configuration, (uid, version), &carry),
+        true => conditions_document(write.hook_type, &write.configuration, uid, Some(version), &write.carry),
+        false => fence_document(write.hook_type, &write.configuration, (uid, version), &write.carry),
     };
     let path = configuration_path(write.hook_type, &write.configuration);
     let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
@@ -153,11 +158,173 @@ pub fn version_without_conditions(version: &Value) -> Option<String> {
     old.then(|| version["gitVersion"].as_str().unwrap_or("unknown").chars().take(40).collect())
 }
 
+/// Field manager of our conditions, annotations and finalizers.
+pub const MANAGER: &str = "gatepost-adopt";
+/// Finalizer of our registrations while webhooks are taken over: Gatepost must receive the requests for them, as the
+/// apiserver does not call them.
+pub const FINALIZER: &str = "gatepost.dev/adopt";
+
+/// Returns the server-side apply document for one configuration, in which exactly `webhooks` carry our condition: each
+/// with its name, and the expression of the condition. The uid and any `version` make the write fail if the object was recreated or has changed.
+pub fn conditions_document(
+    hook_type: HookType,
+    name: &str,
+    uid: &str,
+    version: Option<&str>,
+    webhooks: &[(String, String)],
+) -> Value {
+    let entry = |(name, expression): &(String, String)| json!({"name": name, "matchConditions": [{"name": CONDITION, "expression": expression}]});
+    let entries: Vec<_> = webhooks.iter().map(entry).collect();
+    let mut document = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": hook_type.kind(),
+        "metadata": {"name": name, "uid": uid},
+    });
+    if let Some(version) = version {
+        document["metadata"]["resourceVersion"] = version.into();
+    }
+    if !entries.is_empty() {
+        document["webhooks"] = entries.into();
+    }
+    document
+}
+
+/// Returns a [`conditions_document`] with an annotation that always changes the resourceVersion, so that a write in
+/// flight fails.
+pub fn fence_document(
+    hook_type: HookType,
+    name: &str,
+    (uid, version): (&str, &str),
+    webhooks: &[(String, String)],
+) -> Value {
+    let mut document = conditions_document(hook_type, name, uid, Some(version), webhooks);
+    document["metadata"]["annotations"] = json!({ FENCE_ANNOTATION: version });
+    document
+}
+
+/// Returns a [`conditions_document`] that removes our condition from a webhook that a starting replica cannot call,
+/// with an annotation that records this. `None` if the webhook does not carry the condition. The flag is true if others
+/// may own the condition: it then stays until it is [removed by force](forced_removal).
+pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<(Value, bool)> {
+    let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
+    let webhooks = webhooks_of(*hook_type, object);
+    let it = webhooks.iter().find(|one| one.carries && one.key.webhook == *webhook)?;
+    let others = webhooks.iter().filter(|one| one.carries && one.key.webhook != *webhook);
+    let carry: Vec<_> = others.map(|it| (it.key.webhook.clone(), it.condition.to_string())).collect();
+    let mut document = conditions_document(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
+    // One write gives back one webhook; the ids of earlier ones stay.
+    let before = object["metadata"]["annotations"][GIVEN_BACK_ANNOTATION].as_str().unwrap_or_default();
+    let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
+    let ids = ids.into_iter().collect::<Vec<_>>().join(" ");
+    document["metadata"]["annotations"] = json!({ GIVEN_BACK_ANNOTATION: ids });
+    Some((document, !it.only_owned_by_us))
+}
+
+/// Returns the server-side apply document for our registration, with our finalizer (`on`) or without it.
+pub fn finalizer_document(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
+    let mut document = conditions_document(hook_type, name, uid, Some(version), &[]);
+    if on {
+        document["metadata"]["finalizers"] = json!([FINALIZER]);
+    }
+    document
+}
+
+/// Returns a JSON patch that removes our condition from these webhooks, whoever owns it; `None` if none carries it.
+pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
+    let mut operations = Vec::new();
+    for (index, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let Some(name) = entry["name"].as_str().filter(|name| webhooks.contains(name)) else { continue };
+        let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
+        let Some(at) = conditions.iter().position(|one| our_condition(one).is_some()) else { continue };
+        let webhook = format!("/webhooks/{index}");
+        operations.push(json!({"op": "test", "path": format!("{webhook}/name"), "value": name}));
+        let path = format!("{webhook}/matchConditions/{at}");
+        operations.push(json!({"op": "test", "path": format!("{path}/name"), "value": CONDITION}));
+        operations.push(json!({"op": "remove", "path": path}));
+    }
+    (!operations.is_empty()).then(|| operations.into())
+}
+
+/// Time for which a registration keeps its finalizer after the last read that found a webhook taken over or announced.
+/// Until then, an apiserver might not have observed that it must call a webhook again.
+const FINALIZER_GRACE_PERIOD: Duration = Duration::from_secs(5);
+
+/// A registration of ours, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnRegistration {
+    /// Kind of the configuration.
+    pub hook_type: HookType,
+    /// Name of the configuration.
+    pub name: String,
+    /// uid and resourceVersion, as they were read.
+    pub read: (String, String),
+    /// It has our finalizer.
+    pub guarded: bool,
+    /// It is being deleted; a finalizer keeps it.
+    pub deleted: bool,
+    /// Routes from apiservers to us, by its entries.
+    pub routes: BTreeSet<Route>,
+}
+
+/// Change of the finalizer of a registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinalizerChange {
+    /// The registration.
+    pub registration: OwnRegistration,
+    /// True to add the finalizer, false to remove it.
+    pub add: bool,
+}
+
+impl OwnRegistration {
+    /// Parses an object; returns `None` if it has no name.
+    pub fn of(hook_type: HookType, object: &Value) -> Option<Self> {
+        let metadata = &object["metadata"];
+        let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
+        let finalizers = metadata["finalizers"].as_array();
+        let entries = object["webhooks"].as_array().into_iter().flatten();
+        Some(Self {
+            hook_type,
+            name: metadata["name"].as_str()?.to_owned(),
+            read: (text("uid"), text("resourceVersion")),
+            guarded: finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER)),
+            deleted: !metadata["deletionTimestamp"].is_null(),
+            routes: entries.map(|entry| Route::of(&entry["clientConfig"])).collect(),
+        })
+    }
+}
+
+/// Times until which registrations keep their finalizer, by hook type.
+#[derive(Debug, Default)]
+pub(crate) struct Finalizers(BTreeMap<HookType, Duration>);
+
+impl Finalizers {
+    /// Returns the finalizers to change after a read that began at `now`. `needed` are the types of the webhooks that
+    /// carry the condition, are announced, or are ending. These need the registrations of their type.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        registrations: &[OwnRegistration],
+        needed: impl Iterator<Item = HookType>,
+    ) -> Vec<FinalizerChange> {
+        self.0.extend(needed.map(|hook_type| (hook_type, now + FINALIZER_GRACE_PERIOD)));
+        let mut changes = Vec::new();
+        for registration in registrations {
+            // A finalizer that exists at the first turn might have been needed until now.
+            let initial = if registration.guarded { now + FINALIZER_GRACE_PERIOD } else { now };
+            let add = now < *self.0.entry(registration.hook_type).or_insert(initial);
+            if add != registration.guarded && !(add && registration.deleted) {
+                changes.push(FinalizerChange { registration: registration.clone(), add });
+            }
+        }
+        changes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{EXPRESSION, Reason};
 
     #[test]
     fn version_before_1_28_has_no_match_conditions() {
@@ -171,5 +338,120 @@ mod tests {
             ],
             [None, None, None]
         );
+    }
+
+    #[test]
+    fn conditions_document_contains_only_our_conditions() {
+        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        assert_eq!(
+            conditions_document(HookType::Mutating, "c", "u", Some("7"), &[("a".to_owned(), EXPRESSION.to_owned())]),
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+                "metadata": {"name": "c", "uid": "u", "resourceVersion": "7"},
+                "webhooks": [{"name": "a", "matchConditions": condition}]})
+        );
+        let none = conditions_document(HookType::Validating, "c", "u", None, &[]);
+        assert_eq!(none["metadata"], json!({"name": "c", "uid": "u"}));
+        assert!(none.get("webhooks").is_none());
+        let fenced = fence_document(HookType::Mutating, "c", ("u", "7"), &[("a".to_owned(), EXPRESSION.to_owned())]);
+        let bare =
+            conditions_document(HookType::Mutating, "c", "u", Some("7"), &[("a".to_owned(), EXPRESSION.to_owned())]);
+        assert_eq!(
+            (&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE_ANNOTATION]),
+            (&bare["webhooks"], &"7".into())
+        );
+        let held = finalizer_document(HookType::Validating, "gatepost", ("u", "7"), true);
+        assert_eq!(held["metadata"]["finalizers"], json!([FINALIZER]));
+        assert_eq!(
+            finalizer_document(HookType::Validating, "gatepost", ("u", "7"), false)["metadata"],
+            json!({"name": "gatepost", "uid": "u", "resourceVersion": "7"})
+        );
+    }
+
+    #[test]
+    fn forced_removal_tests_and_removes_only_our_condition() {
+        let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
+        let object = json!({"webhooks": [
+            {"name": "a", "matchConditions": [{"name": "own", "expression": "true"}, ours]},
+            {"name": "b", "matchConditions": [ours]}, {"name": "c"},
+        ]});
+        let patch = forced_removal(&object, &["a", "c"]).unwrap();
+        assert_eq!(patch.as_array().unwrap().len(), 3);
+        assert_eq!(patch[2], json!({"op": "remove", "path": "/webhooks/0/matchConditions/1"}));
+        assert_eq!(forced_removal(&object, &["c"]), None);
+    }
+
+    #[test]
+    fn give_back_document_annotates_the_webhook_and_keeps_other_conditions() {
+        let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
+        let key = |webhook: &str| {
+            let (configuration, webhook) = ("c".to_owned(), webhook.to_owned());
+            WebhookKey { hook_type: HookType::Validating, configuration, webhook }
+        };
+        let unserved = |webhook: &str| {
+            let (uid, reason) = ("u".to_owned(), Reason::TooMany);
+            UnservedWebhook { key: key(webhook), uid, reason, carries: true }
+        };
+        let metadata =
+            json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: "f"}});
+        let object = json!({"metadata": metadata, "webhooks": [
+            {"name": "a", "matchConditions": [ours]}, {"name": "b", "matchConditions": [ours]}, {"name": "c"}]});
+        let (document, by_others) = give_back_document(&object, &unserved("a")).unwrap();
+        assert!(by_others, "nobody is known to own it");
+        let mut ids = [key("a").id(), "f".to_owned()];
+        ids.sort();
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: ids.join(" ")}});
+        assert_eq!(
+            (&document["metadata"], &document["webhooks"]),
+            (&metadata, &json!([{"name": "b", "matchConditions": [ours]}]))
+        );
+        assert_eq!(give_back_document(&object, &unserved("c")), None);
+        // Another expression of ours stays as it is.
+        let but = gatepost_api::AdoptionCondition::default().in_namespaces(["kube-system"]).to_string();
+        let but = json!([{"name": "gatepost.dev/served", "expression": but}]);
+        let mut partly = object.clone();
+        partly["webhooks"][1]["matchConditions"] = but.clone();
+        let (document, _) = give_back_document(&partly, &unserved("a")).unwrap();
+        assert_eq!(document["webhooks"], json!([{"name": "b", "matchConditions": but}]));
+        assert!(forced_removal(&partly, &["b"]).is_some());
+
+        let read = json!({"metadata": document["metadata"], "webhooks": object["webhooks"]});
+        let told = webhooks_of(HookType::Validating, &read);
+        assert_eq!(
+            told.iter().map(|it| (it.has_leader_annotation, it.given_back)).collect::<Vec<_>>(),
+            [(true, true), (true, false), (true, false)]
+        );
+    }
+
+    fn registered(finalizers: Value, deleted: Value) -> OwnRegistration {
+        let metadata = json!({"name": "gatepost", "uid": "u", "resourceVersion": "1", "finalizers": finalizers,
+            "deletionTimestamp": deleted});
+        OwnRegistration::of(HookType::Validating, &json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn finalizer_stays_until_the_grace_period_after_the_last_taken_webhook() {
+        let (mut finalizers, at) = (Finalizers::default(), Duration::from_secs);
+        let (free, held) = (registered(json!(["x"]), Value::Null), registered(json!(["x", FINALIZER]), Value::Null));
+        let mut step = |second, one: &OwnRegistration, carries, announced| {
+            let found = finalizers.step(
+                at(second),
+                std::slice::from_ref(one),
+                (carries || announced).then_some(HookType::Validating).into_iter(),
+            );
+            found.first().map(|change| change.add)
+        };
+        assert_eq!(step(0, &free, false, false), None);
+        assert_eq!(step(1, &free, false, true), Some(true), "before anything is taken");
+        assert_eq!(step(2, &held, true, false), None);
+        assert_eq!(step(6, &held, false, false), None);
+        assert_eq!(step(7, &held, false, false), Some(false));
+        assert_eq!(step(8, &free, false, false), None);
+        let going = registered(json!(["x"]), json!("2026-11-21T00:00:00Z"));
+        assert_eq!(step(9, &going, true, false), None, "what is being deleted takes no finalizer");
+        let going = registered(json!([FINALIZER]), json!("2026-11-21T00:00:00Z"));
+        assert_eq!((step(10, &going, false, false), step(14, &going, false, false)), (None, Some(false)));
+        let mut new = Finalizers::default();
+        let mut later = |second| new.step(at(second), std::slice::from_ref(&held), std::iter::empty()).len();
+        assert_eq!((later(0), later(4), later(5)), (0, 0, 1), "one that begins does not know until when it was needed");
     }
 }

@@ -89,6 +89,9 @@ pub enum CallFailure {
     /// The hook selects by namespace labels, and the labels of the namespace cannot be looked up.
     #[error("{0}")]
     NamespaceUnavailable(String),
+    /// A policy in this process could not be evaluated. The status is the whole rejection, in upstream's words.
+    #[error("{}", .0.message)]
+    Evaluation(Box<StatusInfo>),
     /// The answer exceeds the size limit.
     #[error("the answer is larger than the limit of {limit} bytes")]
     TooLarge {
@@ -141,7 +144,7 @@ impl CallFailure {
                 "received invalid webhook response"
             }
             Self::UndecodablePatch(_) => "received undecodable patch in webhook response",
-            Self::PatchType(_) | Self::PatchOverLimit(_) | Self::NamespaceUnavailable(_) => "",
+            Self::PatchType(_) | Self::PatchOverLimit(_) | Self::NamespaceUnavailable(_) | Self::Evaluation(_) => "",
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -176,6 +179,7 @@ impl CallFailure {
             Self::Unwritable(_) => FailureKind::Unwritable,
             Self::OtherVersion { .. } => FailureKind::OtherVersion,
             Self::NamespaceUnavailable(_) => FailureKind::NamespaceUnavailable,
+            Self::Evaluation(_) => FailureKind::Evaluation,
             Self::Invalid(_) => FailureKind::Invalid,
             Self::TooLarge { .. } => FailureKind::TooLarge,
             Self::Overloaded => FailureKind::Overloaded,

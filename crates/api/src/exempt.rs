@@ -26,6 +26,11 @@ pub fn exempt_resources() -> impl Iterator<Item = (&'static str, &'static str, &
         .chain(of(AUTHORIZATION_GROUP, &AUTHORIZATION))
 }
 
+/// Returns the resources of our own configuration: group and resource.
+pub fn own_resources() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OUR_CONFIG.iter().map(|(resource, _)| (OUR_GROUP, *resource))
+}
+
 const OUR_GROUP: &str = "gatepost.dev";
 /// Our own configuration. Other resources in our group are not ours.
 const OUR_CONFIG: [ResourceAndKind; 2] =

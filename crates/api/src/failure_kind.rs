@@ -63,6 +63,8 @@ kinds! {
     OtherVersion = "other_version",
     /// A namespace that cannot be looked up, although the hook selects by its labels.
     NamespaceUnavailable = "namespace_unavailable",
+    /// An admission policy that cannot be evaluated.
+    Evaluation = "evaluation",
     /// An AdmissionReview that breaks a rule, such as one of another version or kind.
     Invalid = "invalid",
     /// An answer for which the memory budget has no room.
@@ -101,6 +103,7 @@ impl fmt::Display for FailureClass<'_> {
             CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", before_quote(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
+            CallFailure::Evaluation(_) => f.write_str("the policy cannot be evaluated"),
             // These texts are ours, or were written before the hook was sent anything.
             known @ (CallFailure::Timeout(_)
             | CallFailure::Connect(_)

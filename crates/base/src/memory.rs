@@ -21,16 +21,6 @@ pub enum Purpose {
 impl Purpose {
     /// All purposes.
     pub const ALL: [Self; 4] = [Self::Review, Self::Answer, Self::Queue, Self::Verdict];
-
-    /// Returns the value of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Review => "review",
-            Self::Answer => "answer",
-            Self::Queue => "queue",
-            Self::Verdict => "verdict",
-        }
-    }
 }
 
 /// The memory budget of the whole process, in bytes of capacity (not length).

@@ -3,7 +3,7 @@
 use crate::{
     input::{Index, Part, Request, Text},
     meter::{Fault, Meter},
-    value::{List, Value, compare_numbers},
+    value::{List, Message, Value, compare_numbers},
 };
 
 /// Maximum depth of containers in a comparison.
@@ -156,6 +156,13 @@ pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Res
         Value::Struct(part, request) => part.field(request, name, meter),
         Value::Json(node) if !node.is_list() => Ok(node.member(name, meter)?.map(Value::from)),
         Value::Map(map) => Ok(map.get(&Value::made(name)).cloned()),
+        Value::Message(message) if message.is_json_patch() => Ok(match name {
+            "op" | "from" | "path" => Some(Value::made(message.text(name))),
+            "value" => Some(message.field(name).cloned().unwrap_or(Value::Null)),
+            _ => None,
+        }),
+        // As upstream, a field that is not set is null.
+        Value::Message(message) => Ok(Some(message.field(name).cloned().unwrap_or(Value::Null))),
         _ => Err(Fault::no_such_overload()),
     }
 }
@@ -259,6 +266,8 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
             return Ok(Some(a == b));
         }
         (Value::Null, other) => return Ok(Some(matches!(other, Value::Null))),
+        (Value::Message(a), Value::Message(b)) => return equal_messages(a, b, meter, depth_left).map(Some),
+        (Value::Message(_), _) => return Ok(Some(false)),
         _ => {}
     }
     if let Some(order) = a.compare(b) {
@@ -306,12 +315,43 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
 }
 
+fn equal_messages<'a>(a: &Message<'a>, b: &Message<'a>, meter: &Meter<'_>, depth_left: usize) -> Result<bool, Fault> {
+    let texts = ["op", "from", "path"];
+    let is_patch = a.is_json_patch();
+    if a.name != b.name || is_patch && texts.into_iter().any(|name| a.text(name) != b.text(name)) {
+        return Ok(false);
+    }
+    let values = |of: &Message<'a>| of.fields.iter().filter(|(name, _)| !is_patch || *name == "value").count();
+    meter.step((a.fields.len() as u64).saturating_mul(b.fields.len() as u64))?;
+    if values(a) != values(b) {
+        return Ok(false);
+    }
+    for (name, x) in a.fields.iter().filter(|(name, _)| !is_patch || *name == "value") {
+        let Some(y) = b.field(name) else { return Ok(false) };
+        if compared_within(x, y, meter, depth_left)? != Some(true) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Returns the text; `None` if it is empty.
 fn non_empty<'a>(text: &'a str) -> Option<Value<'a>> {
     (!text.is_empty()).then_some(Value::String(Text::Lent(text)))
 }
 
 impl Part {
+    /// Returns the name that Go gives to the type.
+    pub(super) const fn go_type(self) -> &'static str {
+        match self {
+            Self::Request => "v1.AdmissionRequest",
+            Self::Kind | Self::RequestKind => "v1.GroupVersionKind",
+            Self::Resource => "v1.GroupVersionResource",
+            Self::UserInfo => "v1.UserInfo",
+            Self::Extra => "map[string]v1.ExtraValue",
+        }
+    }
+
     /// Returns the fields that it may have, ascending.
     const fn names(self) -> &'static [&'static str] {
         match self {

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use cel::{
-    common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, MapEntryExpr, SelectExpr, operators},
+    common::ast::{
+        CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, MapEntryExpr, SelectExpr, StructExpr, operators,
+    },
     parser::Expression,
 };
 
 use crate::{
+    environment::{Environment, Expected},
     functions::{
-        self,
+        self, Function,
         format::{self, Verb},
     },
     parse::{self, parse, qualified, undeclared},
-    program::{Fold, Node, Program, Variable},
+    program::{Fold, Node, Program, Uses, Variable, VariableAccess},
     time::Zone,
     types::{self, Type, Unknowns, type_name},
     value::Literal,
@@ -22,26 +25,40 @@ use crate::{
 /// Maximum depth of the tree after the expansion of macros.
 const MAX_EXPANDED_DEPTH: usize = 300;
 
+/// Maximum depth of an expression and the variables that it uses, which are evaluated within it.
+const MAX_COMPOSED_DEPTH: usize = 300;
+
 /// Maximum number of nodes after the expansion of macros, some of which repeat their arguments.
 const MAX_EXPANDED_NODES: usize = 20_000;
 
-/// Compiles an expression that must evaluate to bool.
+/// Compiles an expression. Returns its program and its type.
 ///
 /// # Errors
 /// The text describes the fault.
-pub(super) fn compile(text: &str) -> Result<Program, String> {
+pub(super) fn compile(text: &str, environment: &Environment, expected: Expected) -> Result<(Program, Type), String> {
     let tree = parse(text)?;
-    let mut checker = Checker::default();
+    let mut checker = Checker {
+        environment,
+        unknowns: Unknowns::default(),
+        locals: Vec::new(),
+        max_slots: 0,
+        depth: 0,
+        max_depth: 0,
+        variables_depth: 0,
+        nodes: 0,
+        uses: Uses::default(),
+        formats: 0,
+    };
     let (root, found) = checker.expression(&tree)?;
-    match checker.unknowns.resolve_all(&found) {
-        Type::Bool => Ok(Program {
-            root,
-            slots: checker.max_slots,
-            reads_objects: checker.reads_objects,
-            uses_authorizer: checker.uses_authorizer,
-        }),
-        other => Err(format!("must evaluate to bool but got {other}")),
+    let found = checker.unknowns.resolve_all(&found);
+    expected.check(&found)?;
+    let depth = checker.max_depth + checker.variables_depth;
+    if depth > MAX_COMPOSED_DEPTH {
+        return Err(format!(
+            "the expression and the variables that it uses are nested more than {MAX_COMPOSED_DEPTH} deep"
+        ));
     }
+    Ok((Program { root, slots: checker.max_slots, uses: checker.uses, depth }, found))
 }
 
 type TypedNode = (Node, Type);
@@ -56,20 +73,22 @@ struct Local {
     of: Type,
 }
 
-#[derive(Default)]
-struct Checker {
+struct Checker<'e> {
+    environment: &'e Environment,
     unknowns: Unknowns,
     locals: Vec<Local>,
     max_slots: usize,
     depth: usize,
+    max_depth: usize,
+    /// Depth of the deepest variable that the expression uses.
+    variables_depth: usize,
     nodes: usize,
-    reads_objects: bool,
-    uses_authorizer: bool,
+    uses: Uses,
     /// Number of enclosing calls of `format`: items in these may be of several types.
     formats: usize,
 }
 
-impl Checker {
+impl Checker<'_> {
     fn expression(&mut self, tree: &Expression) -> Result<TypedNode, String> {
         self.enter()?;
         let checked = match &tree.expr {
@@ -80,7 +99,7 @@ impl Checker {
             Expr::Call(call) => self.call(call),
             Expr::List(list) => self.list(&list.elements, &list.optional_indices),
             Expr::Map(map) => self.map(map.entries.iter().map(|entry| &entry.expr)),
-            Expr::Struct(message) => Err(format!("messages ({}) cannot be made here", message.type_name)),
+            Expr::Struct(message) => self.message(message),
             Expr::Comprehension(fold) => self.comprehension(fold),
         };
         self.leave();
@@ -90,6 +109,7 @@ impl Checker {
     /// Counts one more node, one level deeper.
     fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
+        self.max_depth = self.max_depth.max(self.depth);
         self.nodes += 1;
         if self.depth > MAX_EXPANDED_DEPTH || self.nodes > MAX_EXPANDED_NODES {
             return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
@@ -109,18 +129,28 @@ impl Checker {
         let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::parse(of)));
         match name {
             "object" => {
-                self.reads_objects = true;
+                self.uses.objects = true;
                 variable(Variable::Object, "dyn")
             }
             "oldObject" => {
-                self.reads_objects = true;
+                self.uses.objects = true;
                 variable(Variable::OldObject, "dyn")
             }
             "request" => variable(Variable::Request, "kubernetes.AdmissionRequest"),
-            "namespaceObject" => variable(Variable::NamespaceObject, "kubernetes.Namespace"),
-            "authorizer" => {
-                self.uses_authorizer = true;
+            "namespaceObject" => {
+                self.uses.namespace = true;
+                variable(Variable::NamespaceObject, "kubernetes.Namespace")
+            }
+            "authorizer" if self.environment.has_authorizer() => {
+                self.uses.authorizer = true;
                 variable(Variable::Authorizer, "kubernetes.authorization.Authorizer")
+            }
+            "params" if self.environment.has_params() => {
+                self.uses.params = true;
+                variable(Variable::Params, "dyn")
+            }
+            "variables" if self.environment.is_policy() => {
+                Err("'variables' has no value of its own: write variables.NAME".to_owned())
             }
             name => match type_name(name) {
                 Some(name) => Ok((Node::Literal(Literal::Type(name)), Type::Meta)),
@@ -137,11 +167,15 @@ impl Checker {
             if let Some(known) = type_name(&name) {
                 return Ok((Node::Literal(Literal::Type(known)), Type::Meta));
             }
-            if name == "authorizer.requestResource" && !select.test {
-                self.uses_authorizer = true;
+            if name == "authorizer.requestResource" && !select.test && self.environment.has_authorizer() {
+                self.uses.authorizer = true;
                 let of = Type::parse("kubernetes.authorization.ResourceCheck");
                 return Ok((Node::Variable(Variable::RequestResource), of));
             }
+        }
+        if self.is_variables(&select.operand) {
+            let access = if select.test { VariableAccess::Presence } else { VariableAccess::Value };
+            return self.variable(&select.field, access);
         }
         let (operand, of) = self.expression(&select.operand)?;
         let found = self.field(&of, &select.field)?;
@@ -152,10 +186,65 @@ impl Checker {
         Ok((Node::Select { operand, field, optional: false }, found))
     }
 
+    /// Returns true if this is the name `variables`, and not that of a macro variable.
+    fn is_variables(&self, tree: &Expression) -> bool {
+        let is_named = matches!(&tree.expr, Expr::Ident(name) if name.strip_prefix('.').unwrap_or(name) == "variables");
+        is_named && self.environment.is_policy() && !self.is_local("variables")
+    }
+
+    /// Returns a variable of the policy.
+    fn variable(&mut self, name: &str, access: VariableAccess) -> Result<TypedNode, String> {
+        let index = self.environment.index_of(name).ok_or_else(|| format!("undefined field '{name}'"))?;
+        let declared = self.environment.variable(index);
+        self.uses.add(declared.uses);
+        self.variables_depth = self.variables_depth.max(declared.depth);
+        let of = match access {
+            VariableAccess::Value => declared.of.clone(),
+            VariableAccess::Optional => Type::Optional(declared.of.clone().into()),
+            VariableAccess::Presence => Type::Bool,
+        };
+        Ok((Node::Composed(index, access), of))
+    }
+
+    /// Checks a message that is made from its fields.
+    fn message(&mut self, message: &StructExpr) -> Result<TypedNode, String> {
+        let name = message.type_name.strip_prefix('.').unwrap_or(&message.type_name);
+        if !self.environment.has_patch_types() {
+            return Err(format!("messages ({name}) cannot be made here"));
+        }
+        let of = Type::message(name).ok_or_else(|| undeclared(name))?;
+        let mut fields = Vec::with_capacity(message.entries.len());
+        for entry in &message.entries {
+            let EntryExpr::StructField(entry) = &entry.expr else {
+                return Err("a message has fields and values".to_owned());
+            };
+            let (value, mut given) = self.expression(&entry.value)?;
+            if entry.optional {
+                given = self.inside_optional(given)?;
+            }
+            let wanted = self.field(&of, &entry.field)?;
+            if !self.unknowns.fits(&given, &wanted) {
+                let given = self.unknowns.resolve_all(&given);
+                let field = &entry.field;
+                return Err(format!("expected type of field '{field}' is '{wanted}' but provided type is '{given}'"));
+            }
+            if fields.iter().any(|(known, ..): &(Box<str>, Node, bool)| **known == *entry.field) {
+                return Err(format!("the field '{}' is set twice", entry.field));
+            }
+            fields.push((entry.field.as_str().into(), value, entry.optional));
+        }
+        Ok((Node::Message(name.into(), fields.into()), of))
+    }
+
+    /// Returns the function of this name, if the environment has it.
+    fn find(&self, name: &str) -> Option<&'static Function> {
+        functions::find(name).filter(|_| self.environment.has_patch_types() || !name.starts_with("jsonpatch."))
+    }
+
     /// Returns the type of a field.
     fn field(&mut self, of: &Type, field: &str) -> Result<Type, String> {
         match self.unknowns.resolve_outer(of) {
-            Type::Dyn => Ok(Type::Dyn),
+            Type::Dyn | Type::Object(_) => Ok(Type::Dyn),
             unknown @ Type::Var(_) => {
                 self.unknowns.fits(&Type::Dyn, &unknown);
                 Ok(Type::Dyn)
@@ -181,7 +270,7 @@ impl Checker {
             && !self.is_local(&path)
         {
             let whole = format!("{path}.{name}");
-            if functions::find(&whole).is_some() {
+            if self.find(&whole).is_some() {
                 return self.global(&whole, args);
             }
         }
@@ -237,10 +326,13 @@ impl Checker {
     }
 
     fn optional_select(&mut self, operand: &Expression, field: &Expression) -> Result<TypedNode, String> {
-        let (operand, of) = self.expression(operand)?;
         let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
             return Err("an optional field must be a name".to_owned());
         };
+        if self.is_variables(operand) {
+            return self.variable(field.inner(), VariableAccess::Optional);
+        }
+        let (operand, of) = self.expression(operand)?;
         let found = match self.field(&of, field.inner())? {
             optional @ Type::Optional(_) => optional,
             plain => Type::Optional(plain.into()),
@@ -329,8 +421,8 @@ impl Checker {
     /// apply to the next ones, too.
     fn resolve(&mut self, name: &str, member: bool, given: Vec<TypedNode>) -> Result<TypedNode, String> {
         let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
-        let Some(function) = functions::find(name)
-            .filter(|function| function.signatures.iter().any(|signature| signature.member == member))
+        let Some(function) =
+            self.find(name).filter(|function| function.signatures.iter().any(|signature| signature.member == member))
         else {
             return Err(undeclared(name));
         };

@@ -1,14 +1,14 @@
 //! Named conditions, and the decision that several of them make together. Source:
 //! `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions`.
 
-use smallvec::SmallVec;
-
 use crate::{
     authorization::AccessCheck,
     check,
-    evaluate::Evaluation,
+    environment::{Environment, Expected},
+    evaluate,
+    evaluator::Evaluator,
     input::Input,
-    meter::{Allowance, Fault, MAX_TOTAL_COST, Meter, Stop},
+    meter::{Allowance, Fault, MAX_CONDITIONS_COST, Memory, Meter, Stop},
     program::Program,
     value::Value,
 };
@@ -20,26 +20,40 @@ pub struct Condition {
     pub name: Box<str>,
     /// The expression as it was written.
     pub expression: Box<str>,
-    program: Program,
+    pub(super) program: Program,
 }
 
 impl Condition {
-    /// Compiles a condition.
+    /// Compiles a condition of a webhook.
     ///
     /// # Errors
     /// The message describes the fault of the expression.
     pub fn compile(name: &str, expression: &str) -> Result<Self, String> {
-        Ok(Self { name: name.into(), expression: expression.into(), program: check::compile(expression)? })
+        Self::compile_in(name, expression, &Environment::default())
+    }
+
+    /// Compiles a condition that may use what the environment has.
+    ///
+    /// # Errors
+    /// The message describes the fault of the expression.
+    pub fn compile_in(name: &str, expression: &str, environment: &Environment) -> Result<Self, String> {
+        let (program, _) = check::compile(expression, environment, Expected::Bool)?;
+        Ok(Self { name: name.into(), expression: expression.into(), program })
     }
 
     /// Returns true if the expression uses `object` or `oldObject`.
     pub fn reads_objects(&self) -> bool {
-        self.program.reads_objects
+        self.program.uses.objects
     }
 
     /// Returns true if the expression uses `authorizer`.
     pub fn uses_authorizer(&self) -> bool {
-        self.program.uses_authorizer
+        self.program.uses.authorizer
+    }
+
+    /// Returns true if the expression uses `params`.
+    pub fn uses_params(&self) -> bool {
+        self.program.uses.params
     }
 
     /// Evaluates the condition alone. Returns its value or the reason why it has none, and the cost.
@@ -68,15 +82,18 @@ pub(super) fn evaluated<'a>(
     input: &'a Input<'a>,
     allowance: &Allowance<'_>,
 ) -> (Result<bool, Fault>, u64) {
-    let meter = Meter::new(allowance);
-    let mut slots = SmallVec::new();
-    slots.resize(program.slots, Value::Null);
-    let value = Evaluation { input, meter: &meter, slots }.value(&program.root);
-    let decided = value.and_then(|value| match value {
+    let memory = Memory::default();
+    let meter = Meter::new(allowance, &memory);
+    let decided = evaluate::value(program, input, None, &meter).and_then(boolean);
+    (decided, meter.cost())
+}
+
+/// Returns the value as a bool.
+pub(super) fn boolean(value: Value<'_>) -> Result<bool, Fault> {
+    match value {
         Value::Bool(yes) => Ok(yes),
         _ => Err(Fault::no_such_overload()),
-    });
-    (decided, meter.cost())
+    }
 }
 
 impl PartialEq for Condition {
@@ -104,7 +121,8 @@ pub enum ConditionsDecision<'c> {
     Undecided(Box<AccessCheck>),
 }
 
-const OUT_OF_BUDGET: &str =
+/// Upstream's message for expressions that together cost more than their limit.
+pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// Evaluates conditions in order. The first false condition decides, whatever errors came before it, and ends the
@@ -114,9 +132,17 @@ pub fn decide<'c>(
     input: &'c Input<'c>,
     allowance: &Allowance<'_>,
 ) -> ConditionsDecision<'c> {
-    let mut left = MAX_TOTAL_COST;
+    decide_with(conditions, |condition| condition.evaluate(input, allowance))
+}
+
+/// As [`decide`], with `evaluate` for the value and the cost of a condition.
+pub(super) fn decide_with<'c>(
+    conditions: &'c [Condition],
+    mut evaluate: impl FnMut(&'c Condition) -> (Result<bool, Fault>, u64),
+) -> ConditionsDecision<'c> {
+    let mut left = MAX_CONDITIONS_COST;
     let evaluations = conditions.iter().map(|condition| {
-        let (value, cost) = condition.evaluate(input, allowance);
+        let (value, cost) = evaluate(condition);
         let value = match value {
             Err(Fault::Stop(Stop::TooLong)) => return Evaluated::TooLong,
             Err(Fault::Stop(Stop::Undecided(check))) => return Evaluated::Undecided(check),
@@ -138,6 +164,18 @@ pub fn decide<'c>(
         )
     });
     combined(evaluations)
+}
+
+impl<'a> Evaluator<'a> {
+    /// Evaluates match conditions in order, as [`decide`](crate::decide) does.
+    pub fn decide(&self, conditions: &'a [Condition], allowance: &Allowance<'_>) -> ConditionsDecision<'a> {
+        decide_with(conditions, |condition| {
+            let (value, cost) = self.run(&condition.program, allowance, |value, _| value.and_then(boolean));
+            let is_final = !matches!(value, Err(Fault::Stop(Stop::TooLong | Stop::Undecided(_))));
+            let variables_cost = if is_final { self.variables_cost.take() } else { 0 };
+            (value, cost.saturating_add(variables_cost))
+        })
+    }
 }
 
 /// The result of one condition.

@@ -7,30 +7,62 @@ use smallvec::SmallVec;
 use crate::{
     access,
     authorization::Authorizer,
-    input::{Input, Part},
+    input::{Input, JsonDocument, Part},
     meter::{Fault, Meter},
-    program::{Fold, Node, Variable},
-    value::{List, Literal, Map, Value},
+    program::{Fold, Node, Program, Variable, VariableAccess},
+    value::{List, Literal, Map, Message, Value},
 };
 
-/// Costs of creating a list and a map.
+/// Costs of creating a list, a map and a message.
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
+const MESSAGE_COST: u64 = 40;
 
-pub(super) struct Evaluation<'a, 'm> {
+/// What expressions of a policy can use besides the input.
+pub(super) trait PolicyScope<'a> {
+    /// Returns the value of the variable of this index, evaluating it on its first use.
+    fn variable(&self, index: usize, outer: &Meter<'_>) -> Result<Value<'a>, Fault>;
+
+    /// Returns the object of parameters.
+    fn params(&self) -> Option<&'a JsonDocument<'a>>;
+
+    /// Returns false if each use of `authorizer` is an error.
+    fn has_authorizer(&self) -> bool;
+
+    /// Returns false if `namespaceObject` is null.
+    fn has_namespace(&self) -> bool;
+}
+
+/// Walks a program for one input.
+pub(super) struct Interpreter<'a, 'm> {
     pub(super) input: &'a Input<'a>,
     pub(super) meter: &'m Meter<'m>,
     /// Values of macro variables.
     pub(super) slots: SmallVec<[Value<'a>; 4]>,
+    /// Variables and parameters, if the expression is one of a policy.
+    pub(super) policy: Option<&'m dyn PolicyScope<'a>>,
 }
 
 type ValueResult<'a> = Result<Value<'a>, Fault>;
 
-impl<'a> Evaluation<'a, '_> {
+/// Returns the value of a program.
+pub(super) fn value<'a>(
+    program: &'a Program,
+    input: &'a Input<'a>,
+    policy: Option<&dyn PolicyScope<'a>>,
+    meter: &Meter<'_>,
+) -> ValueResult<'a> {
+    let mut slots = SmallVec::new();
+    slots.resize(program.slots, Value::Null);
+    Interpreter { input, meter, slots, policy }.value(&program.root)
+}
+
+impl<'a> Interpreter<'a, '_> {
     pub(super) fn value(&mut self, node: &'a Node) -> ValueResult<'a> {
         match node {
             Node::Literal(literal) => Value::of(literal, self.meter),
             Node::Variable(variable) => self.variable(*variable),
+            Node::Composed(index, access) => self.composed(*index, *access),
             Node::Local(slot) => {
                 self.meter.pay(1)?;
                 match &self.slots[*slot] {
@@ -113,10 +145,17 @@ impl<'a> Evaluation<'a, '_> {
                 _ => Err(Fault::no_such_overload()),
             },
             Node::List(items) => {
-                let items = Rc::new(self.items(items)?);
-                self.meter.pay(LIST_COST).map(|()| Value::List(items))
+                let items = self.items(items);
+                self.pay_for(LIST_COST, items).map(|items| Value::List(Rc::new(items)))
             }
-            Node::Map(entries) => self.map(entries),
+            Node::Map(entries) => {
+                let map = self.map(entries);
+                self.pay_for(MAP_COST, map).map(|map| Value::Map(Rc::new(map)))
+            }
+            Node::Message(name, fields) => {
+                let message = self.message(name, fields);
+                self.pay_for(MESSAGE_COST, message).map(|message| Value::Message(Rc::new(message)))
+            }
             Node::Fold(fold) => self.fold(fold),
             Node::Append { slot, items } => self.append(*slot, items),
             Node::Insert { slot, key, value } => self.insert(*slot, key, value.as_deref()),
@@ -127,7 +166,15 @@ impl<'a> Evaluation<'a, '_> {
         self.meter.pay(1)?;
         let document = match variable {
             Variable::Request => return Ok(Value::Struct(Part::Request, &self.input.request)),
-            Variable::NamespaceObject => return Ok(Value::Null),
+            Variable::NamespaceObject if self.policy.is_some_and(|policy| !policy.has_namespace()) => {
+                return Ok(Value::Null);
+            }
+            Variable::Authorizer | Variable::RequestResource
+                if self.policy.is_some_and(|policy| !policy.has_authorizer()) =>
+            {
+                let name = if variable == Variable::Authorizer { "authorizer" } else { "authorizer.requestResource" };
+                return Err(Fault::error(format!("no such attribute(s): {name}")));
+            }
             Variable::Authorizer => return Ok(Value::Authorizer(Rc::new(Authorizer::new(&self.input.decisions)))),
             Variable::RequestResource => {
                 let Input { decisions, request, .. } = self.input;
@@ -135,8 +182,31 @@ impl<'a> Evaluation<'a, '_> {
             }
             Variable::Object => &self.input.object,
             Variable::OldObject => &self.input.old_object,
+            Variable::NamespaceObject => &self.input.namespace,
+            Variable::Params => {
+                let params = self.policy.and_then(PolicyScope::params);
+                return params.map_or(Ok(Value::Null), |params| params.root(self.meter).map(Value::from));
+            }
         };
         document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter).map(Value::from))
+    }
+
+    /// Returns a variable of the policy, which is evaluated on its first use.
+    fn composed(&self, index: usize, access: VariableAccess) -> ValueResult<'a> {
+        self.meter.pay(1)?;
+        let Some(policy) = self.policy else { return Err(Fault::error("there are no variables here")) };
+        let value = policy.variable(index, self.meter);
+        match access {
+            VariableAccess::Presence => value.map(|_| Value::Bool(true)),
+            VariableAccess::Value => {
+                self.meter.pay(1)?;
+                value
+            }
+            VariableAccess::Optional => {
+                let value = Value::optional(Some(value?));
+                self.meter.pay(1).map(|()| value)
+            }
+        }
     }
 
     /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
@@ -171,7 +241,10 @@ impl<'a> Evaluation<'a, '_> {
     fn optional_field(&self, of: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, Fault> {
         match of {
             of if access::is_list(of) => Err(Fault::no_such_overload()),
-            Value::Map(_) | Value::Json(_) | Value::Struct(..) => access::field(of, field, self.meter),
+            Value::Message(message) if !message.has(field) => Ok(None),
+            Value::Map(_) | Value::Json(_) | Value::Struct(..) | Value::Message(_) => {
+                access::field(of, field, self.meter)
+            }
             _ => Ok(None),
         }
     }
@@ -198,6 +271,7 @@ impl<'a> Evaluation<'a, '_> {
         }
         found.ok_or_else(|| match by {
             Value::String(key) if named => Fault::no_such_key(key.as_str()),
+            Value::Int(place) if named && access::is_list(of) => Fault::error(format!("index out of bounds: {place}")),
             Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(of) => Fault::out_of_range(),
             _ => Fault::error("no such key"),
         })
@@ -277,7 +351,15 @@ impl<'a> Evaluation<'a, '_> {
         Ok(items)
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> ValueResult<'a> {
+    /// Pays for the creation of a value, also if it failed.
+    fn pay_for<T>(&self, cost: u64, made: Result<T, Fault>) -> Result<T, Fault> {
+        if !matches!(made, Err(Fault::Stop(_))) {
+            self.meter.pay(cost)?;
+        }
+        made
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Result<Map<'a>, Fault> {
         let mut map = Map::default();
         map.reserve(entries.len(), self.meter)?;
         for (key, value, optional) in entries {
@@ -293,8 +375,33 @@ impl<'a> Evaluation<'a, '_> {
                 return Err(Fault::error("unsupported key type"));
             }
         }
-        self.meter.pay(MAP_COST)?;
-        Ok(Value::Map(Rc::new(map)))
+        Ok(map)
+    }
+
+    /// Makes a message.
+    fn message(&mut self, name: &'a str, fields: &'a [(Box<str>, Node, bool)]) -> Result<Message<'a>, Fault> {
+        // A field takes about as much memory as two items.
+        let room = self.meter.list(fields.len().saturating_mul(2))?;
+        let mut made = Vec::with_capacity(fields.len());
+        for (field, node, optional) in fields {
+            let value = match self.value(node)? {
+                Value::Optional(Some(inner)) if *optional => Value::clone(&inner),
+                Value::Optional(None) if *optional => continue,
+                _ if *optional => return Err(Fault::no_such_overload()),
+                value => value,
+            };
+            made.push((&**field, value));
+        }
+        let message = Message::new(name, made, room);
+        if message.is_json_patch() {
+            for (field, value) in &message.fields {
+                if *field != "value" && !matches!(value, Value::String(_)) {
+                    let of = value.go_type();
+                    return Err(Fault::error(format!("unexpected type {of} for JSONPatchType '{field}' field")));
+                }
+            }
+        }
+        Ok(message)
     }
 
     /// Pays for the second copy of a key, by which a map finds it.

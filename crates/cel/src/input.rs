@@ -133,6 +133,9 @@ pub struct Input<'a> {
     pub object: Option<JsonDocument<'a>>,
     /// The stored object, if there is one.
     pub old_object: Option<JsonDocument<'a>>,
+    /// The namespace of the request, with the fields that upstream shows; `None` for requests without one, and in
+    /// conditions of webhooks.
+    pub namespace: Option<JsonDocument<'a>>,
     /// Access checks that were decided.
     pub decisions: AccessDecisions,
 }
@@ -345,6 +348,11 @@ fn not_json(error: &json::JsonError) -> Fault {
 impl<'a> Container<'a> {
     fn text(self) -> Result<&'a str, Fault> {
         self.document.text()
+    }
+
+    /// Returns true if this is a part of the document.
+    pub(super) fn is_of(self, document: &JsonDocument<'_>) -> bool {
+        std::ptr::from_ref(self.document).cast::<()>() == std::ptr::from_ref(document).cast()
     }
 
     pub(super) fn is_list(self) -> bool {

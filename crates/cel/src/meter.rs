@@ -70,7 +70,7 @@ pub(super) fn cut(text: &str) -> &str {
 pub(super) const MAX_EXPRESSION_COST: u64 = 1_000_000;
 
 /// Maximum cost of all conditions of one decision, as upstream.
-pub(super) const MAX_TOTAL_COST: u64 = 2_500_000;
+pub const MAX_CONDITIONS_COST: u64 = 2_500_000;
 
 /// Rounds of a loop between two checks of the deadline, as upstream.
 const ROUNDS_PER_DEADLINE_CHECK: u32 = 100;
@@ -103,19 +103,38 @@ pub struct Allowance<'a> {
     pub over: &'a dyn Fn() -> bool,
 }
 
-/// Counts the cost and the steps of one expression.
-pub(super) struct Meter<'a> {
-    allowance: &'a Allowance<'a>,
-    cost: Cell<u64>,
-    rounds: Cell<u32>,
-    /// Steps since the deadline was last checked.
-    steps_since_check: Cell<u64>,
+/// Memory of one evaluation. An expression and the variables that it uses share it.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Bytes of text that were made.
     made: Cell<usize>,
     /// Items of all live lists and maps; allocated with the first.
     held: OnceCell<Rc<Cell<usize>>>,
     /// Items of all lists and maps made.
     #[cfg(test)]
     listed: Cell<usize>,
+}
+
+impl Memory {
+    /// Returns the number of bytes of text that were made.
+    pub(super) fn made(&self) -> usize {
+        self.made.get()
+    }
+
+    /// Forgets text that was dropped: `made` bytes remain.
+    pub(super) fn set_made(&self, made: usize) {
+        self.made.set(made);
+    }
+}
+
+/// Counts the cost and the steps of one expression.
+pub(super) struct Meter<'a> {
+    pub(super) allowance: &'a Allowance<'a>,
+    memory: &'a Memory,
+    cost: Cell<u64>,
+    rounds: Cell<u32>,
+    /// Steps since the deadline was last checked.
+    steps_since_check: Cell<u64>,
 }
 
 /// Memory of a list or map, in items. Dropping it releases the memory.
@@ -128,11 +147,11 @@ pub(super) struct Room {
 impl Room {
     /// Counts items that are about to be added.
     pub(super) fn grow(&mut self, items: usize, meter: &Meter<'_>) -> Result<(), Fault> {
-        let held = self.held.get_or_insert_with(|| Rc::clone(meter.held.get_or_init(Rc::default)));
+        let held = self.held.get_or_insert_with(|| Rc::clone(meter.memory.held.get_or_init(Rc::default)));
         held.set(held.get().saturating_add(items));
         self.items = self.items.saturating_add(items);
         #[cfg(test)]
-        meter.listed.set(meter.listed.get().saturating_add(items));
+        meter.memory.listed.set(meter.memory.listed.get().saturating_add(items));
         if held.get() > MAX_HELD_ITEMS {
             return Err(Fault::error("the expression holds lists of more than 1,048,576 items"));
         }
@@ -159,30 +178,21 @@ impl Drop for Room {
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
-        let (cost, rounds, steps_since_check, made) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
-        Self {
-            allowance,
-            cost,
-            rounds,
-            steps_since_check,
-            made,
-            held: OnceCell::new(),
-            #[cfg(test)]
-            listed: Cell::new(0),
-        }
+    pub(super) fn new(allowance: &'a Allowance<'a>, memory: &'a Memory) -> Self {
+        let (cost, rounds, steps_since_check) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { allowance, memory, cost, rounds, steps_since_check }
     }
 
     /// Bytes of text and items of lists that were made.
     #[cfg(test)]
     pub(super) fn counted(&self) -> (usize, usize) {
-        (self.made.get(), self.listed.get())
+        (self.memory.made.get(), self.memory.listed.get())
     }
 
     /// Items of lists and maps that are alive.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.held.get().map_or(0, |held| held.get())
+        self.memory.held.get().map_or(0, |held| held.get())
     }
 
     /// Returns the cost so far.
@@ -215,8 +225,8 @@ impl<'a> Meter<'a> {
 
     /// Counts bytes of text that are about to be created.
     pub(super) fn make(&self, bytes: usize) -> Result<(), Fault> {
-        let made = self.made.get().saturating_add(bytes);
-        self.made.set(made);
+        let made = self.memory.made.get().saturating_add(bytes);
+        self.memory.made.set(made);
         if made > MAX_MADE_BYTES {
             return Err(Fault::error("the expression makes more than 16 MiB of text"));
         }

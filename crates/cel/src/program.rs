@@ -7,7 +7,7 @@ use crate::{
         Function,
         regex::{self, Pattern},
     },
-    meter::{Allowance, Fault, Meter},
+    meter::{Allowance, Fault, Memory, Meter},
     value::{Literal, Value},
 };
 
@@ -17,11 +17,24 @@ pub(super) enum Variable {
     Object,
     OldObject,
     Request,
-    /// Declared, but null in every match condition, as upstream.
+    /// Null in match conditions, as upstream.
     NamespaceObject,
+    /// The parameters of a policy.
+    Params,
     Authorizer,
     /// `authorizer.requestResource`, which is one name.
     RequestResource,
+}
+
+/// Use of a variable of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VariableAccess {
+    /// `variables.name`
+    Value,
+    /// `variables.?name`
+    Optional,
+    /// `has(variables.name)`
+    Presence,
 }
 
 /// One node of a program.
@@ -29,6 +42,8 @@ pub(super) enum Variable {
 pub(super) enum Node {
     Literal(Literal),
     Variable(Variable),
+    /// A variable of a policy, by its index.
+    Composed(usize, VariableAccess),
     /// A macro variable, by its slot.
     Local(usize),
     Select {
@@ -75,6 +90,8 @@ pub(super) enum Node {
     },
     List(Box<[(Node, bool)]>),
     Map(Box<[(Node, Node, bool)]>),
+    /// A message of this name; each field is true if it is optional.
+    Message(Box<str>, Box<[(Box<str>, Node, bool)]>),
     Fold(Box<Fold>),
     /// Appends items to an accumulator in place.
     Append {
@@ -108,16 +125,45 @@ pub(super) struct Program {
     pub(super) root: Node,
     /// Maximum number of live macro variables.
     pub(super) slots: usize,
-    /// True if the expression uses `object` or `oldObject`.
-    pub(super) reads_objects: bool,
-    /// True if the expression uses `authorizer`.
-    pub(super) uses_authorizer: bool,
+    /// What it uses.
+    pub(super) uses: Uses,
+    /// Depth of the tree, and of the variables that it uses.
+    pub(super) depth: usize,
+}
+
+/// What an expression uses, itself or by the variables that it uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Uses {
+    /// `object` or `oldObject`.
+    pub(super) objects: bool,
+    pub(super) authorizer: bool,
+    /// `namespaceObject`.
+    pub(super) namespace: bool,
+    pub(super) params: bool,
+}
+
+impl Uses {
+    /// Adds what another expression uses.
+    pub(super) fn add(&mut self, other: Self) {
+        self.objects |= other.objects;
+        self.authorizer |= other.authorizer;
+        self.namespace |= other.namespace;
+        self.params |= other.params;
+    }
 }
 
 impl Node {
     /// Returns true if this is a variable or a part of one. As upstream, a selection from any other value costs more.
     pub(super) fn is_attribute(&self) -> bool {
-        matches!(self, Self::Variable(_) | Self::Local(_) | Self::Select { .. } | Self::Index { .. } | Self::Has { .. })
+        matches!(
+            self,
+            Self::Variable(_)
+                | Self::Composed(..)
+                | Self::Local(_)
+                | Self::Select { .. }
+                | Self::Index { .. }
+                | Self::Has { .. }
+        )
     }
 
     /// Returns a call of a function. Prepares literal arguments, such as patterns.
@@ -160,8 +206,8 @@ impl Node {
             return Ok(Some(Node::Literal(literal.clone())));
         }
         let steps = Cell::new(u64::MAX);
-        let allowance = Allowance { steps: &steps, over: &|| false };
-        let literal = match (function.call)(&[literal.into()], &Meter::new(&allowance)) {
+        let (allowance, memory) = (Allowance { steps: &steps, over: &|| false }, Memory::default());
+        let literal = match (function.call)(&[literal.into()], &Meter::new(&allowance, &memory)) {
             Ok(Value::Type(name)) => Literal::Type(name),
             Ok(Value::Bool(yes)) => Literal::Bool(yes),
             Ok(Value::Int(number)) => Literal::Int(number),

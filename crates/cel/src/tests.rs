@@ -5,14 +5,16 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::{
-    AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request, User,
-    check::compile,
-    combined, decide,
+    AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request,
+    User, check, combined, decide,
+    environment::{Environment, Expected},
     meter::{Fault, Stop},
+    program::Program,
 };
 
 mod authorizer;
 mod bounds;
+mod policy;
 
 #[derive(Deserialize)]
 struct Cases {
@@ -69,7 +71,12 @@ fn input<'a>(object: &'a str, old_object: &'a str) -> Input<'a> {
     (request.name, request.namespace, request.operation, request.username) = ("web", "default", "UPDATE", "alice");
     request.options = document(r#"{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl"}"#);
     let decisions = AccessDecisions::default();
-    Input { request, object: document(object), old_object: document(old_object), decisions }
+    Input { request, object: document(object), old_object: document(old_object), namespace: None, decisions }
+}
+
+/// Compiles a condition of a webhook.
+fn compile(text: &str) -> Result<Program, String> {
+    check::compile(text, &Environment::default(), Expected::Bool).map(|(program, _)| program)
 }
 
 fn with_steps<T>(steps: u64, run: impl FnOnce(&Allowance<'_>) -> T) -> T {

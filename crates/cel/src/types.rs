@@ -2,6 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
+/// Name of the message that describes one operation of a JSON patch.
+pub(super) const JSON_PATCH_NAME: &str = "JSONPatch";
+
+/// Name of the message that describes a part of an object.
+pub(super) const OBJECT_NAME: &str = "Object";
+
 /// Fields of a message, each with the name of its type.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
@@ -26,6 +32,8 @@ pub(super) enum Type {
     Meta,
     /// A message, by its name and fields.
     Struct(&'static str, Fields),
+    /// `Object`, or the type of a field of it, such as `Object.spec`. Any field may be set.
+    Object(Arc<str>),
     /// A type that only functions can read.
     Opaque(&'static str),
     /// An unknown, by its number.
@@ -33,9 +41,11 @@ pub(super) enum Type {
 }
 
 impl fmt::Display for Type {
+    /// Formats the type as the errors of cel-go's checker do; with `#`, as its name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Dyn => "dyn",
+            Self::Null if f.alternate() => "null_type",
             Self::Null => "null",
             Self::Bool => "bool",
             Self::Int => "int",
@@ -47,7 +57,10 @@ impl fmt::Display for Type {
             Self::Timestamp => "google.protobuf.Timestamp",
             Self::Meta => "type",
             Self::Struct(name, _) | Self::Opaque(name) => name,
+            Self::Object(name) => name,
             Self::Var(_) => "dyn",
+            Self::List(item) if f.alternate() => return write!(f, "list({item:#})"),
+            Self::Map(key, value) if f.alternate() => return write!(f, "map({key:#}, {value:#})"),
             Self::List(item) => return write!(f, "list({item})"),
             Self::Map(key, value) => return write!(f, "map({key}, {value})"),
             Self::Optional(inner) => return write!(f, "optional_type({inner})"),
@@ -73,7 +86,6 @@ const REQUEST: Fields = &[
     ("dryRun", "bool"),
     ("options", "dyn"),
 ];
-/// Its value is always null in match conditions, but upstream declares it.
 const NAMESPACE: Fields = &[
     ("metadata", "kubernetes.NamespaceMetadata"),
     ("spec", "kubernetes.NamespaceSpec"),
@@ -103,8 +115,11 @@ const NAMESPACE_METADATA: Fields = &[
     ("finalizers", "list(string)"),
 ];
 
-/// Every message by its name. Source: `k8s.io/apiserver/pkg/admission/plugin/cel/compile.go`.
-const STRUCTS: [(&str, Fields); 9] = [
+const JSON_PATCH: Fields = &[("op", "string"), ("from", "string"), ("path", "string"), ("value", "dyn")];
+
+/// Every message by its name. Sources: `k8s.io/apiserver/pkg/admission/plugin/cel/compile.go`, `pkg/cel/mutation`.
+const STRUCTS: [(&str, Fields); 10] = [
+    (JSON_PATCH_NAME, JSON_PATCH),
     ("kubernetes.AdmissionRequest", REQUEST),
     ("kubernetes.GroupVersionKind", KIND),
     ("kubernetes.GroupVersionResource", RESOURCE),
@@ -173,8 +188,36 @@ impl Type {
     const fn is_nullable(&self) -> bool {
         matches!(
             self,
-            Self::Null | Self::Struct(..) | Self::Opaque(_) | Self::Duration | Self::Timestamp | Self::Optional(_)
+            Self::Null
+                | Self::Struct(..)
+                | Self::Object(_)
+                | Self::Opaque(_)
+                | Self::Duration
+                | Self::Timestamp
+                | Self::Optional(_)
         )
+    }
+
+    /// Returns the type that a variable of a policy has by its expression's type. Source: `convertCelTypeToDeclType` in
+    /// `composition.go`.
+    pub(super) fn of_variable(&self) -> Self {
+        match self {
+            Self::List(item) => Self::List(item.of_variable().into()),
+            Self::Map(key, value) => Self::Map(key.of_variable().into(), value.of_variable().into()),
+            Self::Optional(_) | Self::Meta | Self::Struct(..) | Self::Object(_) | Self::Opaque(_) | Self::Var(_) => {
+                Self::Dyn
+            }
+            known => known.clone(),
+        }
+    }
+
+    /// Returns the message of this name; `None` if none can be made.
+    pub(super) fn message(name: &str) -> Option<Self> {
+        match name.strip_prefix(OBJECT_NAME) {
+            Some(rest) if rest.is_empty() || rest.starts_with('.') => Some(Self::Object(name.into())),
+            _ if name == JSON_PATCH_NAME => Some(Self::Struct(JSON_PATCH_NAME, JSON_PATCH)),
+            _ => None,
+        }
     }
 
     /// Returns this type, or the other one if it is more general. Upstream: `mostGeneral`.

@@ -16,6 +16,7 @@ use crate::{
     meter::{Fault, ITEMS_PER_ENTRY, MAX_HELD_ITEMS, Meter, Room},
     numbers::{Quantity, Semver},
     time::{Duration, Timestamp},
+    types::{JSON_PATCH_NAME, OBJECT_NAME},
     url::Url,
 };
 
@@ -85,6 +86,7 @@ pub(super) enum Value<'a> {
     Authorizer(Rc<Authorizer<'a>>),
     /// The decision of an access check.
     Decision(&'a AccessDecision),
+    Message(Rc<Message<'a>>),
     Type(&'static str),
     /// An error as the accumulator of a loop, since the next round might not need it.
     Failed(Rc<Cow<'static, str>>),
@@ -97,12 +99,24 @@ const _: () = assert!(MAX_HELD_ITEMS * size_of::<Value<'static>>() <= 32 << 20, 
 pub(super) struct List<'a> {
     items: Vec<Value<'a>>,
     room: Room,
+    /// True if it is the sum of two lists, whose items upstream converts differently.
+    is_joined: bool,
 }
 
 impl<'a> List<'a> {
     /// Returns an empty list that holds `capacity` items without reallocation.
     pub(super) fn with_room(room: Room, capacity: usize) -> Self {
-        Self { items: Vec::with_capacity(capacity), room }
+        Self { items: Vec::with_capacity(capacity), room, is_joined: false }
+    }
+
+    /// Marks the list as the sum of two lists.
+    pub(super) fn joined(self) -> Self {
+        Self { is_joined: true, ..self }
+    }
+
+    /// Returns true if it is the sum of two lists.
+    pub(super) const fn is_joined(&self) -> bool {
+        self.is_joined
     }
 
     /// Appends an item whose room is reserved.
@@ -141,6 +155,45 @@ impl<'a> Deref for List<'a> {
 impl DerefMut for List<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.items
+    }
+}
+
+/// A message that the evaluation created: an `Object`, or one operation of a JSON patch.
+#[derive(Clone, Debug)]
+pub(super) struct Message<'a> {
+    pub(super) name: &'a str,
+    /// Fields by name, each once.
+    pub(super) fields: Vec<(&'a str, Value<'a>)>,
+    /// Room of the fields, held as long as they are.
+    _room: Room,
+}
+
+impl<'a> Message<'a> {
+    /// Creates a message of this name.
+    pub(super) const fn new(name: &'a str, fields: Vec<(&'a str, Value<'a>)>, room: Room) -> Self {
+        Self { name, fields, _room: room }
+    }
+
+    /// Returns true if this is one operation of a JSON patch, and no object.
+    pub(super) fn is_json_patch(&self) -> bool {
+        self.name == JSON_PATCH_NAME
+    }
+
+    pub(super) fn field(&self, name: &str) -> Option<&Value<'a>> {
+        self.fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Returns true if a field is set. As upstream, an empty text field of a JSON patch is not.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.field(name).is_some() && (!self.is_json_patch() || name == "value" || !self.text(name).is_empty())
+    }
+
+    /// Returns a text field of a JSON patch, which is empty if it is not set.
+    pub(super) fn text(&self, name: &str) -> &str {
+        match self.field(name) {
+            Some(Value::String(text)) => text.as_str(),
+            _ => "",
+        }
     }
 }
 
@@ -271,7 +324,7 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn list(items: Vec<Value<'a>>, room: Room) -> Self {
-        Self::List(Rc::new(List { items, room }))
+        Self::List(Rc::new(List { items, room, is_joined: false }))
     }
 
     pub(super) fn optional(value: Option<Value<'a>>) -> Self {
@@ -303,8 +356,29 @@ impl<'a> Value<'a> {
             Self::Cidr(..) => "net.CIDR",
             Self::Authorizer(authorizer) => authorizer.type_name(),
             Self::Decision(_) => "kubernetes.authorization.Decision",
+            Self::Message(message) if message.is_json_patch() => JSON_PATCH_NAME,
+            Self::Message(_) => OBJECT_NAME,
             Self::Type(_) => "type",
             Self::Failed(_) => "error",
+        }
+    }
+
+    /// Returns the name that Go gives to the type of the value, as messages of upstream show it.
+    pub(super) fn go_type(&self) -> &'static str {
+        match self {
+            Self::Null => "structpb.NullValue",
+            Self::Int(_) => "int64",
+            Self::Uint(_) => "uint64",
+            Self::Double(_) => "float64",
+            Self::Bytes(_) => "[]uint8",
+            Self::Duration(_) => "time.Duration",
+            Self::Timestamp(_) => "time.Time",
+            Self::List(_) | Self::Literals(_) => "[]ref.Val",
+            Self::Json(node) if node.is_list() => "[]interface {}",
+            Self::Json(_) => "map[string]interface {}",
+            Self::Strings(_) => "[]string",
+            Self::Map(_) => "map[ref.Val]ref.Val",
+            other => other.type_name(),
         }
     }
 

@@ -114,7 +114,7 @@ impl InitializerClient {
         while !*stopping.borrow() {
             let mut stream = Stream::new(&self, Arc::clone(&act));
             let ended = stream.run(sidecar.clone(), &mut stopping).await;
-            if stream.was_attached() {
+            if stream.attached {
                 delay = MIN_RETRY_DELAY;
             }
             match ended {
@@ -145,6 +145,7 @@ struct Stream<'a, Act> {
     act: Arc<Act>,
     acting: JoinSet<Option<ActResult>>,
     tasks: HashMap<Id, RunningTask>,
+    /// True once the sidecar has accepted the claim.
     attached: bool,
 }
 
@@ -166,11 +167,6 @@ where
 {
     fn new(client: &'a InitializerClient, act: Arc<Act>) -> Self {
         Self { client, act, acting: JoinSet::new(), tasks: HashMap::new(), attached: false }
-    }
-
-    /// Returns true if the sidecar has accepted the claim.
-    fn was_attached(&self) -> bool {
-        self.attached
     }
 
     /// Claims the name and acts until the stream ends. Sends `Leave` when the process is stopping.

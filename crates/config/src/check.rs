@@ -10,6 +10,7 @@ pub(crate) mod initializers;
 pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod never_matches;
+pub(crate) mod policies;
 pub(crate) mod rules;
 pub(crate) mod selector;
 pub(crate) mod url;
@@ -19,7 +20,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use self::configuration::Configuration;
 use super::{
-    NO_PAUSE, Note, Pause, ReadFile,
+    NO_PAUSE, Note, Pause, Placed, ReadFile,
     document::{
         DocumentKind, Documents,
         node::{Node, ProblemReport, Value},
@@ -28,6 +29,7 @@ use super::{
     },
 };
 use gatepost_api::BreakGlass;
+use gatepost_policy::{Binding, Definition};
 
 /// Content of the checked documents.
 #[derive(Debug, Default)]
@@ -37,6 +39,8 @@ pub(crate) struct CheckedContent {
     pub(super) namespaces: Vec<namespace::Named>,
     /// Break-glass documents, each with its file and the path of its `hooks`.
     pub(super) break_glass_documents: Vec<(BreakGlass, (String, String))>,
+    pub(super) policies: Vec<Placed<Definition>>,
+    pub(super) bindings: Vec<Placed<Binding>>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -86,6 +90,8 @@ impl CheckedContent {
                     self.break_glass_documents.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
                 DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
+                DocumentKind::Policy(hook_type) => self.policies.extend(policies::policy(document, hook_type)),
+                DocumentKind::PolicyBinding(hook_type) => self.bindings.extend(policies::binding(document, hook_type)),
             }
         });
     }
@@ -95,6 +101,8 @@ impl CheckedContent {
         self.configurations.extend_from_slice(&other.configurations);
         self.namespaces.extend_from_slice(&other.namespaces);
         self.break_glass_documents.extend_from_slice(&other.break_glass_documents);
+        self.policies.extend_from_slice(&other.policies);
+        self.bindings.extend_from_slice(&other.bindings);
         self.notes.extend_from_slice(&other.notes);
     }
 

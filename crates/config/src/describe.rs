@@ -1,9 +1,12 @@
 //! The effective configuration as JSON, for `/configz`.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::Snapshot;
 use gatepost_api::{Bypass, Endpoint, Hook, HttpForm, Initializer, Protocol, Rule, Selector};
+use gatepost_policy::{Binding, Policy};
 
 impl Snapshot {
     /// Returns the configuration in force, with defaults and rollouts applied, in the order of the hooks. It has no key
@@ -33,6 +36,7 @@ impl Snapshot {
         json!({
             "hooks": hooks,
             "bypass": self.bypasses().iter().map(|bypass| describe_bypass(bypass)).collect::<Vec<_>>(),
+            "policies": self.policies().iter().map(|policy| describe_policy(policy)).collect::<Vec<_>>(),
             "resourceInitializers": initializers,
             "namespaces": self.namespaces.len(),
             "notes": notes,
@@ -69,6 +73,29 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         }
     }
     described
+}
+
+fn describe_policy(policy: &Policy) -> Value {
+    let definition = &policy.definition;
+    let constraints = &definition.constraints;
+    let binding = |binding: &Arc<Binding>| {
+        json!({
+            "name": &*binding.name,
+            "validationActions": binding.actions.names().collect::<Vec<_>>(),
+            "params": binding.param_ref.is_some(),
+        })
+    };
+    json!({
+        "name": &*definition.name,
+        "type": definition.hook_type.as_str(),
+        "failurePolicy": definition.failure_policy.as_str(),
+        "rules": constraints.rules.iter().map(|named| describe_rule(&named.rule)).collect::<Vec<_>>(),
+        "matchPolicy": constraints.match_policy.as_str(),
+        "namespaceSelector": describe_selector(&constraints.namespace_selector),
+        "objectSelector": describe_selector(&constraints.object_selector),
+        "paramKind": definition.param_kind.as_ref().map(|kind| json!({"apiVersion": kind.api_version, "kind": kind.kind})),
+        "bindings": policy.bindings.iter().map(binding).collect::<Vec<_>>(),
+    })
 }
 
 fn describe_initializer(one: &Initializer) -> Value {

@@ -268,19 +268,34 @@ pub(crate) enum DocumentKind {
     Namespace,
     /// A break-glass, which opens hooks for a limited time.
     BreakGlass,
+    /// One of Kubernetes' two admission policies.
+    Policy(HookType),
+    /// A binding of such a policy.
+    PolicyBinding(HookType),
 }
 
-const KINDS: [DocumentKind; 5] = [
+const KINDS: [DocumentKind; 9] = [
     DocumentKind::Configuration,
     DocumentKind::Webhooks(HookType::Validating),
     DocumentKind::Webhooks(HookType::Mutating),
     DocumentKind::Namespace,
     DocumentKind::BreakGlass,
+    DocumentKind::Policy(HookType::Validating),
+    DocumentKind::Policy(HookType::Mutating),
+    DocumentKind::PolicyBinding(HookType::Validating),
+    DocumentKind::PolicyBinding(HookType::Mutating),
 ];
 
 const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration or BreakGlass; \
-     ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
-     or Namespace of v1";
+     ValidatingWebhookConfiguration, MutatingWebhookConfiguration, ValidatingAdmissionPolicy, \
+     MutatingAdmissionPolicy or a binding of these, of admissionregistration.k8s.io/v1; or Namespace of v1";
+
+/// Versions in which policies and their bindings are read, the newest first. Their fields are the same.
+const POLICY_VERSIONS: [&str; 3] = [
+    "admissionregistration.k8s.io/v1",
+    "admissionregistration.k8s.io/v1beta1",
+    "admissionregistration.k8s.io/v1alpha1",
+];
 
 /// Consequence of an unknown kind.
 const UNKNOWN: &str = "so what it is to mean is not known here";
@@ -294,14 +309,25 @@ pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
 }
 
 impl DocumentKind {
-    /// Returns the `apiVersion` and the `kind`.
+    /// Returns the newest `apiVersion`, and the `kind`.
     fn written(self) -> (&'static str, &'static str) {
         match self {
             Self::Configuration => ("gatepost.dev/v1alpha1", "AdmissionControlConfiguration"),
-            Self::Webhooks(hook_type) => ("admissionregistration.k8s.io/v1", webhooks_kind(hook_type)),
+            Self::Webhooks(hook_type) => (POLICY_VERSIONS[0], webhooks_kind(hook_type)),
             Self::Namespace => ("v1", "Namespace"),
             Self::BreakGlass => ("gatepost.dev/v1alpha1", "BreakGlass"),
+            Self::Policy(HookType::Validating) => (POLICY_VERSIONS[0], "ValidatingAdmissionPolicy"),
+            Self::Policy(HookType::Mutating) => (POLICY_VERSIONS[0], "MutatingAdmissionPolicy"),
+            Self::PolicyBinding(HookType::Validating) => (POLICY_VERSIONS[0], "ValidatingAdmissionPolicyBinding"),
+            Self::PolicyBinding(HookType::Mutating) => (POLICY_VERSIONS[0], "MutatingAdmissionPolicyBinding"),
         }
+    }
+
+    /// Returns true if a document with this `apiVersion` and `kind` is of this kind.
+    fn is_written(self, version: &str, kind: &str) -> bool {
+        let (newest, own) = self.written();
+        let is_policy = matches!(self, Self::Policy(_) | Self::PolicyBinding(_));
+        kind == own && (version == newest || is_policy && POLICY_VERSIONS.contains(&version))
     }
 
     /// Returns a noun for messages.
@@ -310,13 +336,15 @@ impl DocumentKind {
             Self::Configuration | Self::Webhooks(_) => "the configuration",
             Self::Namespace => "the namespace",
             Self::BreakGlass => "the break-glass",
+            Self::Policy(_) => "the policy",
+            Self::PolicyBinding(_) => "the binding",
         }
     }
 
     /// Returns the kind of a document; `None` if unknown. Reports nothing.
     pub(crate) fn written_in(document: &Value) -> Option<Self> {
-        let written = (document.text_of("apiVersion")?, document.text_of("kind")?);
-        KINDS.into_iter().find(|kind| kind.written() == written)
+        let (version, name) = (document.text_of("apiVersion")?, document.text_of("kind")?);
+        KINDS.into_iter().find(|kind| kind.is_written(version, name))
     }
 
     /// Returns the kind of a document. Reports a missing or unknown kind.
@@ -328,7 +356,7 @@ impl DocumentKind {
         let (version, kind) = (at.key("apiVersion"), at.key("kind"));
         let both = version.required(UNKNOWN, FIX) & kind.required(UNKNOWN, FIX);
         let (version_text, kind_text) = if both { (version.text()?, kind.text()?) } else { return None };
-        if let Some(found) = KINDS.into_iter().find(|kind| kind.written() == (version_text, kind_text)) {
+        if let Some(found) = KINDS.into_iter().find(|kind| kind.is_written(version_text, kind_text)) {
             return Some(found);
         }
         if let Some(meant) = KINDS.into_iter().find(|kind| kind.written().1 == kind_text) {
@@ -353,7 +381,7 @@ impl DocumentKind {
     /// Returns the kind of the items of a typed list, which need not repeat it.
     pub(crate) fn listed(document: &Value) -> Option<Self> {
         let (version, kind) = (document.text_of("apiVersion")?, document.text_of("kind")?.strip_suffix("List")?);
-        KINDS.into_iter().find(|known| *known != Self::Configuration && known.written() == (version, kind))
+        KINDS.into_iter().find(|known| *known != Self::Configuration && known.is_written(version, kind))
     }
 }
 

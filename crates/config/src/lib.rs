@@ -45,7 +45,7 @@ pub use self::{
     },
     describe::describe_protocol,
     document::problem::{Note, Problem, nearest_words},
-    matcher::{HookSet, MatchKind, MatchedHook, WantedVersion},
+    matcher::{Match, MatchKind, MatchSet, Ruled, WantedVersion},
     reload::{
         checked_file::{CheckedFile, HeldBackDocument, LastGoodDocuments},
         load_cache::{LoadCache, LoadResult, RefusedFiles},
@@ -58,6 +58,7 @@ use gatepost_api::{
     exempt::eligibility, registration::Segment,
 };
 use gatepost_cel::Condition;
+use gatepost_policy::Policy;
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,23 @@ pub type Pause<'a> = &'a dyn Fn();
 
 /// Does not pause: for callers that have a core to themselves.
 pub const NO_PAUSE: Pause<'static> = &|| ();
+
+/// Part of a document, and the place of the document.
+#[derive(Debug)]
+pub struct Placed<T> {
+    /// The part.
+    pub item: Arc<T>,
+    /// Name of the document's file in the source.
+    pub file: String,
+    /// Path of the document in the file, as in a [`Problem`].
+    pub path: String,
+}
+
+impl<T> Clone for Placed<T> {
+    fn clone(&self) -> Self {
+        Self { item: Arc::clone(&self.item), file: self.file.clone(), path: self.path.clone() }
+    }
+}
 
 /// Origin of a hook, and the parts of its entry that [`Hook`] does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +131,11 @@ pub struct Snapshot {
     /// Indexes in `initializers`, by resource.
     initializer_indexes: HashMap<Box<str>, Vec<usize>>,
     bypasses: Vec<Arc<Bypass>>,
+    /// Every policy that is bound: the mutating ones, then the validating ones, each by name.
+    policies: Vec<Arc<Policy>>,
+    /// Files and paths of the policies, in the same order as `policies`.
+    policy_places: Vec<(String, String)>,
+    policy_matcher: Matcher,
     /// True if any hook is called for admission configuration.
     any_hook_sees_admission_config: bool,
     /// True if any hook validates.
@@ -205,6 +228,7 @@ impl Snapshot {
         let matcher = Matcher::from_previous(former, &hooks);
         pause();
         let mut notes = checked.notes;
+        let (policies, policy_places) = check::policies::bound(&checked.policies, &checked.bindings, &mut notes);
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         Self {
@@ -219,21 +243,50 @@ impl Snapshot {
             initializer_places,
             initializer_indexes,
             bypasses,
+            policy_matcher: Matcher::new(&policies),
+            policies,
+            policy_places,
             notes,
             findings: Vec::new(),
         }
+    }
+
+    /// Returns every policy that has a binding: the mutating ones, then the validating ones, each by name.
+    pub fn policies(&self) -> &[Arc<Policy>] {
+        &self.policies
+    }
+
+    /// Returns the file and the path of policy number `index`.
+    pub fn policy_place(&self, index: usize) -> Option<(&str, &str)> {
+        self.policy_places.get(index).map(|(file, path)| (&**file, &**path))
+    }
+
+    /// Replaces the content of `out` by the policies with a rule for this request, in ascending order and each once.
+    /// Does not compare selectors, names of objects, rules that exclude requests, and bindings.
+    pub fn matching_policies(&self, review: &Review, served: Option<&Served>, out: &mut MatchSet) {
+        match self.policies.is_empty() {
+            true => out.clear(),
+            false => self.policy_matcher.matching(&self.policies, review, served, out),
+        }
+    }
+
+    /// Returns true if a policy of that type is bound.
+    pub fn has_policies(&self, hook_type: HookType) -> bool {
+        // Mutating policies come first.
+        let policy = if hook_type == HookType::Mutating { self.policies.first() } else { self.policies.last() };
+        policy.is_some_and(|policy| policy.definition.hook_type == hook_type)
     }
 
     /// Replaces the content of `out` by the hooks that match this request, in ascending order and each once: those with
     /// a rule for it, and those with a rule for it in another version. Some requests match no hook at all
     /// (`docs/reference/webhook-semantics.md` §2). Does not compare selectors, which need labels. Allocates nothing up
     /// to 32 matches.
-    pub fn matching(&self, review: &Review, out: &mut HookSet) {
+    pub fn matching(&self, review: &Review, out: &mut MatchSet) {
         self.matching_where(review, None, out);
     }
 
     /// Finds hooks as [`Snapshot::matching`] does, with the versions in which an apiserver serves its resources.
-    pub fn matching_where(&self, review: &Review, served: Option<&Served>, out: &mut HookSet) {
+    pub fn matching_where(&self, review: &Review, served: Option<&Served>, out: &mut MatchSet) {
         self.matcher.matching(&self.hooks, review, served, out);
     }
 
@@ -339,9 +392,9 @@ impl Snapshot {
         &self.initializers
     }
 
-    /// Returns true if every write is allowed, because there are no hooks and no initializers.
+    /// Returns true if every write is allowed, because there are no hooks, no policies and no initializers.
     pub fn allows_every_write(&self) -> bool {
-        self.hooks.is_empty() && self.initializers.is_empty()
+        self.hooks.is_empty() && self.policies.is_empty() && self.initializers.is_empty()
     }
 
     /// Returns the number of initializers. An initializer of several resources counts for each.

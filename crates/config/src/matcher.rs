@@ -1,27 +1,70 @@
-//! Matcher: finds the hooks that match a request, at a cost that does not grow with the number of other hooks.
+//! Matcher: finds the entries (hooks or policies) that match a request, at a cost that does not grow with the number of
+//! other entries.
 //!
 //! The [`Index`] only nominates rules. [`MatchedRequest::seen_by`] decides, so neither a hash collision nor a rule
 //! filed under "any" to save memory can cause a wrong match.
 
 mod index;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
 use self::index::Index;
 use gatepost_api::{Gvr, Hook, MatchPolicy, Review, Rule, RuleTarget, Served};
+use gatepost_policy::Policy;
 
-/// The compiled rules of all hooks.
+/// A hook or policy, as far as its rules select requests.
+pub trait Ruled {
+    /// Returns the rule of this number; `None` beyond the last one.
+    fn rule(&self, number: usize) -> Option<&Rule>;
+
+    /// Returns the treatment of requests in other versions.
+    fn match_policy(&self) -> MatchPolicy;
+
+    /// Returns true if its rules also select requests about the configuration of admission.
+    fn sees_admission_config(&self) -> bool;
+}
+
+impl Ruled for Hook {
+    fn rule(&self, number: usize) -> Option<&Rule> {
+        self.rules.get(number)
+    }
+
+    fn match_policy(&self) -> MatchPolicy {
+        self.match_policy
+    }
+
+    fn sees_admission_config(&self) -> bool {
+        self.sees_admission_config
+    }
+}
+
+impl Ruled for Policy {
+    fn rule(&self, number: usize) -> Option<&Rule> {
+        self.definition.constraints.rules.get(number).map(|named| &named.rule)
+    }
+
+    fn match_policy(&self) -> MatchPolicy {
+        self.definition.constraints.match_policy
+    }
+
+    // As upstream: a policy that could deny its own removal could not be repaired.
+    fn sees_admission_config(&self) -> bool {
+        false
+    }
+}
+
+/// The compiled rules of all entries.
 #[derive(Clone, Debug)]
 pub(super) struct Matcher {
     index: Arc<Index>,
 }
 
 impl Matcher {
-    /// Indexes every rule of every hook.
-    pub(super) fn new(hooks: &[Arc<Hook>]) -> Self {
-        Self { index: Arc::new(Index::new(hooks)) }
+    /// Indexes every rule of every entry.
+    pub(super) fn new<T: Ruled>(entries: &[Arc<T>]) -> Self {
+        Self { index: Arc::new(Index::new(entries)) }
     }
 
     /// Indexes every rule of every hook, from the index of the previous hooks if that is faster.
@@ -32,40 +75,47 @@ impl Matcher {
         }
     }
 
-    /// Replaces the content of `out` by the hooks that match this request, ascending, each once. `served` has what is
+    /// Replaces the content of `out` by the entries that match this request, ascending, each once. `served` has what is
     /// known of other versions in which its objects are served. Allocates nothing while `out` has room.
-    pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, served: Option<&Served>, out: &mut HookSet) {
+    pub(super) fn matching<T: Ruled>(
+        &self,
+        entries: &[Arc<T>],
+        review: &Review,
+        served: Option<&Served>,
+        out: &mut MatchSet,
+    ) {
         out.clear();
         if gatepost_api::exempt::is_virtual(review) || gatepost_api::exempt::is_ours(review) {
             return;
         }
         let request = MatchedRequest::of(review, served);
-        self.index.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));
+        self.index.nominate(&request.made, |index, rule| consider(entries, &request, index, rule, out));
         if let Some(sent) = &request.sent {
-            self.index.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));
+            self.index.nominate(sent, |index, rule| consider(entries, &request, index, rule, out));
         }
         if gatepost_api::exempt::is_admission_config(review) {
-            out.retain(|matched| hooks[matched.hook as usize].sees_admission_config);
+            out.retain(|matched| entries[matched.index as usize].sees_admission_config());
         }
         out.sort_unstable();
-        out.dedup_by_key(|matched| matched.hook);
+        out.dedup_by_key(|matched| matched.index);
     }
 }
 
-/// Adds the hook if its rule matches the request and no better match is known.
-fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: u32, out: &mut HookSet) {
-    /// Maximum number of entries scanned for the hook, from the end. In a larger set, duplicates are removed later.
-    const MAX_SCANNED_ENTRIES: usize = 32;
-    let few = out.len().saturating_sub(MAX_SCANNED_ENTRIES);
-    let known = out[few..].iter_mut().find(|matched| matched.hook == hook);
+/// Adds the entry if its rule matches the request and no better match is known.
+fn consider<T: Ruled>(entries: &[Arc<T>], request: &MatchedRequest<'_>, index: u32, number: u32, out: &mut MatchSet) {
+    /// Maximum number of matches scanned for the entry, from the end. In a larger set, duplicates are removed later.
+    const MAX_SCANNED_MATCHES: usize = 32;
+    let few = out.len().saturating_sub(MAX_SCANNED_MATCHES);
+    let known = out[few..].iter_mut().find(|matched| matched.index == index);
     if known.as_ref().is_some_and(|matched| matched.how == MatchKind::AsMade) {
         return;
     }
-    let candidate = &hooks[hook as usize];
-    let Some(how) = request.seen_by(candidate.match_policy, rule, &candidate.rules[rule as usize]) else { return };
+    let candidate = &entries[index as usize];
+    let Some(rule) = candidate.rule(number as usize) else { return };
+    let Some(how) = request.seen_by(candidate.match_policy(), number, rule) else { return };
     match known {
         Some(matched) => matched.how = matched.how.min(how),
-        None => out.push(MatchedHook { hook, how }),
+        None => out.push(Match { index, how }),
     }
 }
 
@@ -78,24 +128,23 @@ pub(super) struct PreviousIndex {
 
 impl Default for PreviousIndex {
     fn default() -> Self {
-        Self { hooks: Vec::new(), matcher: Matcher::new(&[]) }
+        Self { hooks: Vec::new(), matcher: Matcher::new::<Hook>(&[]) }
     }
 }
 
-/// Hooks that match a request, by their number in [`crate::Snapshot::hooks`], ascending, each once. Up to 32 are stored
-/// inline.
-pub type HookSet = smallvec::SmallVec<[MatchedHook; 32]>;
+/// Hooks or policies that match a request, ascending by their index, each once. Up to 32 are stored inline.
+pub type MatchSet = smallvec::SmallVec<[Match; 32]>;
 
-/// A hook that matches a request.
+/// A hook or policy that matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MatchedHook {
-    /// Number of the hook in [`crate::Snapshot::hooks`].
-    pub hook: u32,
+pub struct Match {
+    /// Its index in [`crate::Snapshot::hooks`] or [`crate::Snapshot::policies`].
+    pub index: u32,
     /// How its rules match the request.
     pub how: MatchKind,
 }
 
-/// How a hook's rules match a request, the best way first.
+/// How an entry's rules match a request, the best way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchKind {
     /// A rule matches the request as its client made it, and the object is in that version.
@@ -106,21 +155,21 @@ pub enum MatchKind {
     OtherVersion(WantedVersion),
 }
 
-/// Version that a hook needs of an object in another version.
+/// Version that a hook or policy needs of an object in another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WantedVersion {
     /// Version in which the client made the request.
     AsMade,
-    /// A version in the hook's rule of this number.
+    /// A version in the rule of this number.
     OfRule(u32),
 }
 
 impl WantedVersion {
-    /// Returns the resource in the version that `hook` needs of `review`.
-    pub fn resource(self, hook: &Hook, review: &Review, served: Option<&Served>) -> Gvr {
+    /// Returns the resource in the version that the hook or policy needs of `review`.
+    pub fn resource(self, entry: &impl Ruled, review: &Review, served: Option<&Served>) -> Gvr {
         let made = RuleTarget::as_made(review);
         match self {
-            Self::OfRule(number) if let Some(rule) = hook.rules.get(number as usize) => {
+            Self::OfRule(number) if let Some(rule) = entry.rule(number as usize) => {
                 let means_it_as_made = rule.matches_equivalent(&made, served);
                 rule.elsewhere(if means_it_as_made { made.resource } else { &review.resource }, served)
             }

@@ -284,8 +284,8 @@ pub(super) fn newest(prefix: &[u8]) -> RangeRequest {
 /// Converts the response to [`whole`], and rejects an incomplete or contradictory one.
 pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Result<PrefixContents, EtcdError> {
     let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
-    let head = RangeHeader::of(endpoint, prefix, &answer)?;
-    if answer.more || head.count != answer.kvs.len() as u64 {
+    let PrefixSummary { cluster_id, raft_term, revision, count, .. } = checked(endpoint, prefix, &answer)?;
+    if answer.more || count != answer.kvs.len() as u64 {
         return Err(wrong("it is only a part of what the prefix holds"));
     }
     let mut pairs = Vec::with_capacity(answer.kvs.len());
@@ -297,44 +297,32 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     if pairs.windows(2).any(|pair| matches!(pair, [one, other] if one.key == other.key)) {
         return Err(wrong("a key is there twice"));
     }
-    let RangeHeader { cluster_id, raft_term, revision, .. } = head;
     Ok(PrefixContents { cluster_id, raft_term, revision, pairs })
 }
 
 /// Converts the response to [`newest`], and rejects a contradictory one.
 pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
-    let wrong = |cause: &str| Err(EtcdError::invalid_response(endpoint, cause));
-    let RangeHeader { cluster_id, raft_term, revision, count } = RangeHeader::of(endpoint, prefix, answer)?;
-    let newest_mod = match (&*answer.kvs, count) {
+    let summary = checked(endpoint, prefix, answer)?;
+    let newest_mod = match (&*answer.kvs, summary.count) {
         ([], 0) => 0,
         ([newest], 1..) => newest.mod_revision as u64,
-        _ => return wrong("count and keys contradict each other"),
+        _ => return Err(EtcdError::invalid_response(endpoint, "count and keys contradict each other")),
     };
-    Ok(PrefixSummary { cluster_id, raft_term, revision, newest_mod, count })
+    Ok(PrefixSummary { newest_mod, ..summary })
 }
 
-/// Fields about the store, present in every range response.
-struct RangeHeader {
-    cluster_id: u64,
-    raft_term: u64,
-    revision: u64,
-    count: u64,
-}
-
-impl RangeHeader {
-    fn of(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Self, EtcdError> {
-        let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
-        let header = answer.header.as_ref().ok_or_else(|| wrong("it says nothing of the store"))?;
-        let revision = u64::try_from(header.revision).ok().filter(|revision| *revision > 0);
-        let revision = revision.ok_or_else(|| wrong("it has no revision"))?;
-        let count = u64::try_from(answer.count).map_err(|_| wrong("its count is negative"))?;
-        let sound =
-            |pair: &KeyValue| pair.key.starts_with(prefix) && (1..=header.revision).contains(&pair.mod_revision);
-        if !answer.kvs.iter().all(sound) {
-            return Err(wrong("it holds a key outside of the requested range, or of a later revision"));
-        }
-        Ok(Self { cluster_id: header.cluster_id, raft_term: header.raft_term, revision, count })
+/// Returns the fields of a range response that are about the store and the prefix, after checking them and the keys.
+fn checked(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
+    let wrong = |cause: &str| EtcdError::invalid_response(endpoint, cause);
+    let header = answer.header.as_ref().ok_or_else(|| wrong("it says nothing of the store"))?;
+    let revision = u64::try_from(header.revision).ok().filter(|revision| *revision > 0);
+    let revision = revision.ok_or_else(|| wrong("it has no revision"))?;
+    let count = u64::try_from(answer.count).map_err(|_| wrong("its count is negative"))?;
+    let sound = |pair: &KeyValue| pair.key.starts_with(prefix) && (1..=header.revision).contains(&pair.mod_revision);
+    if !answer.kvs.iter().all(sound) {
+        return Err(wrong("it holds a key outside of the requested range, or of a later revision"));
     }
+    Ok(PrefixSummary { cluster_id: header.cluster_id, raft_term: header.raft_term, revision, newest_mod: 0, count })
 }
 
 /// Returns the range of all keys that begin with `prefix`: from the prefix up to the prefix plus one.

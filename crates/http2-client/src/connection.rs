@@ -172,12 +172,12 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Returns the number of queued bytes.
     pub fn queued(&self) -> usize {
-        self.outgoing.queued()
+        self.outgoing.queued
     }
 
     /// Returns the number of queued bytes that were copied: the rest of a partly sent frame whose exchange has ended.
     pub fn copied(&mut self) -> usize {
-        if self.outgoing.queued() == 0 {
+        if self.outgoing.queued == 0 {
             self.copied = 0;
         }
         self.copied
@@ -212,7 +212,7 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Returns true if the server has given no window for request bodies for too long.
     pub fn is_starved(&self) -> bool {
-        self.starvation.is_starved()
+        self.starvation.is_starved
     }
 
     /// Returns true if the server gives no window or stream to any new request.
@@ -252,7 +252,7 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Begins waiting exchanges, as many as the server and the batch allow.
     fn begin_waiting(&mut self) {
-        if self.exchanges.waiting.is_empty() || !self.established || self.is_closing() {
+        if self.exchanges.waiting.len == 0 || !self.established || self.is_closing() {
             return;
         }
         let now = (self.config.clock)();
@@ -264,7 +264,7 @@ impl<E: Exchange> ClientConnection<E> {
         }
         while self.exchanges.streams.len() < self.peer_max_streams
             && self.next_id <= MAX_ID
-            && self.outgoing.queued() < self.config.batch
+            && self.outgoing.queued < self.config.batch
         {
             let Some(exchange) = self.exchanges.waiting.pop() else { break };
             if exchange.deadline() > now && !exchange.is_abandoned() {
@@ -291,7 +291,7 @@ impl<E: Exchange> ClientConnection<E> {
         }
         self.credit.earn(CREDIT_PER_REQUEST);
         let mut stream = Stream::new(exchange, self.peer_window);
-        stream.queued_to = self.outgoing.end();
+        stream.queued_to = self.outgoing.end;
         stream.ready = true;
         self.exchanges.begin(id, stream);
         self.ready.push_back(id);
@@ -300,8 +300,8 @@ impl<E: Exchange> ClientConnection<E> {
     /// Queues frames of the ready streams in turn, until a batch is full or the windows are closed.
     fn fill(&mut self) {
         let largest = self.peer_max_frame.min(MAX_FRAME);
-        let mut waits = !self.exchanges.waiting.is_empty() && self.peer_max_streams == 0;
-        while self.outgoing.queued() < self.config.batch && self.window > 0 {
+        let mut waits = self.exchanges.waiting.len > 0 && self.peer_max_streams == 0;
+        while self.outgoing.queued < self.config.batch && self.window > 0 {
             let Some(id) = self.ready.pop_front() else { break };
             let Some(stream) = self.exchanges.streams.get_mut(&id) else { continue };
             let len = stream.unsent.min(largest).min(self.window.min(stream.window).max(0) as usize);
@@ -335,9 +335,7 @@ impl<E: Exchange> ClientConnection<E> {
         self.answered = true;
         self.starvation.end();
         let queued = self.outgoing.holds(stream.queued_to);
-        if queued {
-            self.withdraw(&[id]);
-        }
+        self.withdraw([(id, stream.queued_to)]);
         if queued || stream.unsent > 0 {
             // The server responded before the end of the request and does not need the rest.
             self.outgoing.control(|out| frame::put_reset(out, id, code::NO_ERROR));
@@ -355,9 +353,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// Ends an exchange whose stream the server has reset.
     fn reset(&mut self, id: u32, code: u32) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
-        if self.outgoing.holds(stream.queued_to) {
-            self.withdraw(&[id]);
-        }
+        self.withdraw([(id, stream.queued_to)]);
         match code {
             code::REFUSED_STREAM if stream.has_head => stream.exchange.fail(ExchangeFailure::Malformed(PROCESSED)),
             code::REFUSED_STREAM => self.unprocessed.push(UnprocessedExchange::Refused(stream.exchange)),
@@ -370,8 +366,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// Ends the exchanges beyond the last stream that the server processes.
     fn end_beyond(&mut self, last: u32) {
         let beyond = self.exchanges.streams.extract_if(|id, _| *id > last).collect::<Vec<_>>();
-        let ids = beyond.iter().filter(|(_, stream)| self.outgoing.holds(stream.queued_to)).map(|(id, _)| *id);
-        let ids: Vec<u32> = ids.collect();
+        self.withdraw(beyond.iter().map(|(id, stream)| (*id, stream.queued_to)));
         for (_, stream) in beyond {
             if stream.has_head {
                 stream.exchange.fail(ExchangeFailure::Malformed(PROCESSED));
@@ -379,7 +374,6 @@ impl<E: Exchange> ClientConnection<E> {
                 self.unprocessed.push(UnprocessedExchange::BeyondGoAway(stream.exchange));
             }
         }
-        self.withdraw(&ids);
     }
 
     /// Drops abandoned exchanges and resets their streams.
@@ -417,8 +411,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// Withdraws queued frames of ended streams (each with the end of its queued bytes). Resets those streams that the
     /// server knows.
     fn reset_queued(&mut self, over: &[(u32, u64)], code: u32) {
-        let queued = over.iter().filter(|(_, queued_to)| self.outgoing.holds(*queued_to)).map(|(id, _)| *id);
-        let unheard = self.withdraw(&queued.collect::<Vec<u32>>());
+        let unheard = self.withdraw(over.iter().copied());
         for (id, _) in over {
             if unheard.binary_search(id).is_err() {
                 self.outgoing.control(|out| frame::put_reset(out, *id, code));
@@ -426,12 +419,14 @@ impl<E: Exchange> ClientConnection<E> {
         }
     }
 
-    /// Withdraws queued frames of these streams. Returns the streams that the server does not know, sorted.
-    fn withdraw(&mut self, ids: &[u32]) -> Vec<u32> {
+    /// Withdraws queued frames of ended streams (each with the end of its queued bytes). Returns the streams that the
+    /// server does not know, sorted.
+    fn withdraw(&mut self, over: impl IntoIterator<Item = (u32, u64)>) -> Vec<u32> {
+        let queued = over.into_iter().filter(|(_, queued_to)| self.outgoing.holds(*queued_to));
+        let mut ids: Vec<u32> = queued.map(|(id, _)| id).collect();
         if ids.is_empty() {
-            return Vec::new();
+            return ids;
         }
-        let mut ids = ids.to_vec();
         ids.sort_unstable();
         let taken = self.outgoing.withdraw(|id| ids.binary_search(&id).is_ok());
         self.window += taken.data as i64;

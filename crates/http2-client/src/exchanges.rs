@@ -45,7 +45,7 @@ impl<E: Exchange> Exchanges<E> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.streams.len() + self.waiting.len()
+        self.streams.len() + self.waiting.len
     }
 
     /// Adds an exchange with its stream.
@@ -166,7 +166,7 @@ impl<E: Exchange> Stream<E> {
                 self.offset = 0;
             }
         }
-        self.queued_to = out.end();
+        self.queued_to = out.end;
     }
 
     /// Returns true if the exchange has a body and none of it is queued.
@@ -232,20 +232,13 @@ pub(super) struct Waiting<E> {
     first: u64,
     /// Ticket of the first exchange whose deadline is not tracked yet.
     untracked: u64,
-    len: usize,
+    /// Number of exchanges.
+    pub(super) len: usize,
 }
 
 impl<E: Exchange> Waiting<E> {
     pub(super) fn new() -> Self {
         Self { queue: VecDeque::new(), first: 0, untracked: 0, len: 0 }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn len(&self) -> usize {
-        self.len
     }
 
     /// Adds an exchange and returns its ticket.
@@ -332,7 +325,7 @@ mod tests {
         assert!(waiting.waits(tickets[2]) && !waiting.waits(tickets[3]));
         assert_eq!((tag(waiting.pop()), tag(waiting.pop()), tag(waiting.pop())), (Some(2), Some(4), None));
         let ticket = waiting.push(TestExchange::of(9));
-        assert_eq!((waiting.len(), tag(waiting.take(ticket)), waiting.len()), (1, Some(9), 0));
+        assert_eq!((waiting.len, tag(waiting.take(ticket)), waiting.len), (1, Some(9), 0));
     }
 
     #[test]

@@ -231,11 +231,6 @@ impl ProtocolFault {
         Self { what, code: code::FLOW_CONTROL_ERROR }
     }
 
-    /// Creates the fault of an undecodable header block.
-    pub(crate) fn compression(what: &'static str) -> Self {
-        Self { what, code: code::COMPRESSION_ERROR }
-    }
-
     /// Creates the fault of a peer that causes too much work.
     pub(crate) fn flood(what: &'static str) -> Self {
         Self { what, code: code::ENHANCE_YOUR_CALM }

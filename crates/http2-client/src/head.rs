@@ -2,7 +2,7 @@
 
 use super::{
     exchange::{FieldError, HeaderFields},
-    frame::{FrameHead, ProtocolFault},
+    frame::{FrameHead, ProtocolFault, code},
 };
 use crate::hpack::{Decoder, HeaderName, HeaderText, KnownText, known};
 
@@ -68,7 +68,9 @@ impl<F: HeaderFields> ResponseHead<F> {
             let read = field.map_err(FieldError::from);
             match read.and_then(|field| head.field(field.name, field.value, scratch)) {
                 Ok(()) => {}
-                Err(FieldError::Undecodable(error)) => return Err(ProtocolFault::compression(error.0)),
+                Err(FieldError::Undecodable(error)) => {
+                    return Err(ProtocolFault { what: error.0, code: code::COMPRESSION_ERROR });
+                }
                 Err(FieldError::Malformed(what)) => _ = head.malformed.get_or_insert(what),
             }
         }
@@ -102,15 +104,12 @@ impl<F: HeaderFields> ResponseHead<F> {
     /// Checks a field name that the exchange does not know.
     fn name(&mut self, text: HeaderText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         text.read(scratch)?;
-        let (pseudo, rest) = match scratch.split_first() {
-            Some((b':', rest)) => (true, rest),
-            _ => (false, &scratch[..]),
-        };
+        let rest = scratch.strip_prefix(b":").unwrap_or(scratch);
         let sound = |byte: &u8| (0x21..0x7f).contains(byte) && *byte != b':' && !byte.is_ascii_uppercase();
         if rest.is_empty() || !rest.iter().all(sound) {
             return Err(FieldError::Malformed("a header's name holds what no name may (they are written small)"));
         }
-        if pseudo {
+        if rest.len() < scratch.len() {
             return Err(FieldError::Malformed(REQUEST_PSEUDO_HEADER));
         }
         self.regular = true;

@@ -45,5 +45,5 @@ pub fn frames_of<E: Exchange>(exchange: E) -> usize {
         let len = stream.unsent.min(frame::DEFAULT_MAX_FRAME);
         stream.send(1, len, &mut outgoing);
     }
-    outgoing.queued()
+    outgoing.queued
 }

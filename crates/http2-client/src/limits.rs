@@ -72,7 +72,8 @@ const UNSENT_ENDS_THRESHOLD: u32 = 2;
 pub(super) struct Starvation {
     since: Option<Instant>,
     unsent_ends: u32,
-    starved: bool,
+    /// True if the connection accepts no new requests because the server gives no window for them.
+    pub(super) is_starved: bool,
 }
 
 impl Starvation {
@@ -97,17 +98,12 @@ impl Starvation {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let after =
             if self.unsent_ends >= UNSENT_ENDS_THRESHOLD { SHORT_STARVATION_TIMEOUT } else { STARVATION_TIMEOUT };
-        self.since.filter(|_| !self.starved).map(|since| since + after)
+        self.since.filter(|_| !self.is_starved).map(|since| since + after)
     }
 
     /// Marks the connection as starved if its deadline has passed.
     pub(super) fn check(&mut self, now: Instant) {
-        self.starved |= self.deadline().is_some_and(|deadline| deadline <= now);
-    }
-
-    /// Returns true if the connection accepts no new requests because the server gives no window for them.
-    pub(super) fn is_starved(&self) -> bool {
-        self.starved
+        self.is_starved |= self.deadline().is_some_and(|deadline| deadline <= now);
     }
 }
 

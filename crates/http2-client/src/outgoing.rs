@@ -56,9 +56,11 @@ pub(super) struct Outgoing {
     /// Headers and control frames, and the number of their bytes that were sent.
     heads: Vec<u8>,
     sent: usize,
-    queued: usize,
-    /// Number of bytes ever queued, and the number of them that are certainly sent or withdrawn.
-    end: u64,
+    /// Number of queued bytes.
+    pub(super) queued: usize,
+    /// Number of bytes ever queued: the end of the bytes queued so far, for [`Outgoing::holds`].
+    pub(super) end: u64,
+    /// Number of bytes that are certainly sent or withdrawn.
     gone: u64,
 }
 
@@ -71,16 +73,6 @@ impl Outgoing {
             heads: Vec::with_capacity(2 * COMPACT_HEADS_AFTER),
             ..Self::default()
         }
-    }
-
-    /// Returns the number of queued bytes.
-    pub(super) fn queued(&self) -> usize {
-        self.queued
-    }
-
-    /// Returns the end of the bytes queued so far, for [`Outgoing::holds`].
-    pub(super) fn end(&self) -> u64 {
-        self.end
     }
 
     /// Returns false if everything queued before `end` is certainly sent or withdrawn.
@@ -236,23 +228,23 @@ impl Outgoing {
         self.queued = 0;
         for mut frame in std::mem::take(&mut self.frames) {
             let over = frame.stream != 0 && over(frame.stream);
-            let fate = match frame.content {
-                _ if !over => Fate::StateInForce,
-                FrameContent::Data if frame.begun => Fate::Copied,
-                FrameContent::Data | FrameContent::Block { revocable: true } if !frame.begun => Fate::Goes,
-                _ => Fate::StateInForce,
+            let action = match frame.content {
+                _ if !over => FrameAction::Move,
+                FrameContent::Data if frame.begun => FrameAction::Copy,
+                FrameContent::Data | FrameContent::Block { revocable: true } if !frame.begun => FrameAction::Drop,
+                _ => FrameAction::Move,
             };
-            if fate == Fate::Goes {
+            if action == FrameAction::Drop {
                 match frame.content {
                     FrameContent::Data => taken.data += frame.len - HEAD,
                     _ => taken.unheard.push(frame.stream),
                 }
             }
             let len = frame.len;
-            self.move_frame(len, &mut pieces, &mut heads, fate, &mut taken.copied);
-            if fate != Fate::Goes {
+            self.move_frame(len, &mut pieces, &mut heads, action, &mut taken.copied);
+            if action != FrameAction::Drop {
                 self.queued += len;
-                if fate == Fate::Copied {
+                if action == FrameAction::Copy {
                     // The frame belongs to no exchange any more.
                     frame = Frame { stream: 0, content: FrameContent::Control, ..frame };
                 }
@@ -269,7 +261,7 @@ impl Outgoing {
         mut len: usize,
         pieces: &mut VecDeque<Piece>,
         heads: &mut &[u8],
-        fate: Fate,
+        action: FrameAction,
         copied: &mut usize,
     ) {
         while len > 0 {
@@ -283,20 +275,20 @@ impl Outgoing {
                     if *left == 0 {
                         pieces.pop_front();
                     }
-                    if fate != Fate::Goes {
+                    if action != FrameAction::Drop {
                         self.own(now);
                     }
                 }
                 Some(Piece::Shared(_)) => {
                     let Some(Piece::Shared(payload)) = pieces.pop_front() else { return };
                     len -= payload.len().min(len);
-                    match fate {
-                        Fate::StateInForce => self.pieces.push_back(Piece::Shared(payload)),
-                        Fate::Copied => {
+                    match action {
+                        FrameAction::Move => self.pieces.push_back(Piece::Shared(payload)),
+                        FrameAction::Copy => {
                             *copied += payload.len();
                             self.own(&payload);
                         }
-                        Fate::Goes => {}
+                        FrameAction::Drop => {}
                     }
                 }
                 None => return,
@@ -322,10 +314,10 @@ pub(super) struct Withdrawal {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    StateInForce,
-    Copied,
-    Goes,
+enum FrameAction {
+    Move,
+    Copy,
+    Drop,
 }
 
 #[cfg(test)]
@@ -366,7 +358,7 @@ mod tests {
                     take(&mut outgoing, takes.pop().unwrap_or(usize::MAX), &mut got);
                 }
             }
-            while outgoing.queued() > 0 {
+            while outgoing.queued > 0 {
                 take(&mut outgoing, takes.pop().unwrap_or(usize::MAX), &mut got);
             }
             prop_assert!(got == want);
@@ -405,8 +397,8 @@ mod tests {
                 Piece::Shared(payload) => text.extend_from_slice(payload),
             }
         }
-        assert_eq!(text.len(), out.queued());
-        assert_eq!(out.frames.iter().map(|frame| frame.len).sum::<usize>(), out.queued());
+        assert_eq!(text.len(), out.queued);
+        assert_eq!(out.frames.iter().map(|frame| frame.len).sum::<usize>(), out.queued);
         assert!(heads.is_empty());
         String::from_utf8(text).expect("text")
     }
@@ -444,7 +436,7 @@ mod tests {
     #[test]
     fn sent_bytes_are_no_longer_held() {
         let mut out = queue(0, true);
-        let end = out.end();
+        let end = out.end;
         assert!(out.holds(end));
         out.withdraw(|_| true);
         assert!(out.holds(end), "something is queued: rather once too often");

@@ -205,12 +205,6 @@ struct Operation<'a> {
     value: &'a Value,
 }
 
-/// A container to add, and its image after the template is filled.
-struct NewContainer<'a> {
-    name: &'a str,
-    image: Option<String>,
-}
-
 type Additions = [(Box<str>, Shape)];
 
 impl Patch<'_> {
@@ -249,17 +243,23 @@ impl Patch<'_> {
     }
 
     fn pods(&mut self, path: &str, additions: &PodAdditions, spec: &PodSpec) -> Result<(), String> {
-        let added = self.new_containers(additions);
+        // Containers to add, each with its image after the template is filled.
+        let shapes = additions.containers.iter().chain(&additions.init_containers);
+        let image = |shape: &Shape| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
+        let added: Vec<_> = shapes.map(|(name, shape)| (&**name, image(shape))).collect();
         for (list, containers) in [("initContainers", &spec.init_containers), ("containers", &spec.containers)] {
             for (at, container) in containers.iter().flat_map(|list| &list.0).enumerate() {
-                // Containers that an earlier run added are kept.
-                if !added.iter().any(|added| added.matches(container)) {
+                // Containers that an earlier run added are kept. One that shares only its name is the user's.
+                let is_same = |(name, image): &(&str, Option<String>)| {
+                    container.name.as_deref() == Some(*name) && container.image == *image
+                };
+                if !added.iter().any(is_same) {
                     self.container(&format!("{path}/{list}/{at}"), additions, container)?;
                 }
             }
         }
         let names = |containers: &Option<Containers>| {
-            containers.as_ref().map(|list| list.0.iter().filter_map(|one| one.name.clone()).collect::<Vec<_>>())
+            Some(containers.as_ref()?.0.iter().filter_map(|one| one.name.clone()).collect())
         };
         let volumes = spec.volumes.as_ref().map(|list| list.iter().filter_map(|one| one.name.clone()).collect());
         self.list(&format!("{path}/volumes"), &additions.volumes, volumes)?;
@@ -273,13 +273,6 @@ impl Patch<'_> {
             self.add(&format!("{path}/activeDeadlineSeconds"), &seconds.into())?;
         }
         Ok(())
-    }
-
-    /// Returns the containers to add.
-    fn new_containers<'p>(&self, additions: &'p PodAdditions) -> Vec<NewContainer<'p>> {
-        let shapes = additions.containers.iter().chain(&additions.init_containers);
-        let image = |shape: &Shape| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
-        shapes.map(|(name, shape)| NewContainer { name, image: image(shape) }).collect()
     }
 
     fn container(&mut self, path: &str, additions: &PodAdditions, container: &Container) -> Result<(), String> {
@@ -340,15 +333,8 @@ impl Patch<'_> {
     }
 }
 
-impl NewContainer<'_> {
-    /// Returns true if an earlier run added this container. A container that shares only its name is the user's.
-    fn matches(&self, container: &Container) -> bool {
-        container.name.as_deref() == Some(self.name) && container.image == self.image
-    }
-}
-
 /// Returns the JSON Pointer to a member.
-fn member_path(path: &str, key: &str) -> String {
+pub(crate) fn member_path(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 

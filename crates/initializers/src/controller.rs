@@ -16,7 +16,7 @@ use std::{
 use gatepost_api::{FailurePolicy, ResourceInitializers, StatusInfo};
 use gatepost_base::offload;
 
-use super::{Initializers, Lifecycle, unfinished::StoredObject};
+use super::{Initializers, unfinished::StoredObject};
 
 /// Interval between two snapshots.
 // source: "Dynamic admission control configuration", "every 30s ... takes a snapshot of the uninitialized objects".
@@ -73,13 +73,11 @@ impl Correction {
     /// Returns the correction of an object whose head is overdue, or which has failed and still exists; `None` if the
     /// object needs no correction.
     pub fn of(object: &Arc<StoredObject>, rule: HeadRule) -> Option<Self> {
-        let remedy = match (Lifecycle::of(Some(&object.list)), object.list.head()) {
-            (Lifecycle::Failed, _) => CorrectiveAction::Delete,
-            (Lifecycle::Pending(_), Some(head)) if rule.policy.fails_open() => {
-                CorrectiveAction::RemoveHead(head.into())
-            }
-            (Lifecycle::Pending(_), Some(head)) => CorrectiveAction::Fail(Box::new(object.timed_out(head))),
-            _ => return None,
+        let remedy = match (&object.list.result, object.list.head()) {
+            (Some(_), _) => CorrectiveAction::Delete,
+            (None, Some(head)) if rule.policy.fails_open() => CorrectiveAction::RemoveHead(head.into()),
+            (None, Some(head)) => CorrectiveAction::Fail(Box::new(object.timed_out(head))),
+            (None, None) => return None,
         };
         Some(Self { object: Arc::clone(object), remedy })
     }
@@ -131,17 +129,13 @@ impl HeadIndex {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverdueObject {
     head: Arc<Head>,
-    uid: Arc<str>,
+    /// The object's uid.
+    pub uid: Arc<str>,
     /// Time between the first and the last of these snapshots.
     waited: Duration,
 }
 
 impl OverdueObject {
-    /// Returns the object's uid.
-    pub fn uid(&self) -> &str {
-        &self.uid
-    }
-
     /// Returns the correction of the object in its current state; `None` if its head has changed, or has more time.
     pub fn correction(&self, now: &Arc<StoredObject>, rule: impl Fn(&StoredObject) -> HeadRule) -> Option<Correction> {
         if head_of(now) != *self.head {
@@ -190,8 +184,7 @@ impl Controller {
     /// Returns the next overdue objects, at most `max`. `read` is the time at which the last read of the configuration
     /// began. Returns none if that was before the snapshot.
     pub fn overdue(&mut self, read: Option<Instant>, max: usize) -> Vec<OverdueObject> {
-        let Some(taken) = self.last.as_ref().map(|last| last.taken) else { return Vec::new() };
-        if read.is_none_or(|read| read < taken) {
+        if self.last.as_ref().is_none_or(|last| read < Some(last.taken)) {
             return Vec::new();
         }
         let next: Vec<_> = self.overdue.drain(..max.min(self.overdue.len())).collect();

@@ -6,7 +6,9 @@
 //! stuck. So if no tick occurs for a second, the process was stopped.
 
 use std::{
-    collections::HashMap,
+    borrow::Borrow,
+    collections::{HashMap, VecDeque},
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -26,9 +28,8 @@ use tokio::{
 };
 
 use super::{
-    desk::{Action, Desk, DeskLimits, InstanceId, NameState, SubmitError, TaskId},
+    desk::{Action, Desk, DeskLimits, InstanceId, SubmitError, TaskId},
     failure::TurnFailure,
-    recent::{MAX_BYTES, Recent},
 };
 
 /// Maximum interval between two ticks.
@@ -40,7 +41,7 @@ const MAX_RECENT_BYTES: usize = MAX_BYTES / 4;
 pub type Digest = [u8; 32];
 
 /// Changes of an object by an initializer that has done its part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contribution {
     /// JSON Patch; `None` if nothing changes.
     pub patch: Option<Bytes>,
@@ -111,8 +112,10 @@ impl TaskMessage {
 /// Instances and holds of one process.
 #[derive(Debug)]
 pub struct Hub {
-    lease: Duration,
-    started: Instant,
+    /// Time without a message after which an instance lapses.
+    pub lease: Duration,
+    /// Time from which instances may attach.
+    pub started: Instant,
     state: Mutex<State>,
 }
 
@@ -142,41 +145,9 @@ impl Hub {
         Arc::new(Self { lease: limits.lease, started: now, state })
     }
 
-    /// Configures these names, which may be claimed from now on.
-    pub fn configure<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>, now: Instant) {
-        let mut state = self.state();
-        names.for_each(|name| state.desk.configure(name, now));
-    }
-
-    /// Puts these names into rotation, even if no instance has had them.
-    pub fn enforce<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>) {
-        let mut state = self.state();
-        names.for_each(|name| state.desk.enforce(name));
-    }
-
-    /// Returns true if a configured name is not in rotation yet.
-    pub fn is_unproven(&self, name: &str) -> bool {
-        self.state().desk.is_unproven(name)
-    }
-
-    /// Removes a name from the configuration. Its instances keep it for requests in flight, at most until `until`.
-    pub fn retire(&self, name: &str, until: Instant) {
-        self.state().desk.retire(name, until);
-    }
-
-    /// Records that no request has a task any more for a name that has left the configuration.
-    pub fn drained(&self, name: &str) {
-        self.state().desk.drained(name);
-    }
-
-    /// Returns true if the name has left the configuration, and a request may still have a task for it.
-    pub fn is_draining(&self, name: &str) -> bool {
-        self.state().desk.is_draining(name, now())
-    }
-
-    /// Returns true if a task of the name is queued or assigned.
-    pub fn has_tasks(&self, name: &str) -> bool {
-        self.state().desk.has_tasks(name)
+    /// Reads or changes the desk, and carries out its actions.
+    pub fn desk<T>(&self, change: impl FnOnce(&mut Desk) -> T) -> T {
+        self.state().update(change)
     }
 
     /// Claims a name for a new instance; returns `None` if there are too many instances.
@@ -235,26 +206,6 @@ impl Hub {
                 () = sleep_until(next.into()) => self.tick(),
             }
         }
-    }
-
-    /// Returns the state of each name.
-    pub fn names(&self) -> Vec<NameState> {
-        self.state().desk.names()
-    }
-
-    /// Returns the time without a message after which an instance lapses.
-    pub fn lease(&self) -> Duration {
-        self.lease
-    }
-
-    /// Returns the time from which instances may attach.
-    pub fn started(&self) -> Instant {
-        self.started
-    }
-
-    /// Returns the number of held objects.
-    pub fn held(&self) -> usize {
-        self.state().desk.task_count()
     }
 
     /// Ends everything that is overdue.
@@ -352,17 +303,17 @@ impl Attachment {
 
     /// Records that the instance is alive.
     pub fn renew(&self) {
-        self.hub.state().desk.renew(self.id, now());
+        self.hub.desk(|desk| desk.renew(self.id, now()));
     }
 
     /// Assigns no more tasks to the instance.
     pub fn drain(&self) {
-        self.hub.state().desk.drain(self.id);
+        self.hub.desk(|desk| desk.drain(self.id));
     }
 
     /// Returns true if the instance still has a task.
     pub fn is_busy(&self) -> bool {
-        self.hub.state().desk.is_busy(self.id)
+        self.hub.desk(|desk| desk.is_busy(self.id))
     }
 
     /// Answers a task with a contribution, or a rejection of the object. Returns false if the answer does not count.
@@ -374,8 +325,7 @@ impl Attachment {
         room: Reservation,
     ) -> bool {
         let (mut state, now) = (self.hub.state(), now());
-        let counts = state.update(|desk| desk.answer(self.id, task, attempt, now)).is_ok();
-        if !counts {
+        if state.update(|desk| desk.answer(self.id, task, attempt, now)).is_err() {
             return false;
         }
         let Some(hold) = state.holds.remove(&task) else { return true };
@@ -406,6 +356,61 @@ impl Drop for Attachment {
         let mut state = self.hub.state();
         state.streams.remove(&self.id);
         state.update(|desk| desk.detach(self.id, now()));
+    }
+}
+
+/// Maximum age of a value: twice the maximum time for which a caller waits.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(60);
+/// Maximum number of values.
+const MAX_VALUES: usize = 1024;
+/// Maximum size of all values, in bytes.
+pub(crate) const MAX_BYTES: usize = 4 << 20;
+
+/// Values by key, each with its size in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Recent<K, V> {
+    values: HashMap<K, (V, usize)>,
+    oldest_first: VecDeque<(Instant, K)>,
+    bytes: usize,
+}
+
+impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+    pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.values.get(key).map(|(value, _)| value)
+    }
+
+    /// Keeps a value of `bytes` bytes, unless there is one with this key, or the value is too large.
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize, now: Instant) {
+        if self.values.contains_key(&key) || bytes > MAX_BYTES {
+            return;
+        }
+        while self.values.len() >= MAX_VALUES || self.bytes + bytes > MAX_BYTES {
+            self.remove_oldest();
+        }
+        self.values.insert(key.clone(), (value, bytes));
+        self.oldest_first.push_back((now, key));
+        self.bytes += bytes;
+    }
+
+    /// Removes values older than [`MAX_AGE`].
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while self.oldest_first.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= MAX_AGE) {
+            self.remove_oldest();
+        }
+    }
+
+    /// Returns the size of all values, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some((_, bytes)) = self.oldest_first.pop_front().and_then(|(_, key)| self.values.remove(&key)) {
+            self.bytes -= bytes;
+        }
     }
 }
 

@@ -25,7 +25,6 @@ pub mod hub;
 mod lifecycle;
 mod list;
 pub mod marks;
-mod recent;
 pub mod stored_objects;
 pub mod unfinished;
 

@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Actor, Initialization, Initializers, ListError, failure::stored_result, lifecycle::StepError, list::StatusJson,
-    transition,
+    Actor, Initialization, Initializers, ListError, built_in::member_path, failure::stored_result,
+    lifecycle::StepError, list::StatusJson, transition,
 };
 
 /// Maximum length of a state, in bytes: all annotations of an object together may have 256 KiB.
@@ -204,10 +204,6 @@ impl InitState {
         failed.list.result = Some(Box::new(result));
         failed
     }
-
-    fn is_pending_of(&self, creator: impl FnOnce(&Self) -> bool) -> bool {
-        self.phase() == InitPhase::Pending && creator(self)
-    }
 }
 
 /// Effect of an update on the marks.
@@ -229,14 +225,8 @@ pub enum MarksOutcome {
 /// # Errors
 /// Returns an error if the marks are not ours.
 pub fn check_new(written: &Marks, creator: &Value) -> Result<(), ListError> {
-    match written.object() {
-        _ if written.is_finished() => Ok(()),
-        MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.creator == *creator) => Ok(()),
-        _ => Err(ListError::Forbidden(format!(
-            "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone; the list of a new \
-             object is written in the annotation gatepost.dev/initializers"
-        ))),
-    }
+    let place = "; the list of a new object is written in the annotation gatepost.dev/initializers";
+    check_marks(written, |state| state.creator == *creator, place)
 }
 
 /// Checks that an object to be created is marked for this user, or not at all.
@@ -244,12 +234,15 @@ pub fn check_new(written: &Marks, creator: &Value) -> Result<(), ListError> {
 /// # Errors
 /// Returns an error if it is marked in another way.
 pub fn check_marked_for(marks: &Marks, username: &str) -> Result<(), ListError> {
+    check_marks(marks, |state| state.username() == Some(username), ", for the user who creates the object")
+}
+
+fn check_marks(marks: &Marks, is_ours: impl FnOnce(&InitState) -> bool, more: &str) -> Result<(), ListError> {
     match marks.object() {
-        MarkedObject::Visible if marks.is_finished() => Ok(()),
-        MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.username() == Some(username)) => Ok(()),
+        _ if marks.is_finished() => Ok(()),
+        MarkedObject::Unfinished(state) if state.phase() == InitPhase::Pending && is_ours(&state) => Ok(()),
         _ => Err(ListError::Forbidden(format!(
-            "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone, for the user who \
-             creates the object"
+            "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone{more}"
         ))),
     }
 }
@@ -407,9 +400,9 @@ impl<'a> MarksStep<'a> {
         }
         patch.extend(changes);
         let state = match self {
-            Self::Continue(state) => state.write()?,
-            Self::Complete | Self::Uncover => InitState::completed().write()?,
-        };
+            Self::Continue(state) => state.write(),
+            Self::Complete | Self::Uncover => InitState::completed().write(),
+        }?;
         // An object without the annotation loses only its label.
         if self != Self::Uncover || target.marks.state.is_some() {
             patch.push(json!({"op": "replace", "path": state_path, "value": state}));
@@ -431,10 +424,10 @@ pub fn marking_patch(has_maps: (bool, bool), marks: &Marks) -> Value {
     ];
     for (map, exists, key, value) in maps {
         let Some(value) = value else { continue };
-        match exists {
-            true => patch.push(json!({"op": "add", "path": path(map, key), "value": value})),
-            false => patch.push(json!({"op": "add", "path": format!("/metadata/{map}"), "value": {key: value}})),
-        }
+        patch.push(match exists {
+            true => json!({"op": "add", "path": path(map, key), "value": value}),
+            false => json!({"op": "add", "path": format!("/metadata/{map}"), "value": {key: value}}),
+        });
     }
     patch.into()
 }
@@ -469,7 +462,7 @@ pub fn touches_reserved(changes: &[Value]) -> bool {
 
 /// Returns the JSON Pointer to one label or annotation.
 fn path(map: &str, key: &str) -> String {
-    format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"))
+    member_path(&format!("/metadata/{map}"), key)
 }
 
 #[cfg(test)]

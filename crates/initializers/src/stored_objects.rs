@@ -23,7 +23,7 @@ use super::{
     Initializers,
     controller::{Controller, Correction, HeadRule, INDEX_ENTRY_BYTES},
     failure::size_of_result,
-    recent::Recent,
+    hub::Recent,
     unfinished::{HoldOutcome, StoredEvent, StoredObject, Unfinished, UnfinishedEntry},
 };
 
@@ -78,14 +78,9 @@ enum QueuedMessage {
     Look(Weak<SoughtObject>),
 }
 
-/// End of a hold.
+/// Error of a hold that has timed out, with the object as it was last reported, if it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HoldEnd {
-    /// The object's initialization has ended.
-    Over(HoldOutcome),
-    /// The hold has timed out. The object is the last one reported, if any.
-    OutOfTime(Option<Arc<StoredObject>>),
-}
+pub struct HoldTimeout(pub Option<Arc<StoredObject>>);
 
 /// Stored objects of all apiservers that follow this process.
 #[derive(Debug, Default)]
@@ -127,13 +122,16 @@ struct Hold {
 impl StoredObjects {
     /// Waits for the end of an object's initialization, as apiservers of that client report it. `rule` returns the rule
     /// of an object's head; `None` while the configuration may be outdated.
+    ///
+    /// # Errors
+    /// [`HoldTimeout`].
     pub async fn hold(
         &self,
         client: &Arc<str>,
         sought: &Arc<SoughtObject>,
         deadline: Instant,
         rule: impl Fn(&StoredObject) -> Option<HeadRule>,
-    ) -> HoldEnd {
+    ) -> Result<HoldOutcome, HoldTimeout> {
         let registration = self.register(client, &sought.uid);
         let started = now();
         let (mut looked_up, mut corrected): (Option<Instant>, Option<Instant>) = (None, None);
@@ -142,12 +140,12 @@ impl StoredObjects {
             let wake = {
                 let state = self.state();
                 if let Some(outcome) = state.outcome(client, &sought.uid, registration.id) {
-                    return HoldEnd::Over(outcome);
+                    return Ok(outcome);
                 }
                 let reports = state.reports(client, &sought.uid);
                 if now >= deadline {
                     let last = reports.into_iter().max_by_key(|(_, entry)| entry.since);
-                    return HoldEnd::OutOfTime(last.map(|(_, entry)| entry.object));
+                    return Err(HoldTimeout(last.map(|(_, entry)| entry.object)));
                 }
                 let mut wake = deadline.min(now + RETRY_INTERVAL);
                 // An object that is missing in a complete report is initialized, or deleted, or so new that its event
@@ -242,12 +240,13 @@ impl State {
 
     /// Requests lookups from each apiserver of the client with a complete report without the object. False if none has.
     fn request_lookups(&self, client: &str, sought: &Arc<SoughtObject>) -> bool {
-        let lacks = |unfinished: &Unfinished| unfinished.is_synced() && unfinished.get(&sought.uid).is_none();
-        let asked = self
-            .followers_of(client)
-            .filter(|follower| lacks(&follower.unfinished))
-            .map(|follower| follower.to.try_send(QueuedMessage::Look(Arc::downgrade(sought))));
-        asked.count() > 0
+        let lacks = |unfinished: &Unfinished| unfinished.is_synced && unfinished.get(&sought.uid).is_none();
+        let lacking = self.followers_of(client).filter(|follower| lacks(&follower.unfinished));
+        lacking.fold(false, |_, follower| {
+            // A full queue drops the message. The hold requests the lookup again later.
+            let _ = follower.to.try_send(QueuedMessage::Look(Arc::downgrade(sought)));
+            true
+        })
     }
 }
 
@@ -290,7 +289,7 @@ impl Following {
         let Some(follower) = followers.get_mut(&self.id) else { return true };
         let mut holds: Vec<_> = match &event {
             // Each hold of the client may request lookups from now on.
-            StoredEvent::Synced if !follower.unfinished.is_synced() => holds.values_mut().flatten().collect(),
+            StoredEvent::Synced if !follower.unfinished.is_synced => holds.values_mut().flatten().collect(),
             StoredEvent::Synced => Vec::new(),
             StoredEvent::Unfinished(StoredObject { uid, .. })
             | StoredEvent::Initialized { uid, .. }
@@ -334,11 +333,9 @@ impl Following {
     /// Returns the next message of a hold.
     pub async fn recv(&mut self) -> Option<ToFollower> {
         loop {
+            let correction = |object, rule| Correction::of(&object, rule).map(ToFollower::Correct);
             let message = match self.queue.recv().await? {
-                QueuedMessage::Correct(object, rule) => {
-                    let correction = object.upgrade().and_then(|object| Correction::of(&object, rule));
-                    correction.map(ToFollower::Correct)
-                }
+                QueuedMessage::Correct(object, rule) => object.upgrade().and_then(|object| correction(object, rule)),
                 QueuedMessage::Look(sought) => sought.upgrade().map(ToFollower::Look),
             };
             if message.is_some() {
@@ -366,7 +363,7 @@ impl Following {
             let mut state = self.objects.state();
             let Some(follower) = state.followers.get_mut(&self.id) else { return Vec::new() };
             follower.failures.expire(now);
-            follower.unfinished.is_synced()
+            follower.unfinished.is_synced
         };
         if is_synced && self.controller.is_due(now) {
             let objects = self.all().await;
@@ -383,7 +380,7 @@ impl Following {
                 let state = self.objects.state();
                 let Some(follower) = state.followers.get(&self.id) else { return corrections };
                 let object = |uid| follower.unfinished.get(uid).map(|entry| Arc::clone(&entry.object));
-                overdue.iter().filter_map(|overdue| Some((overdue, object(overdue.uid())?))).collect()
+                overdue.iter().filter_map(|overdue| Some((overdue, object(&overdue.uid)?))).collect()
             };
             let late = objects.iter().filter_map(|(overdue, object)| overdue.correction(object, &rule));
             corrections.extend(late);

@@ -138,7 +138,8 @@ pub struct UnfinishedEntry {
 #[derive(Debug, Default)]
 pub struct Unfinished {
     objects: BTreeMap<Arc<str>, UnfinishedEntry>,
-    synced: bool,
+    /// All objects have been reported.
+    pub is_synced: bool,
     size: usize,
 }
 
@@ -155,7 +156,7 @@ impl Unfinished {
                 self.objects.insert(uid, UnfinishedEntry { object: Arc::new(object), since });
             }
             StoredEvent::Initialized { uid, .. } | StoredEvent::Gone { uid } => _ = self.remove(&uid),
-            StoredEvent::Synced => self.synced = true,
+            StoredEvent::Synced => self.is_synced = true,
         }
     }
 
@@ -176,11 +177,6 @@ impl Unfinished {
     /// Returns the object with this uid.
     pub fn get(&self, uid: &str) -> Option<&UnfinishedEntry> {
         self.objects.get(uid)
-    }
-
-    /// Returns true once all objects have been reported.
-    pub fn is_synced(&self) -> bool {
-        self.synced
     }
 
     /// Returns the number of objects.

@@ -4,7 +4,6 @@
 //! operation without `value` has the value `null`; a missing member is `null` for `test` and `copy`; scalars are equal
 //! only if they are written alike. `test` compares objects by their members and arrays by their items.
 
-use bytes::Bytes;
 use bytestring::ByteString;
 
 use crate::{
@@ -52,25 +51,15 @@ impl<'a> Application<'a> {
     /// Applies one operation. After an error the tree is unusable.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         self.tree.check()?;
-        match operation.kind {
-            OperationKind::Add => {
-                let container = self.container(&operation.path, "path")?;
-                self.add(container, operation, self.value(operation.value))
-            }
-            OperationKind::Remove => self.remove(&operation.path, "path").map(drop),
-            OperationKind::Replace => self.replace(operation),
-            OperationKind::Move => {
-                let value = self.remove(&operation.from, "from")?;
-                let container = self.container(&operation.path, "path")?;
-                self.add(container, operation, value)
-            }
-            OperationKind::Copy => {
-                let value = self.copied(&operation.from)?;
-                let container = self.container(&operation.path, "path")?;
-                self.add(container, operation, value)
-            }
-            OperationKind::Test => self.test(operation),
-        }
+        let value = match operation.kind {
+            OperationKind::Add => self.value(operation.value),
+            OperationKind::Move => self.remove(&operation.from, "from")?,
+            OperationKind::Copy => self.copied(&operation.from)?,
+            OperationKind::Remove => return self.remove(&operation.path, "path").map(drop),
+            OperationKind::Replace => return self.replace(operation),
+            OperationKind::Test => return self.test(operation),
+        };
+        self.add(operation, value)
     }
 
     fn value(&self, given: Operand) -> Value {
@@ -81,13 +70,13 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn add(&mut self, container: Container, operation: &Operation, value: Value) -> Result<(), OperationFault> {
+    fn add(&mut self, operation: &Operation, value: Value) -> Result<(), OperationFault> {
         let last = last(&operation.path);
-        match container {
+        match self.container(&operation.path, "path")? {
             Container::CopiedNull => Err(OperationFault::NoParent("path")),
             Container::Object(id) => self.set_member(id, &last, operation.name, value),
             Container::Array(id) => {
-                let len = self.tree.array(id).len();
+                let len = self.tree.array(id).len;
                 let index = if last == "-" { len } else { index(&last, len + 1, "path")? };
                 self.tree.insert_item(id, index, value)
             }
@@ -209,7 +198,7 @@ impl<'a> Application<'a> {
         Ok(match container {
             Container::CopiedNull => None,
             Container::Object(id) => self.tree.member(id, part)?.map(|piece| Slot::Member(id, piece)),
-            Container::Array(id) => Some(Slot::Item(id, index(part, self.tree.array(id).len(), field)?)),
+            Container::Array(id) => Some(Slot::Item(id, index(part, self.tree.array(id).len, field)?)),
         })
     }
 
@@ -321,7 +310,7 @@ impl Tree {
                 Some(places) => places,
                 None => return Ok(false),
             },
-            (Children::Array(our_items), Children::Array(items)) if our_items.len() == items.len() => {
+            (Children::Array(our_items), Children::Array(items)) if our_items.len == items.len => {
                 self.separate_items(ours)?;
                 self.separate_items(other)?;
                 let others = self.live(other).map(|(_, _, _, value)| value);
@@ -403,14 +392,10 @@ impl Tree {
 
     /// Returns part, piece and value of each separate child that is not removed.
     fn live(&self, id: NodeId) -> impl Iterator<Item = (usize, usize, Child, Value)> {
-        let node = self.node(id);
-        let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
-        parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece))).filter_map(
-            |(part, at, piece)| match piece {
-                Piece::Child(child) => Some((part, at, *child, child.value?)),
-                Piece::Run(_) => None,
-            },
-        )
+        self.node(id).placed_pieces().filter_map(|(part, at, piece)| match piece {
+            Piece::Child(child) => Some((part, at, *child, child.value?)),
+            Piece::Run(_) => None,
+        })
     }
 }
 
@@ -432,11 +417,9 @@ const MIN_COPY_MEMORY: usize = 16 << 10;
 
 impl Measure {
     fn add(&mut self, text: &str) {
-        let mut in_string = false;
-        let mut escaped = false;
-        let bytes = text.as_bytes();
+        let (bytes, mut blanks) = (text.as_bytes(), Blanks::default());
         for (at, byte) in bytes.iter().enumerate() {
-            if !in_string && matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+            if blanks.is_blank(*byte) {
                 self.blanks += 1;
                 continue;
             }
@@ -446,13 +429,28 @@ impl Measure {
                 0xe2 if matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) => 4,
                 _ => 1,
             };
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => in_string = !in_string,
-                _ => {}
-            }
         }
+    }
+}
+
+/// Finds the white space between the tokens of a JSON text.
+#[derive(Default)]
+struct Blanks {
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl Blanks {
+    /// Reads the next byte of the text. Returns true if it is white space outside strings.
+    fn is_blank(&mut self, byte: u8) -> bool {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\r' if !self.in_string => return true,
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' => self.is_escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            _ => {}
+        }
+        false
     }
 }
 
@@ -463,14 +461,8 @@ impl Tree {
     pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
         let measure = match value {
             Value::Null(Null::Absent) => return Ok((value, value, 0)),
-            Value::Null(Null::Operand | Null::Copied) => {
-                let counts = "null".len();
-                return if counts > left {
-                    Err(OperationFault::CopiedTooMuch)
-                } else {
-                    Ok((Value::Null(Null::Copied), value, counts))
-                };
-            }
+            Value::Null(_) if "null".len() > left => return Err(OperationFault::CopiedTooMuch),
+            Value::Null(_) => return Ok((Value::Null(Null::Copied), value, "null".len())),
             Value::Raw(_) | Value::Open(_) => self.measure(value),
         };
         if measure.len > left {
@@ -510,19 +502,23 @@ impl Tree {
     fn measure(&self, value: Value) -> Measure {
         let mut measure = Measure::default();
         let mut open = Vec::new();
-        let mut add = |measure: &mut Measure, value: Value| match value {
-            Value::Null(_) => measure.len += "null".len(),
-            Value::Raw(span) => measure.add(self.str(span)),
-            Value::Open(id) => open.push(id),
-        };
-        add(&mut measure, value);
+        self.measure_value(value, &mut measure, &mut open);
         while let Some(id) = open.pop() {
             self.measure_node(self.node(id), &mut measure, &mut open);
         }
         measure
     }
 
-    fn measure_node(&self, node: &Node, measure: &mut Measure, open: &mut Vec<u32>) {
+    /// Measures a value, or adds it to `open` if it is an opened container.
+    fn measure_value(&self, value: Value, measure: &mut Measure, open: &mut Vec<NodeId>) {
+        match value {
+            Value::Null(_) => measure.len += "null".len(),
+            Value::Raw(span) => measure.add(self.str(span)),
+            Value::Open(id) => open.push(id),
+        }
+    }
+
+    fn measure_node(&self, node: &Node, measure: &mut Measure, open: &mut Vec<NodeId>) {
         let before = measure.len;
         measure.held += node.held();
         for piece in node.all_pieces() {
@@ -539,11 +535,7 @@ impl Tree {
                         measure.add(self.str(*key));
                         measure.len += ":".len();
                     }
-                    match value {
-                        Value::Null(_) => measure.len += "null".len(),
-                        Value::Raw(span) => measure.add(self.str(*span)),
-                        Value::Open(id) => open.push(*id),
-                    }
+                    self.measure_value(*value, measure, open);
                 }
             }
             measure.len += ",".len();
@@ -556,18 +548,10 @@ impl Tree {
     fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
         let mut writer = Writer::new(self);
         writer.value(value);
-        let mut compact = Vec::new();
-        let (mut in_string, mut escaped) = (false, false);
-        for byte in writer.finish().iter().flat_map(|bytes: &Bytes| bytes.iter()) {
-            match byte {
-                b' ' | b'\t' | b'\n' | b'\r' if !in_string => continue,
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => in_string = !in_string,
-                _ => {}
-            }
-            compact.push(*byte);
-        }
+        let mut blanks = Blanks::default();
+        let written = writer.finish();
+        let bytes = written.iter().flat_map(|bytes| bytes.iter()).copied();
+        let mut compact: Vec<u8> = bytes.filter(|byte| !blanks.is_blank(*byte)).collect();
         compact.shrink_to_fit();
         self.memory.take(compact.len())?;
         let Ok(compact) = ByteString::try_from(compact) else { return Ok(value) };

@@ -106,11 +106,6 @@ impl ChildPlace {
             was: Some(OriginalChild { ordinal: self.ordinal, start: self.value, end: self.end }),
         }
     }
-
-    /// Returns the number of children before it in its container.
-    pub(super) fn ordinal(self) -> u32 {
-        self.ordinal
-    }
 }
 
 /// Number of runs that a scanned run is split into.
@@ -188,11 +183,11 @@ impl Tree {
         let mut pieces = Vec::new();
         let mut open: Option<Run> = None;
         while let Some((spot, _)) = walk.next()? {
-            if (spot.ordinal() - run.ordinal) as usize == before {
+            if (spot.ordinal - run.ordinal) as usize == before {
                 pieces.extend(open.map(Piece::Run));
                 return Ok(walk.split(self, text, pieces, spot).0);
             }
-            let before_it = Run { start: spot.start, end: spot.end, count: 0, ordinal: spot.ordinal() };
+            let before_it = Run { start: spot.start, end: spot.end, count: 0, ordinal: spot.ordinal };
             let so_far = open.get_or_insert(before_it);
             so_far.count += 1;
             so_far.end = spot.end;
@@ -300,7 +295,7 @@ impl Tree {
                 let before = before.map(Piece::Run).into_iter().collect();
                 return Ok((Some(walk.split(self, text, before, spot)), scanned));
             }
-            before = Some(Run { end: spot.end, count: spot.ordinal() - run.ordinal + 1, ..run });
+            before = Some(Run { end: spot.end, count: spot.ordinal - run.ordinal + 1, ..run });
         }
         Ok((None, scanned))
     }

@@ -64,7 +64,7 @@ pub struct Changes<'a> {
 const OPERATION_OVERHEAD: usize = r#"{"op":"replace","path":"","value":},"#.len();
 
 /// Node of the original root in every tree.
-const ROOT: NodeId = 0;
+pub(super) const ROOT: NodeId = 0;
 
 pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
     let places = vec![PathNode { within: None, len: 0 }];
@@ -192,7 +192,7 @@ impl Changes<'_> {
                 }
             }
             Children::Array(array) => {
-                self.removed_items(id, array.was(), &mut frame);
+                self.removed_items(id, array.was, &mut frame);
                 self.added_items(id, &mut frame);
                 self.changed_items(id, &mut frame);
             }

@@ -11,7 +11,7 @@ use gatepost_json::{self as json, Cursor, JsonError, JsonReadError, MAX_DEPTH, R
 use crate::{
     apply::Application,
     children::Walk,
-    difference::{self, Changes},
+    difference::{self, Changes, ROOT},
     node::{Child, Children, Node, NodeId, Piece, Value},
     operation::{OperationFault, PatchError, json_error},
     patch::Patch,
@@ -148,7 +148,18 @@ impl Document {
 
     /// Returns the identity fields that the patches have changed.
     pub fn changed_identity(&self) -> Vec<IdentityField> {
-        changed(&self.tree)
+        let tree = &self.tree;
+        if !tree.node(tree.root).is_object() {
+            return vec![IdentityField::Root];
+        }
+        let changed = |field: &IdentityField| {
+            let path = field.path();
+            match tree.root {
+                ROOT => tree.differs(ROOT, path),
+                root => tree.text_in(tree.node(ROOT).span, path) != tree.text_at(Value::Open(root), path),
+            }
+        };
+        IdentityField::ALL.into_iter().filter(changed).collect()
     }
 
     /// Returns the memory in bytes besides the original and the texts of patches: opened containers, the outline (at
@@ -210,24 +221,6 @@ impl fmt::Display for IdentityField {
             field => f.write_str(&field.path().join(".")),
         }
     }
-}
-
-/// Node of the original root in every tree.
-const ROOT: NodeId = 0;
-
-pub(super) fn changed(tree: &Tree) -> Vec<IdentityField> {
-    if !tree.node(tree.root).is_object() {
-        return vec![IdentityField::Root];
-    }
-    let changed = |field: &IdentityField| {
-        let path = field.path();
-        let before = tree.node(ROOT).span;
-        match tree.root {
-            ROOT => tree.differs(ROOT, path),
-            root => tree.text_in(before, path) != tree.text_at(Value::Open(root), path),
-        }
-    };
-    IdentityField::ALL.into_iter().filter(changed).collect()
 }
 
 impl Tree {

@@ -100,7 +100,7 @@ impl Node {
     pub(super) fn pieces(&self, part: usize) -> Option<&[Piece]> {
         match &self.children {
             Children::Object(object) => (part == 0).then_some(&object.pieces),
-            Children::Array(array) => array.part(part),
+            Children::Array(array) => array.parts.get(part).map(|part| &*part.pieces),
         }
     }
 
@@ -109,11 +109,17 @@ impl Node {
         (0..).map_while(|part| self.pieces(part)).flatten()
     }
 
+    /// Returns all pieces in order, each with its part and its index in the part.
+    pub(super) fn placed_pieces(&self) -> impl Iterator<Item = (usize, usize, &Piece)> {
+        let parts = (0..).map_while(|part| Some((part, self.pieces(part)?)));
+        parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece)))
+    }
+
     /// Returns the pieces of a part mutably.
     pub(super) fn pieces_mut(&mut self, part: usize) -> Option<&mut [Piece]> {
         match &mut self.children {
             Children::Object(object) => (part == 0).then_some(&mut object.pieces),
-            Children::Array(array) => array.part_mut(part),
+            Children::Array(array) => array.parts.get_mut(part).map(|part| &mut *part.pieces),
         }
     }
 
@@ -152,7 +158,7 @@ pub(super) struct Array {
     pub(super) parts: Vec<Part>,
     pub(super) len: usize,
     /// Number of items when the array was opened.
-    was: u32,
+    pub(super) was: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -175,23 +181,6 @@ impl Array {
     pub(super) fn new(pieces: Vec<Piece>, count: u32) -> Self {
         let len = count as usize;
         Self { parts: vec![Part { len, pieces }], len, was: count }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns the number of items when the array was opened.
-    pub(super) fn was(&self) -> u32 {
-        self.was
-    }
-
-    pub(super) fn part(&self, part: usize) -> Option<&[Piece]> {
-        self.parts.get(part).map(|part| &*part.pieces)
-    }
-
-    pub(super) fn part_mut(&mut self, part: usize) -> Option<&mut [Piece]> {
-        self.parts.get_mut(part).map(|part| &mut *part.pieces)
     }
 
     /// Distributes pieces over parts that are half full.

@@ -33,14 +33,7 @@ impl OperationKind {
 
     /// Returns the kind as the value of `op`.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Remove => "remove",
-            Self::Replace => "replace",
-            Self::Move => "move",
-            Self::Copy => "copy",
-            Self::Test => "test",
-        }
+        ["add", "remove", "replace", "move", "copy", "test"][self as usize]
     }
 }
 

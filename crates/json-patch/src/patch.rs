@@ -12,7 +12,7 @@ use gatepost_json::{self as json, Cursor, JsonError, JsonReadError, JsonText};
 
 use crate::{
     node::{Piece, Value},
-    operation::{MAX_OPERATIONS, OperationFault, OperationKind, OperationLabel, PatchError, Pointer, json_error},
+    operation::{MAX_OPERATIONS, OperationFault, OperationKind, OperationLabel, PatchError, Pointer},
 };
 
 /// A range of one of the two texts of a patch.
@@ -88,7 +88,7 @@ impl Patch {
     }
 
     fn read(text: ByteString) -> Result<Self, PatchError> {
-        let mut reader = Reader { text: &text, cursor: Cursor::new(&text), names: String::new() };
+        let mut reader = Reader { text: &text, names: String::new() };
         let operations = reader.operations()?;
         let names = reader.names.into();
         Ok(Self { names, operations, text })
@@ -136,7 +136,6 @@ impl Patch {
 
 struct Reader<'a> {
     text: &'a ByteString,
-    cursor: Cursor<'a>,
     names: String,
 }
 
@@ -152,51 +151,45 @@ impl Reader<'_> {
         let mut operations = Vec::new();
         // An unreadable list takes precedence over an invalid operation, even an earlier one.
         let mut first_fault = None;
-        let entered = self.cursor.array("the patch");
-        if self.read(entered)? {
-            loop {
-                let more = self.cursor.item();
-                if !self.read(more)? {
-                    break;
-                }
-                if operations.len() == MAX_OPERATIONS {
-                    return Err(PatchError::TooManyOperations);
-                }
-                match self.operation()? {
-                    Ok(operation) => operations.push(operation),
-                    Err(_) if first_fault.is_some() => {}
-                    Err((operation, what)) => {
-                        let (index, fault) = (operations.len(), OperationFault::Malformed(what));
-                        first_fault = Some(PatchError::Operation { index, operation, fault });
-                    }
+        let mut cursor = Cursor::new(self.text);
+        let read = cursor.read_array("the patch", |cursor| {
+            if operations.len() == MAX_OPERATIONS {
+                // There are too many.
+                return Err(None);
+            }
+            match self.operation(cursor)? {
+                Ok(operation) => operations.push(operation),
+                Err(_) if first_fault.is_some() => {}
+                Err((operation, what)) => {
+                    let (index, fault) = (operations.len(), OperationFault::Malformed(what));
+                    first_fault = Some(PatchError::Operation { index, operation, fault });
                 }
             }
+            Ok(())
+        });
+        match read.and_then(|_| Ok(cursor.end()?)) {
+            Ok(()) => first_fault.map_or(Ok(operations), Err),
+            Err(None) => Err(PatchError::TooManyOperations),
+            Err(Some(error)) => Err(undecodable(error, cursor.value_end())),
         }
-        let end = self.cursor.end();
-        self.read(end)?;
-        first_fault.map_or(Ok(operations), Err)
     }
 
-    fn operation(&mut self) -> Result<Result<Operation, (OperationLabel, &'static str)>, PatchError> {
+    fn operation(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<Result<Operation, (OperationLabel, &'static str)>, JsonReadError> {
         let (mut kind, mut path, mut from) = (Field::Missing, Field::Missing, Field::Missing);
         let mut value = Operand::Absent;
-        let entered = self.cursor.object("an operation");
-        if self.read(entered)? {
-            loop {
-                let key = self.cursor.key();
-                let Some(key) = self.read(key)? else { break };
-                match &*key.plain() {
-                    "op" => kind = self.field()?,
-                    "path" => path = self.field()?,
-                    "from" => from = self.field()?,
-                    "value" => value = self.value()?,
-                    _ => {
-                        let skipped = self.cursor.skip();
-                        self.read(skipped)?;
-                    }
-                }
+        cursor.read_object("an operation", |cursor, key| {
+            match key {
+                "op" => kind = self.field(cursor)?,
+                "path" => path = self.field(cursor)?,
+                "from" => from = self.field(cursor)?,
+                "value" => value = self.value(cursor)?,
+                _ => cursor.skip()?,
             }
-        }
+            Ok::<_, JsonReadError>(())
+        })?;
         Ok(self.complete(kind, path, from, value))
     }
 
@@ -245,37 +238,31 @@ impl Reader<'_> {
         TextRange { start: start as u32, end: self.names.len() as u32 }
     }
 
-    fn field(&mut self) -> Result<Field, PatchError> {
-        match self.cursor.string("") {
+    fn field(&self, cursor: &mut Cursor<'_>) -> Result<Field, JsonReadError> {
+        match cursor.string("") {
             Ok(None) => Ok(Field::Missing),
             Ok(Some(text)) => Ok(Field::Text(text.shared(self.text))),
             Err(JsonReadError::Type { .. }) => Ok(Field::Mistyped),
-            Err(JsonReadError::Json(error)) => Err(PatchError::Undecodable(error)),
+            Err(error) => Err(error),
         }
     }
 
-    fn value(&mut self) -> Result<Operand, PatchError> {
-        let place = self.cursor.value_range();
-        let place = self.read(place)?;
+    fn value(&self, cursor: &mut Cursor<'_>) -> Result<Operand, JsonReadError> {
+        let place = cursor.value_range()?;
         if &self.text[place.clone()] == "null" {
             return Ok(Operand::Null);
         }
         Ok(Operand::Text(TextRange { start: place.start as u32, end: place.end as u32 }))
     }
+}
 
-    fn read<T>(&self, read: Result<T, JsonReadError>) -> Result<T, PatchError> {
-        read.map_err(|error| {
-            let wanted = match error {
-                JsonReadError::Type { field: "the patch", .. } => {
-                    return PatchError::Undecodable(JsonError::new(0, "a list is expected"));
-                }
-                JsonReadError::Type { .. } => "an operation must be an object",
-                JsonReadError::Json(_) => "",
-            };
-            let error = json_error(error, self.cursor.value_end());
-            PatchError::Undecodable(if wanted.is_empty() { error } else { JsonError::new(error.at, wanted) })
-        })
-    }
+/// Returns the error for a text that cannot be read as a patch; `at` is the end of the value last read.
+fn undecodable(error: JsonReadError, at: usize) -> PatchError {
+    PatchError::Undecodable(match error {
+        JsonReadError::Type { field: "the patch", .. } => JsonError::new(0, "a list is expected"),
+        JsonReadError::Type { .. } => JsonError::new(at, "an operation must be an object"),
+        JsonReadError::Json(error) => error,
+    })
 }
 
 /// Removes members of objects in `values` whose key is repeated later in the same object. `None` if there are none, or

@@ -125,17 +125,10 @@ impl Outline {
 
     /// Returns the end of the container at `start`, if it is recorded.
     pub(super) fn end_of(&self, start: u32) -> Option<u32> {
-        let (mut from, mut to) = (0, self.len);
-        while from < to {
-            let middle = usize::midpoint(from, to);
-            let (begin, end) = self.containers[middle / CONTAINERS_PER_PIECE][middle % CONTAINERS_PER_PIECE];
-            match begin.cmp(&start) {
-                std::cmp::Ordering::Equal => return Some(end),
-                std::cmp::Ordering::Less => from = middle + 1,
-                std::cmp::Ordering::Greater => to = middle,
-            }
-        }
-        None
+        let begins_after = |piece: &Vec<(u32, u32)>| piece.first().is_some_and(|(begin, _)| *begin > start);
+        let piece = self.containers.partition_point(|piece| !begins_after(piece)).checked_sub(1)?;
+        let piece = &self.containers[piece];
+        piece.binary_search_by_key(&start, |(begin, _)| *begin).ok().map(|at| piece[at].1)
     }
 }
 
@@ -211,13 +204,7 @@ impl NestingObserver for OutlineRecorder {
             Some(number) => {
                 self.numbered = self.open.len();
                 let number = number as usize;
-                let place = self
-                    .pieces
-                    .get_mut(number / CONTAINERS_PER_PIECE)
-                    .and_then(|piece| piece.get_mut(number % CONTAINERS_PER_PIECE));
-                if let Some((_, closed)) = place {
-                    *closed = end;
-                }
+                self.pieces[number / CONTAINERS_PER_PIECE][number % CONTAINERS_PER_PIECE].1 = end;
             }
             None if end - begin >= MIN_CONTAINER_LEN => self.record(begin, end),
             None => {}

@@ -46,12 +46,10 @@ impl Tree {
         let (start, len) = (Cursor::new(&text.text).at(), text.text.len());
         let span = Span { text: 0, start: start as u32, end: len as u32 };
         let draft = OutlineRecorder::bounded(len, if is_checked { 0 } else { span.start });
-        let draft = if is_checked {
+        let mut draft = Some(draft);
+        if is_checked && let Some(draft) = draft.take() {
             text.outline(draft);
-            None
-        } else {
-            Some(draft)
-        };
+        }
         let (memory, cancelled) = (MemoryCount::unbounded(), None);
         let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, memory, cancelled, compared: 0 };
         tree.root = tree.open_recording(span, draft)?;
@@ -220,11 +218,7 @@ impl Tree {
 
     /// Returns the part and piece of each opened child, with its node.
     pub(super) fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
-        let node = self.node(id);
-        let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
-        let pieces =
-            parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece)));
-        pieces.filter_map(|(part, at, piece)| Some((part, at, piece.opened()?))).collect()
+        self.node(id).placed_pieces().filter_map(|(part, at, piece)| Some((part, at, piece.opened()?))).collect()
     }
 }
 
@@ -306,21 +300,17 @@ impl<'a> Writer<'a> {
         self.begin(value, "");
         while let Some(frame) = self.open.last_mut() {
             let node = self.tree.node(frame.id);
-            let (id, separator) = (frame.id, frame.separator);
-            let next = next_piece(node, frame);
-            if next.is_some() {
-                frame.separator = ",";
-            }
-            match next {
-                None => {
-                    debug_assert_eq!(self.tree.node(id).span, node.span);
-                    self.close(node.span);
-                    self.open.pop();
-                }
-                Some(Piece::Run(run)) => {
+            let Some(piece) = next_piece(node, frame) else {
+                self.joined(Span { start: node.span.end - 1, ..node.span }, "");
+                self.open.pop();
+                continue;
+            };
+            let separator = std::mem::replace(&mut frame.separator, ",");
+            match piece {
+                Piece::Run(run) => {
                     self.joined(Span { text: node.span.text, start: run.start, end: run.end }, separator);
                 }
-                Some(Piece::Child(Child { key, value: Some(value), .. })) => {
+                Piece::Child(Child { key, value: Some(value), .. }) => {
                     if node.is_object() {
                         self.joined(*key, separator);
                         self.begin(*value, ":");
@@ -328,7 +318,7 @@ impl<'a> Writer<'a> {
                         self.begin(*value, separator);
                     }
                 }
-                Some(Piece::Child(Child { value: None, .. })) => unreachable!("removed children are passed over"),
+                Piece::Child(Child { value: None, .. }) => unreachable!("removed children are passed over"),
             }
         }
     }
@@ -354,10 +344,6 @@ impl<'a> Writer<'a> {
                 self.open.push(Frame { id, part: 0, piece: 0, separator: "" });
             }
         }
-    }
-
-    fn close(&mut self, span: Span) {
-        self.joined(Span { start: span.end - 1, ..span }, "");
     }
 
     /// Writes a separator and a slice. Extends the pending slice if both are in the same text, with only that separator

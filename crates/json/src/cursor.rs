@@ -85,6 +85,32 @@ impl<'a> Cursor<'a> {
         self.more(b']', "expected `,` or `]`")
     }
 
+    /// Reads an object: calls `read` with each key, whose value it must read or skip. Returns false for `null`.
+    pub fn read_object<E: From<JsonReadError>>(
+        &mut self,
+        field: &'static str,
+        mut read: impl FnMut(&mut Self, &str) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let entered = self.object(field)?;
+        while entered && let Some(key) = self.key()? {
+            read(self, &key.plain())?;
+        }
+        Ok(entered)
+    }
+
+    /// Reads an array: calls `read` before each item, which it must read or skip. Returns false for `null`.
+    pub fn read_array<E: From<JsonReadError>>(
+        &mut self,
+        field: &'static str,
+        mut read: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let entered = self.array(field)?;
+        while entered && self.item()? {
+            read(self)?;
+        }
+        Ok(entered)
+    }
+
     /// Reads a string.
     pub fn string(&mut self, field: &'static str) -> Result<Option<JsonText<'a>>, JsonReadError> {
         if self.peek() != Some(b'"') {
@@ -281,11 +307,7 @@ pub fn members<'a>(
 pub fn items(text: &str, at: usize, mut each: impl FnMut(usize)) -> Result<usize, JsonError> {
     let mut cursor = Cursor::new(&text[at..]);
     with_offset(at, || {
-        if cursor.array("it")? {
-            while cursor.item()? {
-                each(at + cursor.value_range()?.start);
-            }
-        }
+        cursor.read_array("it", |cursor| cursor.value_range().map(|item| each(at + item.start)))?;
         Ok(at + cursor.value_end())
     })
 }

@@ -147,6 +147,7 @@ fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
 
 /// Records the ends of the larger containers. If there are too many, it drops the smaller ones and records no more of
 /// their size.
+#[derive(Default)]
 pub struct EndsRecorder {
     open: SmallVec<[u32; 32]>,
     ends: Vec<(u32, u32)>,
@@ -157,17 +158,12 @@ pub struct EndsRecorder {
 
 impl EndsRecorder {
     fn of(text: &str) -> Self {
-        Self {
-            open: SmallVec::new(),
-            ends: Vec::new(),
-            least: MIN_CONTAINER_LEN,
-            most: text.len() / BYTES_PER_CONTAINER,
-        }
+        Self { least: MIN_CONTAINER_LEN, most: text.len() / BYTES_PER_CONTAINER, ..Self::default() }
     }
 
     /// Creates a recorder of few and large containers, for a text that is only read in part.
     pub fn sparse() -> Self {
-        Self { open: SmallVec::new(), ends: Vec::new(), least: MIN_SPARSE_CONTAINER_LEN, most: MAX_SPARSE_CONTAINERS }
+        Self { least: MIN_SPARSE_CONTAINER_LEN, most: MAX_SPARSE_CONTAINERS, ..Self::default() }
     }
 
     /// Returns the ends relative to `start`; `None` if there are none, or if some were dropped.

@@ -34,7 +34,7 @@ mod text;
 pub use self::{
     cursor::{Cursor, JsonReadError, items, members, scalar, string},
     ends::{ContainerEnds, Ends, EndsRecorder},
-    rope::{Rope, RopeReader},
+    rope::Rope,
     scan::{NestingObserver, brackets, is_object, object, skip, value},
     text::{JsonError, JsonText, MAX_DEPTH},
 };

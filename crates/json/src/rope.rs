@@ -146,40 +146,25 @@ impl Rope {
         self.parts(range).map(|(chunk, part)| chunk.slice(part))
     }
 
-    /// Returns a reader of the bytes in `range`, which does not join the pieces.
-    pub fn reader(&self, range: Range<usize>) -> RopeReader<'_> {
-        let (chunk, chunk_start) = self.piece_at(range.start);
-        RopeReader { rope: self, chunk, chunk_start, at: range.start, end: range.end.min(self.len) }
+    /// Returns a reader of the bytes in `range` (clamped to the rope), which does not join the pieces.
+    pub fn reader(&self, range: Range<usize>) -> impl io::Read {
+        RopeReader { slices: self.slices(range), rest: &[] }
     }
 }
 
 /// An [`io::Read`] over part of a [`Rope`].
-#[derive(Debug)]
-pub struct RopeReader<'a> {
-    rope: &'a Rope,
-    chunk: usize,
-    chunk_start: usize,
-    at: usize,
-    end: usize,
+struct RopeReader<'a, S> {
+    slices: S,
+    /// The bytes of the current slice that were not read yet.
+    rest: &'a [u8],
 }
 
-impl io::Read for RopeReader<'_> {
+impl<'a, S: Iterator<Item = &'a [u8]>> io::Read for RopeReader<'a, S> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.at < self.end {
-            let Some(chunk) = self.rope.chunks.get(self.chunk) else { return Ok(0) };
-            let chunk_end = self.chunk_start + chunk.len();
-            if self.at >= chunk_end {
-                self.chunk += 1;
-                self.chunk_start = chunk_end;
-                continue;
-            }
-            let from = self.at - self.chunk_start;
-            let n = buf.len().min(chunk.len() - from).min(self.end - self.at);
-            buf[..n].copy_from_slice(&chunk[from..from + n]);
-            self.at += n;
-            return Ok(n);
+        if self.rest.is_empty() {
+            self.rest = self.slices.next().unwrap_or_default();
         }
-        Ok(0)
+        self.rest.read(buf)
     }
 }
 

@@ -46,11 +46,7 @@ impl KubeAccess {
     pub(super) fn check_file(&self) -> Result<(), KubeError> {
         match self {
             Self::Kubeconfig { path: Some(path), .. } => {
-                let read = files::read(path, MAX_FILE_BYTES).map(drop);
-                read.map_err(|error| KubeError::Access {
-                    from: self.to_string(),
-                    cause: format!("cannot be read: {error}"),
-                })
+                files::read(path, MAX_FILE_BYTES).map(drop).map_err(|error| KubeError::unreadable(self, &error))
             }
             Self::Kubeconfig { path: None, .. } | Self::InCluster => Ok(()),
         }
@@ -120,10 +116,7 @@ pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
     }
     let user = &mut config.auth_info;
     let Some(path) = user.token_file.take_if(|_| user.token.is_none()) else { return Ok(()) };
-    let cannot = |why: &dyn fmt::Display| KubeError::Access {
-        from: format!("the token file {path}"),
-        cause: format!("cannot be read: {why}"),
-    };
+    let cannot = |why: &dyn fmt::Display| KubeError::unreadable(&format_args!("the token file {path}"), why);
     let token = files::read(Path::new(&path), MAX_FILE_BYTES).map_err(|error| cannot(&error))?;
     let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
     user.token = Some(token.trim().to_owned().into());
@@ -155,10 +148,7 @@ impl KubeAccess {
         }
         let of_file = |path: PathBuf| {
             let read = files::read(&path, MAX_FILE_BYTES).map(|text| String::from_utf8_lossy(&text).into_owned());
-            read.map_err(|error| KubeError::Access {
-                from: path.display().to_string(),
-                cause: format!("cannot be read: {error}"),
-            })
+            read.map_err(|error| KubeError::unreadable(&path.display(), &error))
         };
         let ca_pem = match config.root_cert {
             Some(certificates) => Some(certificates.iter().map(|der| pem(der)).collect()),
@@ -174,11 +164,8 @@ impl KubeAccess {
 
 /// Returns a certificate as PEM text.
 fn pem(der: &[u8]) -> String {
-    let lines: String = STANDARD.encode(der).as_bytes().chunks(64).fold(String::new(), |mut text, line| {
-        text.push_str(&String::from_utf8_lossy(line));
-        text.push('\n');
-        text
-    });
+    let base64 = STANDARD.encode(der);
+    let lines: String = base64.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n").collect();
     format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
 }
 

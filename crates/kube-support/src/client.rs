@@ -6,11 +6,13 @@ use bytes::Bytes;
 use http::{
     Method, Request, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
+    request::Builder,
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::{Config, client::Body};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{KubeAccess, KubeError, plugin};
 
@@ -70,7 +72,7 @@ impl KubeClient {
     /// # Errors
     /// [`KubeError`]; [`KubeError::Refused`] for a status other than 2xx.
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
-        tokio::time::timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| self.timed_out())?
+        self.in_time(async { self.parsed(path, self.send_for(path, WHOLE, None).await?).await }).await
     }
 
     /// Returns the JSON at `path` in the media type `accept` and its `ETag`; `None` if the `ETag` is still `tag`.
@@ -83,15 +85,15 @@ impl KubeClient {
         accept: &str,
         tag: Option<&str>,
     ) -> Result<Option<(Value, Option<String>)>, KubeError> {
-        let asking = async {
+        self.in_time(async {
             let answer = self.send_for(path, accept, tag).await?;
             if answer.status() == StatusCode::NOT_MODIFIED {
                 return Ok(None);
             }
             let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
             Ok(Some((self.parsed(path, answer).await?, tag)))
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| self.timed_out())?
+        })
+        .await
     }
 
     /// Returns the object `name` of the collection at `path`; `None` if it does not exist.
@@ -99,7 +101,7 @@ impl KubeClient {
     /// # Errors
     /// See [`KubeClient::get`].
     pub async fn find(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
-        match self.get(&format!("{path}/{}", percent_encoded(name))).await {
+        match self.get(&object_path(path, name)).await {
             Ok(object) => Ok(Some(object)),
             Err(KubeError::Refused { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -135,11 +137,11 @@ impl KubeClient {
     pub async fn apply_conditions(&self, manager: &str, path: &str, object: &Value) -> Result<Value, KubeError> {
         let query = format!("{path}?fieldManager={manager}&force=true&timeout=2s");
         let body = object.to_string().into_bytes();
-        let applying = async {
+        self.in_time(async {
             let sent = self.send_write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await?;
             self.parsed(path, sent).await
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, applying).await.map_err(|_| self.timed_out())?
+        })
+        .await
     }
 
     /// Deletes the object at `path`. Returns false if it does not exist.
@@ -147,11 +149,7 @@ impl KubeClient {
     /// # Errors
     /// See [`KubeClient::apply`].
     pub async fn delete(&self, path: &str) -> Result<bool, KubeError> {
-        match self.write(Method::DELETE, path, None, Vec::new()).await {
-            Ok(()) => Ok(true),
-            Err(KubeError::WriteRefused { code: 404, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        unless_refused(self.write(Method::DELETE, path, None, Vec::new()).await, &[404])
     }
 
     /// Patches the object at `path`; the content type names the kind of patch, such as `application/merge-patch+json`.
@@ -168,14 +166,12 @@ impl KubeClient {
     /// # Errors
     /// See [`KubeClient::apply`].
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
-        let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from(object.to_string().into_bytes()));
-        let request = request.map_err(|error| self.invalid_response(path, error.to_string()))?;
-        let creating = async {
-            let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
-            self.parsed(path, sent).await.map_err(|error| error.into_write_refusal("POST"))
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, creating).await.map_err(|_| self.timed_out())?
+        let body = object.to_string().into_bytes();
+        self.in_time(async {
+            let sent = self.send_write(Method::POST, path, Some("application/json"), body).await?;
+            self.parsed(path, sent).await
+        })
+        .await
     }
 
     pub(super) async fn write(
@@ -185,8 +181,7 @@ impl KubeClient {
         form: Option<&str>,
         body: Vec<u8>,
     ) -> Result<(), KubeError> {
-        let writing = self.send_write(method, path, form, body);
-        tokio::time::timeout(ANSWER_TIMEOUT, writing).await.map_err(|_| self.timed_out())?.map(drop)
+        self.in_time(self.send_write(method, path, form, body)).await.map(drop)
     }
 
     /// Sends a write, and returns its response if the status is 2xx.
@@ -197,21 +192,12 @@ impl KubeClient {
         form: Option<&str>,
         body: Vec<u8>,
     ) -> Result<Response<Body>, KubeError> {
-        let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
+        let mut request = Request::builder().method(method.clone()).uri(path).header(ACCEPT, WHOLE);
         if let Some(form) = form {
-            request = request.header("content-type", form);
+            request = request.header(CONTENT_TYPE, form);
         }
-        let request = request.body(Body::from(body)).map_err(|error| self.invalid_response(path, error.to_string()))?;
-        let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
-        match sent.status().is_success() {
-            true => Ok(sent),
-            false => Err(self.refused(path, sent).await.into_write_refusal(method.as_str())),
-        }
-    }
-
-    async fn answer(&self, path: &str) -> Result<Value, KubeError> {
-        let answer = self.send(path).await?;
-        self.parsed(path, answer).await
+        let sent = self.send(path, request, Body::from(body)).await?;
+        self.accepted(path, sent).await.map_err(|error| error.into_write_refusal(method.as_str()))
     }
 
     /// Parses the JSON of a response, if its status is 2xx.
@@ -219,16 +205,9 @@ impl KubeClient {
     where
         T: DeserializeOwned + Send + 'static,
     {
-        if !answer.status().is_success() {
-            return Err(self.refused(path, answer).await);
-        }
+        let answer = self.accepted(path, answer).await?;
         let body = self.whole(path, answer).await?;
         read_json(body.into()).await.1.map_err(|fault| self.invalid_response(path, fault))
-    }
-
-    /// Sends a GET for JSON, and returns its response whatever the status.
-    async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
-        self.send_for(path, WHOLE, None).await
     }
 
     /// Sends a GET for this media type. With a tag, the status is 304 if the resource still has the tag.
@@ -242,9 +221,23 @@ impl KubeClient {
         if let Some(tag) = tag {
             request = request.header(IF_NONE_MATCH, tag);
         }
-        let request = request.body(Body::empty());
-        let request = request.map_err(|error| self.invalid_response(path, error.to_string()))?;
+        self.send(path, request, Body::empty()).await
+    }
+
+    async fn send(&self, path: &str, request: Builder, body: Body) -> Result<Response<Body>, KubeError> {
+        let request = request.body(body).map_err(|error| self.invalid_response(path, error.to_string()))?;
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
+    }
+
+    /// Returns the response if its status is 2xx.
+    pub(super) async fn accepted(&self, path: &str, answer: Response<Body>) -> Result<Response<Body>, KubeError> {
+        if answer.status().is_success() { Ok(answer) } else { Err(self.refused(path, answer).await) }
+    }
+
+    /// Awaits `call` for at most [`ANSWER_TIMEOUT`].
+    pub(super) async fn in_time<T>(&self, call: impl Future<Output = Result<T, KubeError>>) -> Result<T, KubeError> {
+        let late = || KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT };
+        timeout(ANSWER_TIMEOUT, call).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Reads the body of a response. kube's `request_text` would read without limit, and log what it cannot parse.
@@ -261,7 +254,7 @@ impl KubeClient {
     }
 
     /// Returns the error for a response with a status other than 2xx.
-    pub(super) async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
+    async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
         let code = answer.status();
         let said = self.whole(path, answer).await.unwrap_or_default();
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
@@ -269,10 +262,6 @@ impl KubeClient {
         let message = message.or(code.canonical_reason()).unwrap_or("no reason given");
         let message = message.chars().take(MAX_MESSAGE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
         KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
-    }
-
-    pub(super) fn timed_out(&self) -> KubeError {
-        KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT }
     }
 
     pub(super) fn invalid_response(&self, path: &str, cause: String) -> KubeError {
@@ -293,7 +282,16 @@ pub fn object_path(path: &str, name: &str) -> String {
     format!("{path}/{}", percent_encoded(name))
 }
 
-fn without_query(path: &str) -> String {
+/// Returns true if a write succeeded, and false if the apiserver rejected it with one of these codes.
+pub(super) fn unless_refused<T>(written: Result<T, KubeError>, codes: &[u16]) -> Result<bool, KubeError> {
+    match written {
+        Ok(_) => Ok(true),
+        Err(KubeError::WriteRefused { code, .. }) if codes.contains(&code) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn without_query(path: &str) -> String {
     path.split('?').next().unwrap_or(path).to_owned()
 }
 

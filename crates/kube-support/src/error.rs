@@ -3,7 +3,7 @@
 //! Some messages of kube-rs may quote a kubeconfig, an exec plugin's command line or its output. These messages are
 //! replaced by the kind of the failure.
 
-use std::{error::Error as _, time::Duration};
+use std::{error::Error as _, fmt, time::Duration};
 
 use kube::{
     Error,
@@ -114,6 +114,11 @@ impl KubeError {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
         }
+    }
+
+    /// Returns the error for settings that cannot be read from this origin.
+    pub(super) fn unreadable(from: &dyn fmt::Display, why: &dyn fmt::Display) -> Self {
+        Self::Access { from: from.to_string(), cause: format!("cannot be read: {why}") }
     }
 
     /// Returns the error for a response that broke off.

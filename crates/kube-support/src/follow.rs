@@ -117,13 +117,13 @@ pub trait FollowHandler: Send {
 /// Follows the objects of the handler until dropped.
 pub async fn follow<F: FollowHandler>(follower: &mut F) {
     let mut backoff = Backoff::new(FAILURE_PAUSES.0, FAILURE_PAUSES.1);
-    let mut log = FollowLog::default();
+    let mut logged = None;
     let mut pages = PAGE_OBJECTS;
     loop {
         let began = Instant::now();
         let ended = match follower.target().await {
             Ok(Some(target)) => {
-                let mut round = Round { target, follower: &mut *follower, log: &mut log, pages: &mut pages };
+                let mut round = Round { target, follower: &mut *follower, logged: &mut logged, pages: &mut pages };
                 round.list_and_watch().await
             }
             Ok(None) => {
@@ -137,31 +137,12 @@ pub async fn follow<F: FollowHandler>(follower: &mut F) {
         }
         if let Err(failure) = ended {
             follower.on_failure(&failure);
-            log.failed(F::FAILURE_MESSAGE, failure);
+            if logged.as_ref() != Some(&failure) {
+                tracing::warn!(%failure, fix = failure.fix(), "{}", F::FAILURE_MESSAGE);
+                logged = Some(failure);
+            }
         }
         sleep(backoff.pause()).await;
-    }
-}
-
-/// Log of the failures of one resource.
-#[derive(Debug, Default)]
-struct FollowLog {
-    /// The last logged failure.
-    failure: Option<KubeError>,
-}
-
-impl FollowLog {
-    fn failed(&mut self, lost: &str, failure: KubeError) {
-        if self.failure.as_ref() != Some(&failure) {
-            tracing::warn!(%failure, fix = failure.fix(), "{lost}");
-            self.failure = Some(failure);
-        }
-    }
-
-    fn follows(&mut self, found: &str) {
-        if self.failure.take().is_some() {
-            tracing::info!("{found}");
-        }
     }
 }
 
@@ -169,7 +150,8 @@ impl FollowLog {
 struct Round<'a, F> {
     target: FollowTarget,
     follower: &'a mut F,
-    log: &'a mut FollowLog,
+    /// The last logged failure; `None` while following works.
+    logged: &'a mut Option<KubeError>,
     /// Objects per page; 0 requests all objects in one page.
     pages: &'a mut usize,
 }
@@ -184,7 +166,9 @@ impl<F: FollowHandler> Round<'_, F> {
                 Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
                 changes => changes?,
             };
-            self.log.follows(F::RECOVERY_MESSAGE);
+            if self.logged.take().is_some() {
+                tracing::info!("{}", F::RECOVERY_MESSAGE);
+            }
             let (opened, began) = (Moment::now(slept), Instant::now());
             self.follower.handle(FollowEvent::Current(opened)).await?;
             // Stop the watch if the apiserver is gone without a reset: after the requested duration and a margin.

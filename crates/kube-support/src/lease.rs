@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{KubeClient, KubeError};
+use crate::{KubeClient, KubeError, client::unless_refused};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -33,11 +33,7 @@ pub fn lease_spec(holder: &str, renewed: &str, duration: Duration) -> Value {
 /// # Errors
 /// [`KubeError`] of the write.
 pub async fn patch_lease(client: &KubeClient, path: &str, patch: &Value) -> Result<bool, KubeError> {
-    match client.patch(path, MERGE_PATCH, patch).await {
-        Ok(()) => Ok(true),
-        Err(KubeError::WriteRefused { code: 409, .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    unless_refused(client.patch(path, MERGE_PATCH, patch).await, &[409])
 }
 
 /// Removes the holder of a lease that was read in this version, so that another replica can take it immediately.
@@ -104,11 +100,7 @@ impl LeaderElection {
             let lease = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}, "spec": spec,
             });
-            return match client.create(&self.leases, &lease).await {
-                Ok(_) => Ok(true),
-                Err(KubeError::WriteRefused { code: 409, .. }) => Ok(false),
-                Err(error) => Err(error),
-            };
+            return unless_refused(client.create(&self.leases, &lease).await, &[409]);
         };
         let (holder, version) = holder_and_version(&lease);
         if holder != self.holder && !holder.is_empty() && !self.is_expired(version) {

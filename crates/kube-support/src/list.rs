@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     KubeClient, KubeError,
-    client::{ANSWER_TIMEOUT, MAX_OBJECT_BYTES, WHOLE, fault, labels, percent_encoded, read_json},
+    client::{ANSWER_TIMEOUT, MAX_OBJECT_BYTES, WHOLE, fault, labels, percent_encoded, read_json, without_query},
     object::seconds,
 };
 
@@ -76,18 +76,17 @@ pub(super) struct PageMetadata {
 
 impl Page {
     fn new(client: &KubeClient, path: &str, (headers, body): (&HeaderMap, Body), most: usize) -> Self {
-        let (server, path) = (client.server().to_owned(), path.split('?').next().unwrap_or(path).to_owned());
+        let (server, path) = (client.server().to_owned(), without_query(path));
         let now = headers.get(DATE).and_then(|date| seconds(date.to_str().ok()?));
         Self { server, path, body, text: ListText::default(), left: most, now }
     }
 
     /// Returns the texts of the objects in the next part of the body; `None` after the last part.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
-        let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(|_| self.timed_out())? else {
-            return Ok(None);
-        };
+        let late = |_| KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT };
+        let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(late)? else { return Ok(None) };
         let mut items = Vec::new();
-        let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
+        let frame = frame.map_err(|error| KubeError::broken(&self.server, &self.path, &error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE_BYTES))?;
             self.text.push(&data, &mut items).map_err(|Oversized| self.invalid_response("it is no list".to_owned()))?;
@@ -99,26 +98,16 @@ impl Page {
     pub(super) fn end(self) -> Result<PageMetadata, KubeError> {
         let Self { server, path, text, .. } = self;
         let nonsense = |cause| KubeError::InvalidResponse { server, path, cause };
-        let around = text.into_around();
-        let around: ListEnvelope = match serde_json::from_slice(&around) {
+        let ListEnvelope { api_version, kind, metadata, items: _ } = match serde_json::from_slice(&text.around) {
             Ok(around) => around,
             Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
             Err(error) => return Err(nonsense(fault(&error))),
         };
-        let ListEnvelope { api_version, kind, metadata, items: _ } = around;
         let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
             return Err(nonsense("it is no list".to_owned()));
         };
         let Some(metadata) = metadata else { return Err(nonsense("it has no metadata".to_owned())) };
         Ok(PageMetadata { api_version, kind, ..metadata })
-    }
-
-    fn timed_out(&self) -> KubeError {
-        KubeError::TimedOut { server: self.server.clone(), patience: ANSWER_TIMEOUT }
-    }
-
-    fn broken(&self, cause: &str) -> KubeError {
-        KubeError::broken(&self.server, &self.path, cause)
     }
 
     fn too_large(&self, most: usize) -> KubeError {
@@ -135,10 +124,8 @@ impl Page {
         while let Some(items) = self.next().await? {
             for item in items {
                 let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT_BYTES))?;
-                let object = read_json::<Value>(item)
-                    .await
-                    .1
-                    .map_err(|why| self.invalid_response(format!("an item is {why}")))?;
+                let (_, object) = read_json::<Value>(item).await;
+                let object = object.map_err(|why| self.invalid_response(format!("an item is {why}")))?;
                 if !object.is_object() {
                     return Err(self.invalid_response("an item is not a JSON object".to_owned()));
                 }
@@ -197,7 +184,7 @@ impl KubeClient {
         let mut at = format!("{path}?limit={limit}{selector}{revision}");
         loop {
             let reading = async { self.page(&at, WHOLE, MAX_PAGE_BYTES).await?.whole(&mut list.items).await };
-            let page = timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())??;
+            let page = self.in_time(reading).await?;
             if list.revision.is_empty() {
                 list.revision = page.revision;
             } else if list.revision != page.revision {
@@ -212,11 +199,8 @@ impl KubeClient {
 
     /// Requests the page at `at`, in the media type `accept`. Its maximum size is `most` bytes.
     pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
-        let answer = timeout(ANSWER_TIMEOUT, self.send_for(at, accept, None)).await.map_err(|_| self.timed_out())??;
-        if !answer.status().is_success() {
-            return Err(timeout(ANSWER_TIMEOUT, self.refused(at, answer)).await.map_err(|_| self.timed_out())?);
-        }
-        let (head, body) = answer.into_parts();
+        let answer = self.in_time(self.send_for(at, accept, None)).await?;
+        let (head, body) = self.in_time(self.accepted(at, answer)).await?.into_parts();
         Ok(Page::new(self, at, (&head.headers, body), most))
     }
 }
@@ -295,11 +279,6 @@ impl ListText {
             at += 1;
         }
         self.keep(&part[kept..])
-    }
-
-    /// Returns the text of the list without its items.
-    pub(super) fn into_around(self) -> Vec<u8> {
-        self.around
     }
 
     fn keep(&mut self, part: &[u8]) -> Result<(), Oversized> {
@@ -421,7 +400,7 @@ mod tests {
         let (mut list, mut items) = (ListText::default(), Vec::new());
         text.chunks(size).for_each(|part| list.push(part, &mut items).unwrap());
         let items = items.into_iter().map(|item| item.map(|item| String::from_utf8(item).unwrap())).collect();
-        (items, String::from_utf8(list.into_around()).unwrap())
+        (items, String::from_utf8(list.around).unwrap())
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     KubeClient, KubeError, Watch,
-    client::{ANSWER_TIMEOUT, percent_encoded},
+    client::{object_path, percent_encoded, unless_refused},
 };
 
 pub use gatepost_api::registration::{MANAGED_BY, webhook_suffix};
@@ -37,13 +37,13 @@ impl KubeClient {
     /// # Errors
     /// [`KubeError`] if there is no response.
     pub async fn read_as(&self, path: &str, name: &str, accept: &str) -> Result<RawAnswer, KubeError> {
-        let at = format!("{path}/{}", percent_encoded(name));
-        let reading = async {
+        let at = object_path(path, name);
+        self.in_time(async {
             let answer = self.send_for(&at, accept, None).await?;
             let (status, content_type) = (answer.status(), answer.headers().get(CONTENT_TYPE).cloned());
             Ok(RawAnswer { status, content_type, body: self.whole(&at, answer).await? })
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
+        })
+        .await
     }
 
     /// Returns the head of the object `name` of the collection at `path`; `None` if it does not exist.
@@ -51,22 +51,17 @@ impl KubeClient {
     /// # Errors
     /// See [`KubeClient::get`].
     pub async fn find_head(&self, path: &str, name: &str, wanted: Wanted<'_>) -> Result<Option<ObjectHead>, KubeError> {
-        let at = format!("{path}/{}", percent_encoded(name));
-        let reading = async {
+        let at = object_path(path, name);
+        self.in_time(async {
             let answer = self.send_for(&at, METADATA, None).await?;
             if answer.status() == StatusCode::NOT_FOUND {
                 return Ok(None);
             }
-            if !answer.status().is_success() {
-                return Err(self.refused(&at, answer).await);
-            }
-            let text = self.whole(&at, answer).await?;
-            match ObjectHead::of_json(&text, wanted) {
-                Some(head) => Ok(Some(head)),
-                None => Err(self.invalid_response(&at, "it is no object with a uid".to_owned())),
-            }
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
+            let answer = self.accepted(&at, answer).await?;
+            let head = ObjectHead::of_json(&self.whole(&at, answer).await?, wanted);
+            head.map(Some).ok_or_else(|| self.invalid_response(&at, "it is no object with a uid".to_owned()))
+        })
+        .await
     }
 
     /// Returns the metadata of the object `name` of the collection at `path`; `None` if it does not exist. Fields that
@@ -78,15 +73,15 @@ impl KubeClient {
     where
         T: DeserializeOwned + Send + 'static,
     {
-        let at = format!("{path}/{}", percent_encoded(name));
-        let reading = async {
+        let at = object_path(path, name);
+        self.in_time(async {
             let answer = self.send_for(&at, METADATA, None).await?;
             match answer.status() {
                 StatusCode::NOT_FOUND => Ok(None),
                 _ => self.parsed(&at, answer).await.map(Some),
             }
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.timed_out())?
+        })
+        .await
     }
 
     /// Watches the metadata of the object `name` of the collection at `path`, from `revision` on.
@@ -119,11 +114,8 @@ impl KubeClient {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid},
         });
-        match self.write(Method::DELETE, path, Some("application/json"), options.to_string().into_bytes()).await {
-            Ok(()) => Ok(true),
-            Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let options = options.to_string().into_bytes();
+        unless_refused(self.write(Method::DELETE, path, Some("application/json"), options).await, &[404, 409])
     }
 
     /// Returns the user name under which the apiserver knows us.

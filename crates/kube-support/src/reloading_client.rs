@@ -15,6 +15,9 @@ use gatepost_base::files::{self, BlockingReads, ReadFailure};
 /// Minimum interval between renewals of rejected credentials: an exec plugin may request them from other machines.
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Interval at which [`ReloadingClient::recent_client`] checks the credentials for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Timeout of a read of the files.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -43,6 +46,8 @@ pub struct ReloadingClient {
     renew: bool,
     /// Time of the last renewal without a changed file.
     renewed: Option<Instant>,
+    /// Time of the last [`recent_client`](Self::recent_client) that checked the credentials.
+    checked: Option<Instant>,
     failure: Option<KubeError>,
 }
 
@@ -66,6 +71,7 @@ impl ReloadingClient {
             plugins: BlockingReads::default(),
             renew: false,
             renewed: None,
+            checked: None,
             failure: None,
         })
     }
@@ -93,6 +99,22 @@ impl ReloadingClient {
         self.client.clone().ok_or_else(|| self.failure.clone().unwrap_or_else(missing))
     }
 
+    /// Returns the client to use now. Checks the credentials for changes only every [`CHECK_INTERVAL`], and after a
+    /// failed call. For clients of many calls.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub async fn recent_client(&mut self) -> Result<KubeClient, KubeError> {
+        match &self.client {
+            Some(client) if self.checked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL) => Ok(client.clone()),
+            _ => {
+                let client = self.client().await?;
+                self.checked = Some(Instant::now());
+                Ok(client)
+            }
+        }
+    }
+
     /// Returns the apiserver's address, or the origin of the credentials while there is no client.
     pub fn server(&self) -> String {
         self.client.as_ref().map_or_else(|| self.access.to_string(), |client| client.server().to_owned())
@@ -100,6 +122,7 @@ impl ReloadingClient {
 
     /// Records a failed call with this client, and schedules a renewal if the credentials may be the reason.
     pub fn failed(&mut self, error: &KubeError) {
+        self.checked = None;
         let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= MIN_RENEWAL_INTERVAL);
         let may_be_credentials = match error {
             KubeError::Refused { code, .. } | KubeError::WriteRefused { code, .. } => *code == 401,
@@ -120,8 +143,7 @@ impl ReloadingClient {
         let runtime = Handle::current();
         tokio::spawn(async move {
             let from = access.to_string();
-            let unread =
-                |why: ReadFailure| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
+            let unread = |why: ReadFailure| KubeError::unreadable(&from, &why);
             let read = move || {
                 let (mut config, files) = runtime.block_on(access.read())?;
                 // A caller that calls every second retries anyway, and needs the reason of the failure.

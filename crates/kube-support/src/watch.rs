@@ -7,10 +7,11 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
-use tokio::time::timeout;
 
-use super::{KubeClient, KubeError, client::ANSWER_TIMEOUT};
-use crate::client::{MAX_OBJECT_BYTES, fault};
+use crate::{
+    KubeClient, KubeError,
+    client::{MAX_OBJECT_BYTES, fault, without_query},
+};
 
 /// Maximum length of a line, in bytes: one object and the text around it.
 const MAX_LINE_BYTES: usize = MAX_OBJECT_BYTES + 1024;
@@ -107,15 +108,12 @@ impl Watch {
 impl KubeClient {
     /// Opens the watch at `at`, with objects in the media type `accept`.
     pub(super) async fn open_watch(&self, at: &str, accept: &str) -> Result<Watch, KubeError> {
-        let path = at.split('?').next().unwrap_or(at);
-        let opening = async {
+        self.in_time(async {
             let answer = self.send_for(at, accept, None).await?;
-            match answer.status().is_success() {
-                true => Ok(Watch::new(answer.into_body(), self.server().to_owned(), path.to_owned())),
-                false => Err(self.refused(path, answer).await),
-            }
-        };
-        timeout(ANSWER_TIMEOUT, opening).await.map_err(|_| self.timed_out())?
+            let answer = self.accepted(at, answer).await?;
+            Ok(Watch::new(answer.into_body(), self.server().to_owned(), without_query(at)))
+        })
+        .await
     }
 }
 

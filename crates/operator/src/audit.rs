@@ -128,7 +128,7 @@ fn merge(
     mut show: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, summary).then_some(log)).collect();
-    while let Some((at, log)) = logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time()) {
+    while let Some((at, log)) = logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time) {
         show(log.line())?;
         if !log.advance(filter, summary) {
             logs.remove(at);
@@ -229,14 +229,13 @@ impl Repeats {
     /// Adds the next review.
     fn push(&mut self, line: &[u8], record: &Record<'_>) {
         let key = key(record);
-        let known = self.held.iter_mut().find(|held| key.is_some() && held.key == key);
-        if let Some(known) = known {
+        if let Some(known) = self.held.iter_mut().find(|held| key.is_some() && held.key == key) {
             known.times += 1;
-            known.last = record.time();
+            known.last = record.time_us;
             return;
         }
         self.bytes += line.len();
-        self.held.push_back(RepeatedReview { line: line.into(), times: 1, last: record.time(), key });
+        self.held.push_back(RepeatedReview { line: line.into(), times: 1, last: record.time_us, key });
     }
 
     /// Returns the first review if it cannot repeat, if too many are held back, or at the end.

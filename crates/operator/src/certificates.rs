@@ -22,11 +22,7 @@ use self::{
     store::{Store, Version},
     stored::{CertificateSpec, Observation, Step, StoredPairs, issue, shortest_lifetime, step},
 };
-use super::service::{REGISTRATION, Service};
-use crate::{
-    command::{CommandExit, access, block_on, complain, duration, misused},
-    log_flags::Logging,
-};
+use crate::command::{CommandExit, Logging, REGISTRATION, Service, access, block_on, complain, duration, misused};
 
 /// Field manager of all writes, for readers of managedFields.
 const MANAGER: &str = "gatepost-certificates";
@@ -184,21 +180,16 @@ impl Certificates {
         let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest_lifetime(self.settle));
         if lifetime < shortest {
             let [lifetime, settle, shortest] = [lifetime, settle, shortest].map(humantime::format_duration);
-            return misused(
-                "certificates",
-                &format_args!(
-                    "--lifetime {lifetime} ends before a renewal with --settle {settle} does; give --lifetime \
-                     {shortest} or longer, or a shorter --settle"
-                ),
+            let why = format!(
+                "--lifetime {lifetime} ends before a renewal with --settle {settle} does; give --lifetime {shortest} or \
+                 longer, or a shorter --settle"
             );
+            return misused("certificates", &why);
         }
         let (watch, every) = (self.watch, self.every);
         let keeping = async {
             let mut keeper = self.keeper().await?;
-            match watch {
-                true => Ok(keeper.watch(every).await),
-                false => keeper.once().await.map(|()| CommandExit::Good),
-            }
+            if watch { Ok(keeper.watch(every).await) } else { keeper.once().await.map(|()| CommandExit::Good) }
         };
         match block_on(keeping) {
             Ok(kept) => kept.unwrap_or_else(|failure: CertificatesError| complain(&failure)),
@@ -207,13 +198,13 @@ impl Certificates {
     }
 
     async fn keeper(self) -> Result<Keeper, CertificatesError> {
-        let Self { service, out, mut registration, .. } = self;
-        let needs_cluster = out.is_none() || !registration.is_empty();
+        let Self { service, out, registration: mut registrations, lifetime, settle, renew, .. } = self;
+        let needs_cluster = out.is_none() || !registrations.is_empty();
         let store = match out {
             Some(folder) => Store::Folder(folder),
             None => {
-                if registration.is_empty() {
-                    registration.push(REGISTRATION.to_owned());
+                if registrations.is_empty() {
+                    registrations.push(REGISTRATION.to_owned());
                 }
                 let name = self.secret.unwrap_or_else(|| format!("{}-tls", service.name));
                 Store::Secret { namespace: service.namespace.clone(), name }
@@ -223,16 +214,8 @@ impl Certificates {
         let connection = if needs_cluster { Some(ReloadingClient::new(access).await?) } else { None };
         let mut names = vec![service.server_name(), format!("{}.{}", service.name, service.namespace)];
         names.extend(self.name);
-        let wanted = CertificateSpec { names, settle: self.settle, renew: self.renew };
-        Ok(Keeper {
-            store,
-            service,
-            registrations: registration,
-            lifetime: self.lifetime,
-            wanted,
-            connection,
-            last_list_error: None,
-        })
+        let wanted = CertificateSpec { names, settle, renew };
+        Ok(Keeper { store, service, registrations, lifetime, wanted, connection, last_list_error: None })
     }
 }
 
@@ -389,11 +372,8 @@ impl Keeper {
         let bundle = stored.bundle();
         let trust = |others| trust(client, &self.registrations, &self.service, &bundle, others, now);
         let trusting = trust(ForeignAuthorities::Keep).await?;
-        let mut seen = Observation {
-            all_replicas_current: false,
-            distrusted: trusting.written > 0,
-            unregistered: !trusting.missing.is_empty(),
-        };
+        let (distrusted, unregistered) = (trusting.written > 0, !trusting.missing.is_empty());
+        let mut seen = Observation { all_replicas_current: false, distrusted, unregistered };
         let missing = trusting.missing.join(", ");
         let Some(current) = &stored.current else { return Ok((seen, missing)) };
         if stored.former.is_empty() && !trusting.others {

@@ -1,7 +1,8 @@
-//! Shared parts of the commands: exit status, output, parsers of flags, and file writes.
+//! Shared parts of the commands: exit status, output, flags for the log and for Gatepost's own Service, and file writes.
 
 use std::{
-    fmt::Display,
+    env,
+    fmt::{self, Display},
     fs::{self, OpenOptions, Permissions},
     io::{self, Write as _},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
@@ -12,9 +13,11 @@ use std::{
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gatepost_api::registration::is_dns_label;
 use gatepost_kube_support::{KubeAccess, KubeError};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Builder;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt::MakeWriter};
 
 /// Writer of lines to stderr, set if a log is written there, too.
 static LINE_WRITER: OnceLock<fn(&str)> = OnceLock::new();
@@ -179,6 +182,140 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32, exact_mode: Option<u32
     written().inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
+/// Environment variable with the level of the log.
+const LEVEL_VARIABLE: &str = "GATEPOST_LOG";
+
+/// Disables the log of kube-rs, which has a line for each failed call, every second while an apiserver is unavailable.
+/// The callers log such a failure once.
+const QUIET: &str = "kube_client=off";
+
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Level and format of the log.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Log")]
+pub struct Logging {
+    /// Format of log lines (on stderr)
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+
+    /// Level of the log: error, warn, info, debug or trace [default: $GATEPOST_LOG, or info]
+    ///
+    /// Or a list of levels by module: "info,gatepost::hooks=debug".
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+/// Returns the filter for a level or a list by module. Without a general level in the list, other modules are at info.
+fn filter(level: &str) -> Result<EnvFilter, String> {
+    // An unknown word would be parsed as a module, and disable all other modules.
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    if let Some(word) = level.split(',').find(|one| !one.contains('=') && !is_level(one.trim())) {
+        return Err(format!("{:?} is no level", word.trim()));
+    }
+    let others = if level.split(',').all(|one| one.contains('=')) { "info," } else { "" };
+    EnvFilter::builder().parse(format!("{others}{QUIET},{level}")).map_err(|error| error.to_string())
+}
+
+impl Logging {
+    /// Sends log lines of this level and format to the writer.
+    ///
+    /// # Errors
+    /// A message about an invalid level.
+    pub fn send_to<W>(&self, writer: W) -> Result<(), String>
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
+        let (from, level) = match (&self.log_level, env::var(LEVEL_VARIABLE)) {
+            (Some(level), _) => ("--log-level", level.clone()),
+            (None, Ok(level)) => (LEVEL_VARIABLE, level),
+            (None, Err(_)) => ("--log-level", "info".to_owned()),
+        };
+        let filter = filter(&level).map_err(|why| {
+            format!(
+                "{from} {level:?} is not understood: {why}; say error, warn, info, debug or trace, or a list as \
+                 \"info,gatepost::hooks=debug\""
+            )
+        })?;
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+        let started = match self.log_format {
+            LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
+            LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        };
+        started.map_err(|error| format!("cannot start logging: {error}"))
+    }
+}
+
+/// Default port of a Service in a registration. source: k8s.io/api/admissionregistration/v1, ServiceReference.
+const PORT: u16 = 443;
+
+/// Default name of our registration.
+pub const REGISTRATION: &str = "gatepost";
+
+/// Gatepost's own Service: `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Namespace of the Service.
+    pub namespace: String,
+    /// Name of the Service.
+    pub name: String,
+    /// Port of the Service, not of its Pods.
+    pub port: u16,
+}
+
+impl std::str::FromStr for Service {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write NAMESPACE/NAME or NAMESPACE/NAME:PORT, as in gatepost/gatepost".to_owned();
+        let (namespace, rest) = text.split_once('/').ok_or_else(wrong)?;
+        let (name, port) = match rest.split_once(':') {
+            Some((name, port)) => (name, port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
+            None => (rest, PORT),
+        };
+        match is_dns_label(namespace) && is_dns_label(name) {
+            true => Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), port }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, name, port } = self;
+        match *port {
+            PORT => write!(f, "{namespace}/{name}"),
+            port => write!(f, "{namespace}/{name}:{port}"),
+        }
+    }
+}
+
+impl Service {
+    /// Returns the reference for a `clientConfig`, with this path.
+    pub fn reference(&self, path: &str) -> Value {
+        json!({"namespace": self.namespace, "name": self.name, "port": self.port, "path": path})
+    }
+
+    /// Returns true if a `clientConfig` names this Service, on any port.
+    pub fn is_named_by(&self, client_config: &Value) -> bool {
+        let of = &client_config["service"];
+        of["namespace"] == *self.namespace && of["name"] == *self.name
+    }
+
+    /// Returns the name that an apiserver expects in the certificate.
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -250,5 +387,41 @@ mod tests {
             let value = json!({ "it": value });
             prop_assert_eq!(read_back(&value), value);
         }
+    }
+
+    #[test]
+    fn log_level_that_is_not_a_level_is_refused() {
+        for wrong in ["warning", "err", "", "verbose", "info,", "debug,gatepost::hooks"] {
+            assert!(filter(wrong).is_err(), "{wrong:?}");
+        }
+        for (right, most) in [("warn", LevelFilter::WARN), ("INFO", LevelFilter::INFO), ("off", LevelFilter::OFF)] {
+            assert_eq!(filter(right).unwrap().max_level_hint(), Some(most), "{right:?}");
+        }
+        let modules = filter("gatepost::hooks=debug").unwrap().to_string();
+        assert!(modules.contains("info") && modules.contains("gatepost::hooks=debug"), "{modules}");
+    }
+
+    #[test]
+    fn service_is_read_as_it_is_written() {
+        for (text, port) in [("gatepost/gatepost", 443), ("a/b:8443", 8443), ("a/b:443", 443)] {
+            let service: Service = text.parse().unwrap();
+            assert_eq!(service.port, port);
+            assert_eq!(service.to_string(), text.trim_end_matches(":443"));
+        }
+        for text in ["", "a", "a/", "/b", "a/b/c", "a/b:0", "a/b:x", "a/b:", "a/b:65536", "A/b", "a/b.c", "a b/c"] {
+            assert!(text.parse::<Service>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn service_is_recognised_in_a_client_config() {
+        let service: Service = "ns/name".parse().unwrap();
+        assert!(service.is_named_by(&json!({"service": service.reference("/validate")})));
+        assert!(service.is_named_by(&json!({"service": {"namespace": "ns", "name": "name", "port": 8443}})));
+        for other in [json!({"service": {"namespace": "ns", "name": "n"}}), json!({"url": "https://ns/name"}), json!(0)]
+        {
+            assert!(!service.is_named_by(&other), "{other}");
+        }
+        assert_eq!(service.server_name(), "name.ns.svc");
     }
 }

@@ -34,8 +34,7 @@ impl Crd {
 
 /// Returns both definitions, each as a document.
 fn text() -> Result<String, String> {
-    let documents = definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?;
-    Ok(documents.join("---\n"))
+    Ok(definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
 #[cfg(test)]

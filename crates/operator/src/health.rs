@@ -1,16 +1,18 @@
 //! `health`: checks if the local sidecar is ready, for probes of containers without a shell.
 
-use std::{
-    io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
-    path::PathBuf,
-    time::{Duration, Instant},
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use gatepost_api::{Transport, hook::EndpointTls};
+use gatepost_tls::{SystemRoots, TlsError, client_config};
+use rustls_pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
-use gatepost_api::hook::EndpointTls;
-use gatepost_tls as tls;
-
-use super::command::{CommandExit, complain, duration};
+use super::command::{CommandExit, block_on, complain, duration};
 
 /// Maximum size of the response of `/readyz`, in bytes. A sidecar's response has a few lines.
 const MAX_ANSWER_BYTES: u64 = 16 << 10;
@@ -79,69 +81,31 @@ struct Answer {
     text: String,
 }
 
-fn get_readyz(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Result<Answer> {
-    let deadline = Instant::now() + timeout;
-    let stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
-    let clock = SocketDeadline { socket: stream.try_clone()?, deadline };
-    match tls {
-        None => exchange(stream, admin, &clock),
-        Some(tls) => {
-            let unusable = |error: tls::TlsError| io::Error::other(format!("{error}; {}", error.fix()));
-            exchange(tls::over(stream, &tls).map_err(unusable)?, admin, &clock)
-        }
-    }
+fn get_readyz(admin: SocketAddr, tls: Option<EndpointTls>, within: Duration) -> io::Result<Answer> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long");
+    block_on(async { timeout(within, ask(admin, tls)).await.map_err(late)? }).map_err(io::Error::other)?
 }
 
-/// Socket whose operations share a deadline.
-struct SocketDeadline {
-    socket: TcpStream,
-    deadline: Instant,
+async fn ask(admin: SocketAddr, tls: Option<EndpointTls>) -> io::Result<Answer> {
+    let stream = TcpStream::connect(admin).await?;
+    let Some(tls) = tls else { return exchange(stream, admin).await };
+    let unusable = |error: TlsError| io::Error::other(format!("{error}; {}", error.fix()));
+    let config = client_config(&tls, Transport::Http, &SystemRoots::default()).map_err(unusable)?;
+    let name = ServerName::try_from(tls.server_name.to_string()).map_err(io::Error::other)?;
+    exchange(TlsConnector::from(config).connect(name, stream).await?, admin).await
 }
 
-impl SocketDeadline {
-    fn set(&self) -> io::Result<()> {
-        let left = Some(left(self.deadline)?);
-        self.socket.set_write_timeout(left)?;
-        self.socket.set_read_timeout(left)
-    }
-}
-
-fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &SocketDeadline) -> io::Result<Answer> {
-    clock.set()?;
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, admin: SocketAddr) -> io::Result<Answer> {
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(in_time)?;
-    stream.flush().map_err(in_time)?;
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut received = Vec::new();
-    let mut chunk = [0; 1024];
-    loop {
-        clock.set()?;
-        match stream.read(&mut chunk) {
-            Ok(0) => return parse_answer(&received),
-            Ok(length) if received.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
-                received.extend_from_slice(&chunk[..length])
-            }
-            Ok(_) => return Err(invalid_response()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // TLS ended without a close alert. The status line that was read is sufficient.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return parse_answer(&received),
-            Err(error) => return Err(in_time(error)),
-        }
+    match stream.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut received).await {
+        // At UnexpectedEof, TLS ended without a close alert. The status line that was read is sufficient.
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ if received.len() as u64 > MAX_ANSWER_BYTES => Err(invalid_response()),
+        _ => parse_answer(&received),
     }
-}
-
-/// Replaces a socket's timeout error by ours.
-fn in_time(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error }
-}
-
-/// Returns the time until the deadline.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(timed_out()) } else { Ok(left) }
-}
-
-fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "it took too long")
 }
 
 fn invalid_response() -> io::Error {
@@ -164,7 +128,11 @@ fn parse_answer(received: &[u8]) -> io::Result<Answer> {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, thread};
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
 
     use super::*;
 

@@ -7,5 +7,3 @@ pub mod certificates;
 pub mod command;
 pub mod crd;
 pub mod health;
-pub mod log_flags;
-pub mod service;

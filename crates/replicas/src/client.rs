@@ -19,7 +19,10 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -84,19 +87,13 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// Part of `/configz` with the replica's report.
-#[derive(Deserialize)]
-struct Page {
-    replica: ReplicaReport,
-}
-
 /// Part of `/configz` with the replica's report and the configuration in force.
 #[derive(Deserialize)]
-struct WholePage {
+struct Page<C> {
     replica: ReplicaReport,
     /// Configuration in the format of any version.
     #[serde(default)]
-    configuration: Value,
+    configuration: C,
 }
 
 impl AdminUrl {
@@ -106,7 +103,7 @@ impl AdminUrl {
     /// # Errors
     /// Message with the cause.
     pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<ReplicaReport, String> {
-        Ok(self.page::<Page>(ca, within).await?.replica)
+        Ok(self.page::<Page<IgnoredAny>>(ca, within).await?.replica)
     }
 
     /// Reads the report, and the names of all initializers in force there, built-in ones included.
@@ -118,7 +115,7 @@ impl AdminUrl {
         ca: Option<&Arc<[u8]>>,
         within: Duration,
     ) -> Result<(ReplicaReport, Vec<String>), String> {
-        let WholePage { replica, configuration } = self.page(ca, within).await?;
+        let Page { replica, configuration } = self.page(ca, within).await?;
         Ok((replica, initializers(&configuration)))
     }
 

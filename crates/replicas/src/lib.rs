@@ -23,7 +23,8 @@ pub use self::{
     objects::{FINALIZER, StatusObjects},
     publisher::{LeaseKey, PublishStatus, Publisher, Replica, TTL},
     report::{
-        HeldReport, InitializerReport, MAX_TEXT_CHARS, ReadFailure, RejectedConfiguration, ReplicaReport, short, time,
+        HeldReport, InitializerReport, MAX_TEXT_CHARS, PluginReport, ReadFailure, RejectedConfiguration, ReplicaReport,
+        short, time,
     },
     wait::{Progress, ReplicasSeen, ReportError},
 };

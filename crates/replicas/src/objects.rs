@@ -62,7 +62,8 @@ struct ObjectState {
 impl StatusObjects {
     /// Creates a publisher that has not published yet.
     pub fn new(connection: ReloadingClient, replica: &str, finalizer: bool) -> Self {
-        let (known, liveness) = (HashMap::new(), Liveness::default());
+        let (known, liveness) =
+            (HashMap::new(), Liveness { opened: Instant::now(), renewals: LeaseObserver::default() });
         Self { connection, replica: replica.to_owned(), finalizer, known, liveness, busy: false }
     }
 
@@ -188,7 +189,7 @@ impl StatusObjects {
         meta: &ObjectMeta<'_>,
     ) -> Result<(), KubeError> {
         for entry in status::entries(object).flatten() {
-            if self.liveness.is_long_dead(&entry.name) {
+            if self.liveness.since_renewal(&entry.name) > ENTRY_REMOVAL_AGE {
                 apply(client, &manager(&entry.name), meta.name, &json!({})).await?;
             }
         }
@@ -202,9 +203,8 @@ impl StatusObjects {
     pub async fn leave(&mut self) -> Result<(), String> {
         let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         for known in self.known.values().filter(|known| known.written.is_some()) {
-            apply(&client, &manager(&self.replica), &known.name, &json!({}))
-                .await
-                .map_err(|error| error_chain(&error))?;
+            let left = apply(&client, &manager(&self.replica), &known.name, &json!({})).await;
+            left.map_err(|error| error_chain(&error))?;
         }
         Ok(())
     }
@@ -287,12 +287,11 @@ impl<'a> ObjectMeta<'a> {
 pub(crate) fn manager(replica: &str) -> String {
     match replica.len() <= MAX_MANAGER_LENGTH {
         true => format!("gatepost-{replica}"),
-        false => format!("gatepost-{}", hex(&Sha256::digest(replica))),
+        false => {
+            let digest = Sha256::digest(replica);
+            format!("gatepost-{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Applies that part of the object's status as this field manager.
@@ -339,12 +338,6 @@ struct Liveness {
     renewals: LeaseObserver,
 }
 
-impl Default for Liveness {
-    fn default() -> Self {
-        Self { opened: Instant::now(), renewals: LeaseObserver::default() }
-    }
-}
-
 impl Liveness {
     /// Records the renewals of the entries in the objects.
     fn observe(&mut self, objects: &[Value]) {
@@ -359,11 +352,6 @@ impl Liveness {
     /// Returns the names of the live replicas.
     fn live(&self) -> impl Iterator<Item = &str> {
         self.renewals.names().filter(|name| self.since_renewal(name) <= REPLICA_TIMEOUT)
-    }
-
-    /// Returns true if the replica has been dead for so long that its entries are removed.
-    fn is_long_dead(&self, name: &str) -> bool {
-        self.since_renewal(name) > ENTRY_REMOVAL_AGE
     }
 
     fn since_renewal(&self, name: &str) -> Duration {
@@ -388,7 +376,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn replica_without_renewal_is_dead_whatever_its_clock_says() {
-        let mut heard = Liveness::default();
+        let mut heard = Liveness { opened: Instant::now(), renewals: LeaseObserver::default() };
         let live = |heard: &Liveness| heard.live().map(str::to_owned).collect::<Vec<_>>();
         heard.observe(&[object(&[("a", "2099-01-01T00:00:00Z"), ("b", "1999-01-01T00:00:00Z")])]);
         tokio::time::advance(REPLICA_TIMEOUT).await;
@@ -398,8 +386,12 @@ mod tests {
         assert_eq!(live(&heard), ["b"], "a has said nothing new");
 
         tokio::time::advance(ENTRY_REMOVAL_AGE - REPLICA_TIMEOUT - Duration::from_secs(1)).await;
-        assert!(!heard.is_long_dead("a"));
+        assert!(heard.since_renewal("a") <= ENTRY_REMOVAL_AGE);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(heard.is_long_dead("a") && !heard.is_long_dead("b") && !heard.is_long_dead("nobody"));
+        assert!(
+            heard.since_renewal("a") > ENTRY_REMOVAL_AGE
+                && heard.since_renewal("b") <= ENTRY_REMOVAL_AGE
+                && heard.since_renewal("nobody") <= ENTRY_REMOVAL_AGE
+        );
     }
 }

@@ -127,12 +127,10 @@ impl LeaseKey {
         let value = serde_json::to_vec(&report).map_err(|error| error.to_string())?;
         self.put(value).await.map_err(|error| error_chain(&error))?;
         self.was_put = true;
-        match self.contested {
-            false => Ok(()),
-            true => {
-                Err(format!("another replica goes by the name {:?}, too: give each its own --replica", report.replica))
-            }
+        if !self.contested {
+            return Ok(());
         }
+        Err(format!("another replica goes by the name {:?}, too: give each its own --replica", report.replica))
     }
 
     /// Returns true if another replica of the same name has overwritten our report. A dead replica overwrites none.

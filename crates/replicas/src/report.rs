@@ -11,7 +11,7 @@ use gatepost_api::{
 use serde::{Deserialize, Serialize};
 
 /// Report of one replica. Times are RFC 3339, by the replica's clock.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaReport {
     /// The replica's name.
@@ -73,8 +73,29 @@ pub struct ReplicaReport {
     /// Number of initializers left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub initializers_left_out: usize,
+    /// Number of admission policies that decide in the replica.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub policies: usize,
+    /// Plugins of apiservers that follow the rule index; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugins: Option<PluginReport>,
     /// Time of the report.
     pub published: String,
+}
+
+/// Plugins that follow the rule index of a replica.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginReport {
+    /// Number of attached plugins.
+    pub attached: usize,
+    /// Time that the slowest one took to acknowledge the newest rule index, or has taken so far, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowest_acknowledgement_seconds: Option<f64>,
+    /// Number of a newer generation that decides reviews already, and does not count as in force: a plugin may still
+    /// skip requests by an older rule index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unacknowledged_generation: Option<u64>,
 }
 
 /// A configuration that was read and is not in force because it is invalid.

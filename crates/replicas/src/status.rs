@@ -190,8 +190,7 @@ pub(crate) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
 
 /// Merges the shares of a replica; returns `None` if it is dead.
 fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> Option<ReplicaReport> {
-    let live = entries.iter().map(|(_, entry)| entry).filter(|entry| is_live(entry, now));
-    let live: Vec<_> = live.collect();
+    let live: Vec<_> = entries.iter().map(|(_, entry)| entry).filter(|entry| is_live(entry, now)).collect();
     let oldest = live.iter().min_by(|one, other| one.renewed.cmp(&other.renewed))?;
     let missing = objects.iter().filter(|object| !entries.iter().any(|(there, _)| name(there) == name(object)));
     let own = |(object, entry): &(&Value, Replica)| {
@@ -209,24 +208,19 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     let problems = rejecting.iter().flat_map(|entry| entry.rejected.iter().flatten());
     let problems: Vec<_> = problems.filter(|problem| !is_blocked(problem)).cloned().collect();
     let held = entries.iter().filter(|(_, entry)| is_live(entry, now)).flat_map(|(object, entry)| {
-        let own = entry.held.map(|stays| HeldReport {
+        let own = entry.held.map(|stays| HeldDocument {
             document: configuration_file(name(object)),
-            keeps: stays == StateInForce::LastGood,
+            stays,
             since: entry.held_since.clone().unwrap_or_default(),
             why: entry.rejected.iter().flatten().next().cloned().unwrap_or_default(),
         });
-        let others = entry.others_held.iter().flatten().map(|held| HeldReport {
-            document: held.document.clone(),
-            keeps: held.stays == StateInForce::LastGood,
-            since: held.since.clone(),
-            why: held.why.clone(),
-        });
-        own.into_iter().chain(others)
+        own.into_iter().chain(entry.others_held.iter().flatten().cloned())
+    });
+    let held = held.map(|HeldDocument { document, stays, since, why }| {
+        let keeps = stays == StateInForce::LastGood;
+        HeldReport { document, keeps, since, why }
     });
     let held: Vec<_> = held.collect();
-    let break_glass = live.iter().find_map(|entry| entry.break_glass.clone()).unwrap_or_default();
-    let faults = live.iter().find_map(|entry| entry.faults.clone()).unwrap_or_default();
-    let bypasses = live.iter().find_map(|entry| entry.bypasses.clone()).unwrap_or_default();
     let rejected = rejecting.first().map(|entry| RejectedConfiguration {
         revision: entry.rejected_revision.clone().unwrap_or_default(),
         since: entry.rejected_since.clone().unwrap_or_default(),
@@ -247,19 +241,16 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         age_seconds: oldest.age_seconds,
         stale: live.iter().any(|entry| entry.stale != Some(false)),
         stopping: live.iter().any(|entry| entry.stopping == Some(true)),
-        faults,
-        break_glass,
-        bypasses,
-        bypasses_left_out: 0,
+        faults: live.iter().find_map(|entry| entry.faults.clone()).unwrap_or_default(),
+        break_glass: live.iter().find_map(|entry| entry.break_glass.clone()).unwrap_or_default(),
+        bypasses: live.iter().find_map(|entry| entry.bypasses.clone()).unwrap_or_default(),
         rejected,
         from_last_good: oldest.from_last_good.clone(),
-        read_failure: None,
         hooks: hook_reports,
         hooks_left_out: missing.map(hooks).sum(),
-        // Initializers are only in the admin page of each replica.
-        initializers: Vec::new(),
-        initializers_left_out: 0,
         published: oldest.renewed.clone().unwrap_or_default(),
+        // Initializers and failures of reads are only in the admin page of each replica.
+        ..ReplicaReport::default()
     })
 }
 

@@ -37,10 +37,9 @@ pub enum Progress {
 pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
     let mut missing = missing_replicas(seen, expect);
     for report in &seen.reports {
-        match revision_state(report, wanted) {
-            RevisionState::InForce => {}
-            RevisionState::Pending(why) => missing.push(why),
-            RevisionState::Impossible(why) => return Progress::Failed(why),
+        match pending_revision(report, wanted) {
+            Ok(pending) => missing.extend(pending),
+            Err(why) => return Progress::Failed(why),
         }
     }
     if missing.is_empty() {
@@ -51,17 +50,15 @@ pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) 
     Progress::Waiting(missing)
 }
 
-enum RevisionState {
-    InForce,
-    Pending(String),
-    Impossible(String),
-}
-
-fn revision_state(report: &ReplicaReport, wanted: &Revision) -> RevisionState {
+/// Describes what the replica has in force instead of the revision; `None` if it has the revision.
+///
+/// # Errors
+/// The reason why it will never have the revision in force.
+fn pending_revision(report: &ReplicaReport, wanted: &Revision) -> Result<Option<String>, String> {
     let (name, at) = (&report.replica, &report.revision);
     let in_force = report.in_force(wanted);
     if in_force.as_ref().is_some_and(|own| own.holds(wanted)) {
-        return RevisionState::InForce;
+        return Ok(None);
     }
     let seen = |wanted: &u64| report.observed.is_some_and(|observed| observed >= *wanted);
     let read = matches!(wanted, Revision::Store(wanted) if seen(wanted));
@@ -70,25 +67,25 @@ fn revision_state(report: &ReplicaReport, wanted: &Revision) -> RevisionState {
         if read || revision.is_some_and(|revision| revision.holds(wanted)) {
             let problems = rejected.problems.join("; ");
             let count = rejected.count;
-            return RevisionState::Impossible(format!("{name} has rejected it, for {count} problem(s): {problems}"));
+            return Err(format!("{name} has rejected it, for {count} problem(s): {problems}"));
         }
     } else if read {
         // That revision of the store changed nothing of ours, or the change was reverted.
-        return RevisionState::InForce;
+        return Ok(None);
     }
     if report.generation > 0 && matches!((wanted, &in_force), (Revision::Store(_), Some(Revision::Digest(_)))) {
-        return RevisionState::Impossible(format!(
-            "{name} reads files, whose states have no numbers: wait for a digest, such as {at}"
-        ));
+        return Err(format!("{name} reads files, whose states have no numbers: wait for a digest, such as {at}"));
     }
+    let is_unacknowledged = report.plugins.as_ref().is_some_and(|plugins| plugins.unacknowledged_generation.is_some());
     let why = match &report.read_failure {
         Some(failure) => format!(", and cannot read: {}", failure.what),
+        None if is_unacknowledged => ", and a plugin has not acknowledged the next one yet".to_owned(),
         None => String::new(),
     };
-    match report.generation {
-        0 => RevisionState::Pending(format!("{name} has no configuration yet{why}")),
-        _ => RevisionState::Pending(format!("{name} is at revision {at}{why}")),
-    }
+    Ok(Some(match report.generation {
+        0 => format!("{name} has no configuration yet{why}"),
+        _ => format!("{name} is at revision {at}{why}"),
+    }))
 }
 
 /// Checks that at least `expect` replicas are alive, and that none of them uses `hook` any more: a hook's name, id or
@@ -177,11 +174,8 @@ fn shared_endpoint(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Opt
 
 /// Describes replicas that are missing, unreadable, or share a name.
 fn missing_replicas(seen: &ReplicasSeen, expect: usize) -> Vec<String> {
-    let mut absent: Vec<_> = seen
-        .unreadable
-        .iter()
-        .map(|unreadable| format!("no answer from {}: {}", unreadable.place, unreadable.why))
-        .collect();
+    let unreadable = seen.unreadable.iter();
+    let mut absent: Vec<_> = unreadable.map(|one| format!("no answer from {}: {}", one.place, one.why)).collect();
     let twins = seen.reports.iter().filter(|report| report.contested);
     absent.extend(twins.map(|report| {
         let name = &report.replica;

@@ -1,6 +1,6 @@
 //! Trusted certificates, and the search for a chain from a peer's certificate to one of them.
 
-use std::{collections::BTreeSet, ops::Deref};
+use std::collections::BTreeSet;
 
 use gatepost_api::bundle;
 use rustls::{DistinguishedName, RootCertStore};
@@ -8,7 +8,7 @@ use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnch
 use webpki::RawPublicKeyEntity;
 
 use crate::{
-    TlsError, pem,
+    TlsError, certificates,
     x509::{CertificateDefect, CertificateFields, Purpose, Signed},
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Authority {
 
 /// The trusted certificates, in the order of their source; at least one.
 #[derive(Debug)]
-pub(super) struct Authorities(Vec<Authority>);
+pub(super) struct Authorities(pub(super) Vec<Authority>);
 
 impl Authorities {
     /// Reads the authorities of a `caBundle` as an apiserver does: skips unparsable sections, and requires one
@@ -35,7 +35,7 @@ impl Authorities {
         let found: Vec<_> = bundle::sections(pem).iter().filter_map(Authority::of).collect();
         match found.is_empty() {
             false => Ok(Self(found)),
-            true => Err(pem::certificates(pem, what).err().unwrap_or_else(|| unusable(what, 1))),
+            true => Err(certificates(pem, what).err().unwrap_or_else(|| unusable(what, 1))),
         }
     }
 
@@ -44,9 +44,10 @@ impl Authorities {
     /// # Errors
     /// `NotPem`, `Empty`, `BadAuthority`.
     pub(super) fn of_file(pem: &[u8], what: &'static str) -> Result<Self, TlsError> {
-        let certificates = pem::certificates(pem, what)?;
+        let certificates = certificates(pem, what)?;
         let numbered = certificates.iter().zip(1..);
-        numbered.map(|(one, number)| Authority::of(one).ok_or_else(|| unusable(what, number))).collect()
+        let read = numbered.map(|(one, number)| Authority::of(one).ok_or_else(|| unusable(what, number)));
+        read.collect::<Result<_, _>>().map(Self)
     }
 
     /// Reads the authorities of the system.
@@ -76,20 +77,6 @@ impl Authorities {
         let both = |one: &Authority| [Some(one.facts.subject.clone()), issuer(&one.facts)];
         let names: BTreeSet<Vec<u8>> = self.0.iter().flat_map(both).flatten().collect();
         names.into_iter().map(DistinguishedName::from).collect()
-    }
-}
-
-impl Deref for Authorities {
-    type Target = [Authority];
-
-    fn deref(&self) -> &[Authority] {
-        &self.0
-    }
-}
-
-impl FromIterator<Authority> for Authorities {
-    fn from_iter<I: IntoIterator<Item = Authority>>(authorities: I) -> Self {
-        Self(authorities.into_iter().collect())
     }
 }
 

@@ -1,15 +1,10 @@
-//! The client side of TLS: verification of hooks, our own certificates for them, and TLS over a blocking socket.
+//! The client side of TLS: verification of hooks, and our own certificates for them.
 
-use std::{
-    cell::OnceCell,
-    io::{Read, Write},
-    net::TcpStream,
-    sync::Arc,
-};
+use std::{cell::OnceCell, sync::Arc};
 
 use gatepost_api::hook::{EndpointTls, Transport};
 use rustls::{
-    ClientConfig, ClientConnection, StreamOwned,
+    ClientConfig,
     client::{Resumption, danger::ServerCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -17,9 +12,9 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use crate::{
     ALPN_H2, ALPN_HTTP1, TlsError,
     authorities::Authorities,
-    pem, provider,
-    trust::ServerVerifier,
-    x509::{self, CertificateUser},
+    certificates, private_key, provider,
+    trust::Trust,
+    x509::{self, CertificateUser, Purpose},
 };
 
 /// The system's certificate authorities, read when first needed and shared by all endpoints of a configuration.
@@ -38,7 +33,7 @@ impl SystemRoots {
 /// Fault of a bundle without an authority.
 pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let authorities = Authorities::of_bundle(ca_pem, "certificate authority")?;
-    Ok(Arc::new(ServerVerifier::of(Arc::new(authorities))))
+    Ok(Arc::new(Trust::new(Arc::new(authorities), Purpose::Server)))
 }
 
 /// Returns the client configuration for a hook: aws-lc-rs, TLS 1.3 (1.2 accepted), and the transport's ALPN protocols.
@@ -53,7 +48,7 @@ pub fn client_config(
     ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
     let verifier = match &tls.ca_pem {
         Some(ca_pem) => server_verifier(ca_pem)?,
-        None => Arc::new(ServerVerifier::of(system.get()?)),
+        None => Arc::new(Trust::new(system.get()?, Purpose::Server)),
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -62,8 +57,8 @@ pub fn client_config(
         .with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client_pem {
         Some((chain_pem, key_pem)) => {
-            let chain = pem::certificates(chain_pem, "client certificate")?;
-            let key = pem::private_key(key_pem, "client key")?;
+            let chain = certificates(chain_pem, "client certificate")?;
+            let key = private_key(key_pem, "client key")?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| TlsError::BadPair { what: "client certificate", cause: error.to_string() })?
@@ -107,18 +102,6 @@ impl ClientChain {
     pub(super) fn parts(&self) -> Option<(&CertificateDer<'static>, &[CertificateDer<'static>])> {
         self.0.split_first()
     }
-}
-
-/// Returns a TLS client for HTTP over this socket. The handshake takes place with the first read or write.
-///
-/// # Errors
-/// As [`client_config`].
-pub fn over(stream: TcpStream, tls: &EndpointTls) -> Result<impl Read + Write, TlsError> {
-    let config = client_config(tls, Transport::Http, &SystemRoots::default())?;
-    let name = ServerName::try_from(tls.server_name.to_string())
-        .map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
-    let connection = ClientConnection::new(config, name).map_err(|error| TlsError::Refused(error.to_string()))?;
-    Ok(StreamOwned::new(connection, stream))
 }
 
 #[cfg(test)]

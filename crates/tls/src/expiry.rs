@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     time::{Duration, SystemTime},
 };
 
+use gatepost_api::{Hook, bundle};
+
 use super::x509;
-use gatepost_api::Hook;
-use gatepost_api::bundle;
+pub use super::x509::validity;
 
 /// Remaining validity of a certificate from which on it is reported.
 pub const EXPIRY_WARNING_THRESHOLD: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -33,11 +33,13 @@ impl Expiry {
 }
 
 /// Reason why a certificate is not valid at a given time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateFault {
     /// The certificate is valid from this time on.
+    #[error("is not valid before {}", humantime::format_rfc3339_seconds(*.0))]
     NotYetValid(SystemTime),
     /// The certificate was valid until this time.
+    #[error("has expired at {}", humantime::format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
 }
 
@@ -48,17 +50,6 @@ impl CertificateFault {
             _ if now < begin => Some(Self::NotYetValid(begin)),
             _ if now > end => Some(Self::Expired(end)),
             _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CertificateFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotYetValid(begin) => {
-                write!(f, "is not valid before {}", humantime::format_rfc3339_seconds(*begin))
-            }
-            Self::Expired(end) => write!(f, "has expired at {}", humantime::format_rfc3339_seconds(*end)),
         }
     }
 }
@@ -83,11 +74,6 @@ pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
     x509::first_end(chain)
 }
 
-/// Returns begin and end of the validity of the first certificate in a PEM text; `None` if it cannot be read.
-pub fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
-    x509::validity(pem_text)
-}
-
 /// Returns the DNS names of the first certificate in a PEM text.
 pub fn dns_names(pem_text: &[u8]) -> Vec<String> {
     bundle::sections(pem_text).first().map(|first| x509::dns_names(first)).unwrap_or_default()
@@ -105,11 +91,9 @@ impl Reminder {
         self.0.retain(|name, _| expiries.iter().any(|expiry| expiry.certificate == *name && soon(expiry)));
         let mut due = Vec::new();
         for expiry in expiries.iter().filter(|expiry| soon(expiry)) {
-            let today = self
-                .0
-                .get(&expiry.certificate)
-                .is_some_and(|reminded| now.duration_since(*reminded).is_ok_and(|since| since < WARNING_INTERVAL));
-            if !today {
+            let reminded = self.0.get(&expiry.certificate);
+            let since = reminded.and_then(|reminded| now.duration_since(*reminded).ok());
+            if since.is_none_or(|since| since >= WARNING_INTERVAL) {
                 self.0.insert(expiry.certificate.clone(), now);
                 due.push(expiry);
             }

@@ -4,29 +4,27 @@ mod authorities;
 pub mod client;
 pub mod expiry;
 pub mod failure;
-pub mod pem;
 pub mod serving;
 mod trust;
 mod x509;
 
 use std::sync::Arc;
 
-pub use client::{ClientChain, SystemRoots, client_config, over, server_verifier, without_http2};
+pub use client::{ClientChain, SystemRoots, client_config, server_verifier, without_http2};
 pub use expiry::{CertificateFault, Expiry, Reminder};
 pub use failure::{HandshakeFailure, HandshakeFault, normalize_error, reason};
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
+use rustls_pki_types::{
+    CertificateDer, PrivateKeyDer,
+    pem::{self, PemObject},
+};
 pub use serving::{FileCheck, MinTlsVersion, ServerFiles, ServerTls, read_file, server_config};
 pub use x509::CertificateUser;
 
 /// Returns the name in the client certificate of a connection; `None` if there is no certificate.
 pub fn client_name(connection: &rustls::ServerConnection) -> Option<String> {
     x509::name(connection.peer_certificates()?.first()?)
-}
-
-/// Returns the user in the client certificate of a connection, as Kubernetes reads it; `None` if there is none.
-pub fn client_user(connection: &rustls::ServerConnection) -> Option<CertificateUser> {
-    x509::user(connection.peer_certificates()?.first()?)
 }
 
 /// ALPN name of HTTP/2, the only protocol of gRPC.
@@ -115,4 +113,39 @@ impl TlsError {
             Self::Refused(_) => "see the cause",
         }
     }
+}
+
+/// Returns the certificates in a PEM text, at least one.
+///
+/// # Errors
+/// `NotPem`, `Empty`.
+fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|cause| not_pem(what, &cause))?;
+    if found.is_empty() {
+        return Err(TlsError::Empty { what, label: "CERTIFICATE" });
+    }
+    Ok(found)
+}
+
+/// Returns the first private key in a PEM text. Errors never quote it.
+///
+/// # Errors
+/// `NotPem`, `Empty`.
+fn private_key(pem: &[u8], what: &'static str) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|cause| match cause {
+        pem::Error::NoItemsFound => TlsError::Empty { what, label: "PRIVATE KEY" },
+        pem::Error::Base64Decode(_) => TlsError::NotPem { what, cause: "damaged base64".to_owned() },
+        _ => TlsError::NotPem { what, cause: "damaged section".to_owned() },
+    })
+}
+
+fn not_pem(what: &'static str, cause: &pem::Error) -> TlsError {
+    let cause = match cause {
+        pem::Error::MissingSectionEnd { .. } => "a section has no END line",
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is damaged",
+        pem::Error::Base64Decode(_) => "damaged base64",
+        _ => "damaged section",
+    };
+    TlsError::NotPem { what, cause: cause.to_owned() }
 }

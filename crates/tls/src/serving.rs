@@ -21,12 +21,10 @@ use rustls::{
 use rustls_pki_types::UnixTime;
 
 use crate::{
-    ALPN_H2, ClientChain, TlsError,
+    ALPN_H2, ALPN_HTTP1, ClientChain, TlsError, certificates,
     expiry::{CertificateFault, Expiry},
-    pem, provider, trust as clients, x509,
+    private_key, provider, trust, x509,
 };
-
-const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// The server side of TLS of the front and of the admin pages.
 #[derive(Debug)]
@@ -147,13 +145,10 @@ impl ServerTls {
 impl ActiveTls {
     fn new(material: Material, number: u64, files: &ServerFiles) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca } = &material;
-        let optional = files.certificate_optional;
-        let clients =
-            client_ca.as_deref().map(|ca_pem| ClientRequirements { ca_pem, names: &files.client_names, optional });
-        let front = config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
+        let verifier = |ca_pem| trust::verifier(ca_pem, &files.client_names, files.certificate_optional);
+        let clients = client_ca.as_deref().map(verifier).transpose()?;
+        let front = config(chain, key, clients.clone(), files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
         let admin = config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
-        let verifier = |ClientRequirements { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
-        let clients = clients.map(verifier).transpose()?;
         let validity = x509::validity(chain);
         Ok(Self { material, number, validity, clients, front, admin })
     }
@@ -173,17 +168,6 @@ pub enum MinTlsVersion {
     Tls13,
 }
 
-/// Requirements on clients.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClientRequirements<'a> {
-    /// Authorities that must have signed the client's certificate, PEM.
-    pub(super) ca_pem: &'a [u8],
-    /// Names of which the client's certificate must have one; any name if empty.
-    pub(super) names: &'a [String],
-    /// True if clients without a certificate are accepted, too.
-    pub(super) optional: bool,
-}
-
 /// Returns the server configuration of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem`,
 /// only clients whose certificate one of these authorities has signed are accepted.
 ///
@@ -194,7 +178,7 @@ pub fn server_config(
     key_pem: &[u8],
     client_ca_pem: Option<&[u8]>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let clients = client_ca_pem.map(|ca_pem| ClientRequirements { ca_pem, names: &[], optional: false });
+    let clients = client_ca_pem.map(|ca_pem| trust::verifier(ca_pem, &[], false)).transpose()?;
     config(chain_pem, key_pem, clients, MinTlsVersion::Tls12, &[ALPN_H2])
 }
 
@@ -202,10 +186,10 @@ pub fn server_config(
 ///
 /// # Errors
 /// [`TlsError`] for unusable material.
-pub(super) fn config(
+fn config(
     chain_pem: &[u8],
     key_pem: &[u8],
-    clients: Option<ClientRequirements<'_>>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     oldest: MinTlsVersion,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, TlsError> {
@@ -216,18 +200,17 @@ pub(super) fn config(
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Refused(error.to_string()))?;
-    let builder = match &clients {
-        Some(ClientRequirements { ca_pem, names, optional }) => {
-            builder.with_client_cert_verifier(clients::verifier(ca_pem, names, *optional)?)
-        }
+    let has_clients = clients.is_some();
+    let builder = match clients {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let chain = pem::certificates(chain_pem, "server certificate")?;
-    let key = pem::private_key(key_pem, "server key")?;
+    let chain = certificates(chain_pem, "server certificate")?;
+    let key = private_key(key_pem, "server key")?;
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| TlsError::BadPair { what: "server certificate", cause: error.to_string() })?;
-    if clients.is_some() {
+    if has_clients {
         // A resumed session sends no certificate, and so could outlive the certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

@@ -24,21 +24,25 @@ use crate::{
 /// Authorities, purpose and algorithms by which the certificates of peers are verified.
 #[derive(Debug)]
 pub(super) struct Trust {
-    pub(super) authorities: Arc<Authorities>,
-    pub(super) purpose: Purpose,
-    pub(super) algorithms: WebPkiSupportedAlgorithms,
+    authorities: Arc<Authorities>,
+    purpose: Purpose,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Trust {
+    pub(super) fn new(authorities: Arc<Authorities>, purpose: Purpose) -> Self {
+        Self { authorities, purpose, algorithms: provider().signature_verification_algorithms }
+    }
+
     /// Verifies a peer with this certificate, which has sent the certificates `shown` with it.
-    pub(super) fn judge(
+    fn judge(
         &self,
         certificate: &CertificateDer<'_>,
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
         let own = |defect| Distrust::own(defect, now);
-        let facts = CertificateFields::of(certificate).ok_or_else(Distrust::unreadable)?;
+        let facts = CertificateFields::of(certificate).ok_or(CertificateError::BadEncoding)?;
         let peer = EndEntityCert::try_from(certificate).map_err(rustls_error)?;
         facts.check_validity(now).map_err(own)?;
         facts.check_purpose(self.purpose).map_err(own)?;
@@ -59,7 +63,7 @@ impl Trust {
         now: UnixTime,
     ) -> Result<(), Error> {
         let fit: Vec<&Authority> =
-            self.authorities.iter().filter(|authority| authority.facts.check_signer(now, true).is_ok()).collect();
+            self.authorities.0.iter().filter(|authority| authority.facts.check_signer(now, true).is_ok()).collect();
         let anchors: Vec<TrustAnchor<'_>> = fit.iter().map(|authority| borrowed(&authority.anchor)).collect();
         // webpki checks only name constraints of anchors, and no keyUsage of intermediates.
         let is_allowed = |path: &VerifiedPath<'_>| {
@@ -72,7 +76,7 @@ impl Trust {
                 facts.check_signer(now, false).map_err(|_| webpki::Error::EndEntityUsedAsCa)?;
             }
             root.check_path_length(between).map_err(|_| webpki::Error::PathLenConstraintViolated)?;
-            root.check_purpose(self.purpose).map_err(|_| Usage(self.purpose).missing())?;
+            root.check_purpose(self.purpose).map_err(|_| Usage(self.purpose).not_among(Vec::new()))?;
             if root.is_of_same_entity(facts) { Err(webpki::Error::UnknownIssuer) } else { Ok(()) }
         };
         let usage = Usage(self.purpose);
@@ -87,7 +91,7 @@ impl Trust {
     fn judge_authority(&self, peer: Link<'_>, shown: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
         let read: Vec<_> = shown.iter().filter_map(|der| Some((der, CertificateFields::of(der)?))).collect();
         let search = Search {
-            roots: self.authorities.iter().map(|one| Link { der: &one.certificate, facts: &one.facts }).collect(),
+            roots: self.authorities.0.iter().map(|one| Link { der: &one.certificate, facts: &one.facts }).collect(),
             shown: read.iter().map(|(der, facts)| Link { der, facts }).collect(),
             algorithms: self.algorithms.all,
             purpose: self.purpose,
@@ -110,7 +114,7 @@ impl Trust {
         issuers.insert(0, peer.issuer.clone());
         let named = |authority: &&Authority| issuers.contains(&authority.facts.subject);
         let why = |authority: &Authority| authority.facts.check_signer(now, true).err();
-        let defect = self.authorities.iter().filter(named).find_map(why).or(defect);
+        let defect = self.authorities.0.iter().filter(named).find_map(why).or(defect);
         defect.map_or_else(|| rustls_error(webpki::Error::UnknownIssuer), Distrust::issuer)
     }
 }
@@ -143,19 +147,8 @@ fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
     }
 }
 
-/// Verifier of servers. Accepts a certificate that these authorities trust and that is for the dialled name.
-#[derive(Debug)]
-pub(super) struct ServerVerifier(Trust);
-
-impl ServerVerifier {
-    /// Creates a verifier with these authorities.
-    pub(super) fn of(authorities: Arc<Authorities>) -> Self {
-        let algorithms = provider().signature_verification_algorithms;
-        Self(Trust { authorities, purpose: Purpose::Server, algorithms })
-    }
-}
-
-impl ServerCertVerifier for ServerVerifier {
+/// Verifies servers: their certificate must be trusted, and be for the dialled name.
+impl ServerCertVerifier for Trust {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -164,7 +157,7 @@ impl ServerCertVerifier for ServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.0.judge(end_entity, intermediates, now)?;
+        self.judge(end_entity, intermediates, now)?;
         check_name(end_entity, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -175,7 +168,7 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.algorithms)
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -184,11 +177,11 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.algorithms)
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -203,8 +196,8 @@ pub(super) fn verifier(
     optional: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let authorities = Arc::new(Authorities::of_file(ca_pem, "clients' certificate authority")?);
-    let (hints, algorithms) = (authorities.names(), provider().signature_verification_algorithms);
-    let trust = Trust { authorities, purpose: Purpose::Client, algorithms };
+    let hints = authorities.names();
+    let trust = Trust::new(authorities, Purpose::Client);
     Ok(Arc::new(ClientVerifier { trust, hints, names: names.to_vec(), optional }))
 }
 
@@ -277,11 +270,7 @@ const ANY: KeyPurposeId<'static> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0]);
 pub(super) struct Usage(pub(super) Purpose);
 
 impl Usage {
-    /// Returns the error for an extendedKeyUsage without the purpose.
-    pub(super) fn missing(self) -> webpki::Error {
-        self.not_among(Vec::new())
-    }
-
+    /// Returns the error for an extendedKeyUsage with the purposes `present`, but without this one.
     fn not_among(self, present: Vec<Vec<usize>>) -> webpki::Error {
         let required = match self.0 {
             Purpose::Server => KeyUsage::server_auth(),
@@ -310,18 +299,14 @@ impl ExtendedKeyUsageValidator for Usage {
 }
 
 /// Fault of a peer's certificate, or of its issuer's.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{whose} {defect}")]
 pub(super) struct Distrust {
     whose: &'static str,
     defect: CertificateDefect,
 }
 
 impl Distrust {
-    /// Returns the error for a peer's certificate that cannot be read.
-    pub(super) fn unreadable() -> Error {
-        CertificateError::BadEncoding.into()
-    }
-
     /// Returns the error for a fault of the peer's own certificate.
     pub(super) fn own(defect: CertificateDefect, now: UnixTime) -> Error {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
@@ -345,41 +330,12 @@ impl Distrust {
     }
 }
 
-impl fmt::Display for Distrust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, fix) = match self.defect {
-            CertificateDefect::NotYetValid(_) => ("is not valid yet", "check the clocks, or wait"),
-            CertificateDefect::Expired(_) => ("has expired", "renew it, and put the new one into the bundle"),
-            CertificateDefect::Critical => ("has a critical extension that is not understood", "make one without it"),
-            CertificateDefect::NoAuthority => {
-                ("is not an authority (basicConstraints without CA:TRUE)", "make one with CA:TRUE, and sign again")
-            }
-            CertificateDefect::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign again"),
-            CertificateDefect::Signature => {
-                ("is signed with an unsupported algorithm (SHA-1, or RSA below 2,048 bits)", "sign with SHA-256")
-            }
-            CertificateDefect::Usage => {
-                ("has an extendedKeyUsage that leaves this use out", "make one with it, or without any")
-            }
-            CertificateDefect::PathLength => {
-                ("allows fewer authorities below it (pathlen)", "sign by one nearer to it")
-            }
-            CertificateDefect::Constrained => {
-                ("has name constraints, and the peer's certificate is an authority", "sign one with CA:FALSE")
-            }
-        };
-        write!(f, "{} {what}: {fix}", self.whose)
-    }
-}
-
 impl fmt::Debug for Distrust {
     /// Same text as `Display`, because rustls formats the causes of its errors with `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl std::error::Error for Distrust {}
 
 /// Converts an error of webpki as rustls does.
 pub(super) fn rustls_error(error: webpki::Error) -> Error {

@@ -10,6 +10,7 @@ use x509_parser::{
     certificate::X509Certificate,
     extensions::{GeneralName, NameConstraints, ParsedExtension, X509Extension},
     prelude::FromDer,
+    time::ASN1Time,
     x509::{AttributeTypeAndValue, X509Version},
 };
 
@@ -18,33 +19,27 @@ use x509_parser::{
 pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let wanted = |name: &str| wanted.iter().any(|wanted| wanted == name);
-    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).any(wanted);
-    let alternative = certificate.subject_alternative_name().ok().flatten();
-    common
-        || alternative.is_some_and(|names| {
-            names.value.general_names.iter().any(|name| match name {
-                GeneralName::DNSName(name) | GeneralName::URI(name) => wanted(name),
-                _ => false,
-            })
-        })
+    certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).any(wanted)
+        || alternative_names(&certificate).any(wanted)
 }
 
 /// Returns the name of a certificate's owner: its common name, otherwise its first DNS or URI subject alternative name,
 /// otherwise its whole subject.
 pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let subject = certificate.subject();
-    if let Some(common) = subject.iter_common_name().find_map(|name| name.as_str().ok()) {
-        return Some(common.to_owned());
-    }
-    let alternative = certificate.subject_alternative_name().ok().flatten();
-    let named = alternative.and_then(|names| {
-        names.value.general_names.iter().find_map(|name| match name {
-            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
-            _ => None,
-        })
-    });
-    Some(named.unwrap_or_else(|| subject.to_string()))
+    let common = certificate.subject().iter_common_name().find_map(|name| name.as_str().ok());
+    let named = common.or_else(|| alternative_names(&certificate).next());
+    Some(named.map_or_else(|| certificate.subject().to_string(), str::to_owned))
+}
+
+/// Returns the DNS and URI subject alternative names of a certificate.
+fn alternative_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterator<Item = &'a str> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.into_iter().flat_map(|names| &names.value.general_names);
+    names.filter_map(|name| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
+        _ => None,
+    })
 }
 
 /// Returns the earliest end of the certificates in a PEM text; `None` if none can be read.
@@ -57,21 +52,26 @@ pub(super) fn ends(pem_text: &[u8]) -> Vec<SystemTime> {
     bundle::sections(pem_text).iter().filter_map(end).collect()
 }
 
-/// Returns begin and end of the validity of the first certificate in a PEM text.
-pub(super) fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
+/// Returns begin and end of the validity of the first certificate in a PEM text; `None` if it cannot be read.
+pub fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
     let first = bundle::sections(pem_text).into_iter().next()?;
     let (_, certificate) = X509Certificate::from_der(&first).ok()?;
     let validity = certificate.validity();
-    let time =
-        |seconds: i64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-    Some((time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?))
+    Some((time(validity.not_before)?, time(validity.not_after)?))
 }
 
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    // An end before 1970 counts as the beginning of 1970.
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    time(certificate.validity().not_after)
+}
+
+fn time(time: ASN1Time) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds(time)))
+}
+
+/// Returns the seconds of Unix time. A time before 1970 counts as the beginning of 1970.
+fn seconds(time: ASN1Time) -> u64 {
+    u64::try_from(time.timestamp()).unwrap_or(0)
 }
 
 /// Extensions below 2.5.29 that Go's crypto/x509 supports. Any other critical extension makes a certificate invalid.
@@ -90,25 +90,34 @@ pub(crate) enum Purpose {
 }
 
 /// Reason why a certificate is not valid, or must not sign another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CertificateDefect {
     /// It is valid from this second of Unix time on.
+    #[error("is not valid yet: check the clocks, or wait")]
     NotYetValid(u64),
     /// It was valid up to this second of Unix time.
+    #[error("has expired: renew it, and put the new one into the bundle")]
     Expired(u64),
     /// A critical extension is not supported.
+    #[error("has a critical extension that is not understood: make one without it")]
     Critical,
     /// It is not an authority: no basicConstraints with CA:TRUE.
+    #[error("is not an authority (basicConstraints without CA:TRUE): make one with CA:TRUE, and sign again")]
     NoAuthority,
     /// It has a keyUsage without keyCertSign.
+    #[error("has a keyUsage without keyCertSign: make one with it, and sign again")]
     NoCertSign,
     /// Its extendedKeyUsage lacks the purpose.
+    #[error("has an extendedKeyUsage that leaves this use out: make one with it, or without any")]
     Usage,
     /// Its pathLenConstraint allows fewer authorities below it.
+    #[error("allows fewer authorities below it (pathlen): sign by one nearer to it")]
     PathLength,
     /// It is signed with an unsupported algorithm.
+    #[error("is signed with an unsupported algorithm (SHA-1, or RSA below 2,048 bits): sign with SHA-256")]
     Signature,
     /// It has name constraints, which cannot be checked for a peer's certificate that is an authority itself.
+    #[error("has name constraints, and the peer's certificate is an authority: sign one with CA:FALSE")]
     Constrained,
 }
 
@@ -151,15 +160,13 @@ impl CertificateFields {
             return None;
         }
         let validity = certificate.validity();
-        // A time before 1970 counts as the beginning of 1970.
-        let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
         let mut facts = Self {
             subject: certificate.subject().as_raw().to_vec(),
             issuer: certificate.issuer().as_raw().to_vec(),
             key: certificate.public_key().raw.to_vec().into(),
             alternative: None,
-            not_before: seconds(validity.not_before.timestamp()),
-            not_after: seconds(validity.not_after.timestamp()),
+            not_before: seconds(validity.not_before),
+            not_after: seconds(validity.not_after),
             version_3: certificate.version() == X509Version::V3,
             authority: None,
             path_length: None,

@@ -144,7 +144,7 @@ pub fn shortened_to(longest: usize, text: &str) -> String {
 }
 
 /// Converts a status from protobuf.
-pub(super) fn status(status: meta::Status) -> StatusInfo {
+pub fn status(status: meta::Status) -> StatusInfo {
     let has_details = status.details.is_some();
     let details = status.details.unwrap_or_default();
     StatusInfo {

@@ -3,13 +3,23 @@
 //! The object's bytes are never copied: each encoding consists of small owned pieces and slices of the received bytes.
 
 mod json;
-mod protobuf;
 
 use std::{cell::OnceCell, ops::Range};
 
-use super::{envelope, inbound::FRAME_HEAD, user, walk::Pieces};
-use crate::pb::k8s::io::api::authentication::v1::UserInfo;
-use gatepost_api::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope};
+use gatepost_api::{CallFailure, Encoding, Gvk, Gvr, HttpForm, Protocol, Review, ReviewVersion, Rope};
+use prost::Message;
+
+use super::{
+    envelope,
+    inbound::FRAME_HEAD,
+    json::Cursor,
+    pb::k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+    },
+    user,
+    walk::{Pieces, field_len},
+};
 
 /// Encoding in which a hook receives a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +32,17 @@ pub enum HookEncoding {
     Json(ReviewVersion),
     /// JSON in the `legacy` contract.
     Legacy,
+}
+
+impl HookEncoding {
+    const fn index(self) -> usize {
+        match self {
+            Self::Grpc => 0,
+            Self::Protobuf(version) => 1 + version.index(),
+            Self::Json(version) => 3 + version.index(),
+            Self::Legacy => 5,
+        }
+    }
 }
 
 impl From<&Protocol> for HookEncoding {
@@ -51,10 +72,8 @@ type EncodingCell = OnceCell<Result<Rope, CallFailure>>;
 #[derive(Debug)]
 pub struct Encodings<'a> {
     review: &'a Review,
-    grpc: EncodingCell,
-    protobuf: [EncodingCell; 2],
-    json: [EncodingCell; 2],
-    legacy: EncodingCell,
+    /// The written encodings, by [`HookEncoding::index`].
+    written: [EncodingCell; 6],
     /// The bare protobuf message, if the review arrived in JSON.
     message: EncodingCell,
     /// Result of checking whether a protobuf review can be written in JSON.
@@ -64,22 +83,14 @@ pub struct Encodings<'a> {
 impl<'a> Encodings<'a> {
     /// Creates the encodings of a review. None is written yet.
     pub fn of(review: &'a Review) -> Self {
-        Self {
-            review,
-            grpc: OnceCell::new(),
-            protobuf: Default::default(),
-            json: Default::default(),
-            legacy: OnceCell::new(),
-            message: OnceCell::new(),
-            fit_for_json: OnceCell::new(),
-        }
+        Self { review, written: Default::default(), message: OnceCell::new(), fit_for_json: OnceCell::new() }
     }
 
     /// Creates the encodings of a review, of which those in `written` exist already.
     pub fn with(review: &'a Review, written: Vec<(HookEncoding, Result<Rope, CallFailure>)>) -> Self {
         let encodings = Self::of(review);
         for (form, written) in written {
-            let _ = encodings.cell(form).set(written);
+            let _ = encodings.written[form.index()].set(written);
         }
         encodings
     }
@@ -94,15 +105,6 @@ impl<'a> Encodings<'a> {
         }
     }
 
-    fn cell(&self, form: HookEncoding) -> &EncodingCell {
-        match form {
-            HookEncoding::Grpc => &self.grpc,
-            HookEncoding::Protobuf(version) => &self.protobuf[version.index()],
-            HookEncoding::Json(version) => &self.json[version.index()],
-            HookEncoding::Legacy => &self.legacy,
-        }
-    }
-
     /// Returns the review in this encoding. These are the received bytes if it arrived in this encoding.
     ///
     /// # Errors
@@ -112,7 +114,7 @@ impl<'a> Encodings<'a> {
         if !Self::must_write(review, form) {
             return Ok(review.bytes.clone());
         }
-        let written = self.cell(form).get_or_init(|| match form {
+        let written = self.written[form.index()].get_or_init(|| match form {
             HookEncoding::Grpc => self.message().map(|(rope, range)| framed(&rope, range)),
             HookEncoding::Protobuf(version) => {
                 self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))
@@ -134,7 +136,7 @@ impl<'a> Encodings<'a> {
         match self.review.encoding {
             Encoding::Grpc | Encoding::Envelope(_) => Ok((self.review.bytes.clone(), self.review.message.clone())),
             Encoding::Json(_) => {
-                let message = self.message.get_or_init(|| protobuf::write_message(self.review)).clone()?;
+                let message = self.message.get_or_init(|| write_message(self.review)).clone()?;
                 let whole = 0..message.len();
                 Ok((message, whole))
             }
@@ -147,7 +149,7 @@ impl<'a> Encodings<'a> {
         if let Encoding::Json(_) = self.review.encoding {
             return Ok(());
         }
-        self.fit_for_json.get_or_init(|| json::objects_are_fit(self.review)).clone()
+        self.fit_for_json.get_or_init(|| json::check_objects(self.review, false)).clone()
     }
 }
 
@@ -169,11 +171,66 @@ fn framed(rope: &Rope, range: Range<usize>) -> Rope {
 pub fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
     let Some(place) = review.user.clone() else { return Ok(UserInfo::default()) };
     let bytes = review.bytes.copy_of(place);
-    match review.encoding {
-        Encoding::Json(_) => user::in_json(&bytes),
-        Encoding::Grpc | Encoding::Envelope(_) => user::in_protobuf(bytes),
+    let user = match review.encoding {
+        Encoding::Json(_) => {
+            std::str::from_utf8(&bytes).ok().and_then(|text| user::from_json(&mut Cursor::new(text)).ok()?)
+        }
+        Encoding::Grpc | Encoding::Envelope(_) => UserInfo::decode(bytes).ok(),
+    };
+    user.ok_or_else(|| CallFailure::Unwritable("its userInfo cannot be read".into()))
+}
+
+/// Writes a review that arrived in JSON as a bare protobuf AdmissionReview. Field numbers:
+/// `proto/k8s.io/api/admission/v1/generated.proto`.
+fn write_message(review: &Review) -> Result<Rope, CallFailure> {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let request = AdmissionRequest {
+        uid: text(&review.uid),
+        kind: Some(gvk(&review.kind)),
+        resource: Some(gvr(&review.resource)),
+        sub_resource: text(&review.sub_resource),
+        name: text(&review.name),
+        namespace: text(&review.namespace),
+        operation: text(review.operation.as_str()),
+        user_info: review.user.is_some().then(|| user_of(review)).transpose()?,
+        dry_run: Some(review.dry_run),
+        request_kind: review.request_kind.as_ref().map(gvk),
+        request_resource: review.request_resource.as_ref().map(gvr),
+        request_sub_resource: text(&review.request_sub_resource),
+        // Appended below without a copy.
+        object: None,
+        old_object: None,
+        options: None,
+    };
+    // Fields may come in any order, so all small ones form one piece.
+    let objects = [(9, &review.object), (10, &review.old_object), (12, &review.options)];
+    let objects = objects.map(|(number, place)| place.clone().map(|place| (number, place)));
+    let objects_len: usize = objects.iter().flatten().map(|(_, place)| field_len(field_len(place.len()))).sum();
+    let mut pieces = Pieces::default();
+    pieces.field(1, request.encoded_len() + objects_len);
+    pieces.own(request.encode_to_vec());
+    for (number, place) in objects.into_iter().flatten() {
+        pieces.field(number, field_len(place.len()));
+        pieces.field(1, place.len());
+        pieces.share(&review.bytes, place);
     }
-    .ok_or_else(|| CallFailure::Unwritable("its userInfo cannot be read".into()))
+    Ok(pieces.rope())
+}
+
+fn gvk(Gvk { group, version, kind }: &Gvk) -> GroupVersionKind {
+    GroupVersionKind {
+        group: Some(group.to_string()),
+        version: Some(version.to_string()),
+        kind: Some(kind.to_string()),
+    }
+}
+
+fn gvr(Gvr { group, version, resource }: &Gvr) -> GroupVersionResource {
+    GroupVersionResource {
+        group: Some(group.to_string()),
+        version: Some(version.to_string()),
+        resource: Some(resource.to_string()),
+    }
 }
 
 #[cfg(test)]

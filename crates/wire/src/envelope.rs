@@ -5,10 +5,9 @@
 use std::ops::Range;
 
 use super::{
-    inbound::{self, ViewError},
+    inbound::{self, ViewError, read_fields},
     json_view::{KIND, version},
-    seen::SeenFields,
-    walk::{Field, Pieces, Value, Walk, field_len},
+    walk::{Pieces, Walk, field_len},
 };
 use gatepost_api::{Encoding, Review, ReviewVersion, Rope};
 
@@ -50,32 +49,26 @@ impl Unknown {
             "the envelope's contentType",
         ];
         const TYPE_META: [&str; 2] = ["the envelope's apiVersion", "the envelope's kind"];
-        let broken = |error: super::walk::WalkError| ViewError::Envelope(error.0);
-        let (mut met, mut types_met) = (SeenFields::default(), SeenFields::default());
         // Without `raw`, the message is empty.
         let mut unknown = Self { raw: rope.len()..rope.len(), ..Self::default() };
-        let mut walk = Walk::over(rope, MAGIC.len()..rope.len());
-        while let Some(Field { number, value }) = walk.next().map_err(broken)? {
-            met.record(number, &UNKNOWN)?;
-            match (number, value) {
-                (1, Value::Bytes(at)) => {
-                    let mut types = walk.inside(at);
-                    while let Some(Field { number, value }) = types.next().map_err(broken)? {
-                        types_met.record(number, &TYPE_META)?;
-                        match (number, value) {
-                            (1, Value::Bytes(at)) => unknown.api_version = types.text(at).map_err(broken)?.to_string(),
-                            (2, Value::Bytes(at)) => unknown.kind = types.text(at).map_err(broken)?.to_string(),
-                            (1 | 2, value) => value.expect_bytes().map_err(broken)?,
-                            _ => {}
-                        }
-                    }
-                }
-                (2, Value::Bytes(at)) => unknown.raw = at,
-                (3, Value::Bytes(at)) => unknown.encoding = walk.text(at).map_err(broken)?.to_string(),
-                (1..=4, value) => value.expect_bytes().map_err(broken)?,
+        let walk = Walk::over(rope, MAGIC.len()..rope.len());
+        let read = read_fields(walk, &UNKNOWN, 4, |number, at| {
+            match number {
+                1 => read_fields(walk.inside(at), &TYPE_META, 2, |number, at| {
+                    let field = if number == 1 { &mut unknown.api_version } else { &mut unknown.kind };
+                    *field = walk.text(at)?.to_string();
+                    Ok(())
+                })?,
+                2 => unknown.raw = at,
+                3 => unknown.encoding = walk.text(at)?.to_string(),
                 _ => {}
             }
-        }
+            Ok(())
+        });
+        read.map_err(|error| match error {
+            ViewError::Undecodable(why) => ViewError::Envelope(why),
+            other => other,
+        })?;
         Ok(unknown)
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     json::{Cursor, JsonReadError},
-    walk::{Field, Value, Walk, WalkError},
+    walk::{Value, Walk, WalkError},
 };
 use gatepost_api::{Encoding, Review, Rope};
 
@@ -23,7 +23,7 @@ pub fn any_of(review: &Review, wanted: &[Box<str>]) -> bool {
 /// Compares each occurrence of field 3 (`groups`) of `UserInfo`.
 fn in_protobuf(bytes: &Rope, place: Range<usize>, wanted: &[Box<str>]) -> Result<bool, WalkError> {
     let mut user = Walk::over(bytes, place);
-    while let Some(Field { number, value }) = user.next()? {
+    while let Some((number, value)) = user.next()? {
         if let (3, Value::Bytes(at)) = (number, value)
             && wanted.iter().any(|wanted| is(bytes, at.clone(), wanted))
         {

@@ -2,9 +2,7 @@
 //!
 //! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the `legacy` contract `docs/writing-a-hook.md`.
 
-mod go_values;
 mod reader;
-mod status_reader;
 
 use std::borrow::Cow;
 

@@ -1,25 +1,29 @@
-//! Decodes and encodes the messages of `gatepost.v1.Initializers/Attach`.
+//! Decodes and encodes the messages of `gatepost.v1.Initializers/Attach`, and decodes those of
+//! `gatepost.v1.Initialization`.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
-    Message as _,
+    Message,
     encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len},
 };
 
-use super::pb::gatepost::v1::{
-    Attached, Cancel, Draining, InitializerMessage, InitializerTask, SidecarMessage, initializer_answer::Outcome,
-    initializer_message::Message as From, sidecar_message::Message as To,
-};
 use super::{
-    answer::{self, MAX_CAUSES},
+    answer::MAX_CAUSES,
     inbound::FRAME_HEAD,
     outbound::framed,
-    pb::k8s::io::api::admission::v1::AdmissionReview,
+    pb::{
+        gatepost::v1::{
+            Attached, Cancel, Draining, InitializerMessage, InitializerTask, ReadPolicyRequest, SidecarMessage,
+            StoredObjectEvent, initializer_message, sidecar_message::Message as To,
+        },
+        k8s::io::api::admission::v1::AdmissionReview,
+    },
     walk::{Value, Walk},
 };
-use gatepost_api::{Rope, StatusInfo};
+pub use super::{answer::status as status_info, outbound::status};
+use gatepost_api::Rope;
 
 /// Maximum number of initializers that one answer may add.
 const MAX_ADDS: usize = 64;
@@ -32,63 +36,13 @@ const CAUSES: [u32; 4] = [ANSWER, 4, 5, 4];
 const TASK: u32 = 2;
 const REVIEW: u32 = 4;
 
-/// Message from an instance of an initializer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FromInstance {
-    /// Names the initializer that the instance acts for.
-    Claim {
-        /// Name of the initializer.
-        name: String,
-        /// Token; empty if none is given.
-        token: String,
-        /// Maximum number of concurrent tasks; 0 if not given.
-        window: u32,
-    },
-    /// The instance is alive.
-    Heartbeat,
-    /// The instance accepts no more tasks.
-    Leave,
-    /// The instance has completed a task.
-    Done {
-        /// Number of the task.
-        task: u64,
-        /// Number of the attempt.
-        attempt: u32,
-        /// JSON Patch; empty if nothing changes.
-        patch: Bytes,
-        /// Initializers that must act after this one.
-        adds: Vec<String>,
-    },
-    /// The instance rejects the object.
-    Failed {
-        /// Number of the task.
-        task: u64,
-        /// Number of the attempt.
-        attempt: u32,
-        /// Status for the creator of the object.
-        status: Box<StatusInfo>,
-    },
-}
-
-/// Decodes one message, without its frame header. `None` if it is invalid, or has too many names or causes.
-pub fn read(message: Bytes) -> Option<FromInstance> {
+/// Decodes one message of an instance, without its frame header. `None` if it is invalid, or has too many names or
+/// causes.
+pub fn read(message: Bytes) -> Option<initializer_message::Message> {
     if !is_within_limits(&message) {
         return None;
     }
-    Some(match InitializerMessage::decode(message).ok()?.message? {
-        From::Claim(claim) => FromInstance::Claim { name: claim.name, token: claim.token, window: claim.window },
-        From::Heartbeat(_) => FromInstance::Heartbeat,
-        From::Leave(_) => FromInstance::Leave,
-        From::Answer(ended) => {
-            let (task, attempt) = (ended.task, ended.attempt);
-            match ended.outcome? {
-                Outcome::Done(done) => FromInstance::Done { task, attempt, patch: done.patch, adds: done.add },
-                Outcome::Fail(status) => {
-                    FromInstance::Failed { task, attempt, status: Box::new(answer::status(status)) }
-                }
-            }
-        }
-    })
+    InitializerMessage::decode(message).ok()?.message
 }
 
 /// Returns true if the message does not exceed the limits on names and causes. Each of these may have two bytes on the
@@ -101,11 +55,11 @@ fn is_within_limits(message: &Bytes) -> bool {
 
 /// Returns `most` less the number of fields at `path`. `None` if there are more, or the message is invalid.
 pub(super) fn count(mut walk: Walk<'_>, path: &[u32], mut most: usize) -> Option<usize> {
-    let (number, below) = path.split_first()?;
-    while let Some(field) = walk.next().ok()? {
-        match field.value {
-            Value::Bytes(_) if field.number == *number && below.is_empty() => most = most.checked_sub(1)?,
-            Value::Bytes(place) if field.number == *number => most = count(walk.inside(place), below, most)?,
+    let (wanted, below) = path.split_first()?;
+    while let Some((number, value)) = walk.next().ok()? {
+        match value {
+            Value::Bytes(_) if number == *wanted && below.is_empty() => most = most.checked_sub(1)?,
+            Value::Bytes(place) if number == *wanted => most = count(walk.inside(place), below, most)?,
             _ => {}
         }
     }
@@ -179,44 +133,104 @@ fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Message to an instance other than a task.
-#[derive(Clone, Copy, Debug)]
-pub enum ToWire {
-    /// The claim is accepted.
-    Attached {
-        /// Maximum time between messages of the instance before its claim expires.
-        lease: Duration,
-        /// Maximum number of concurrent tasks.
-        window: u32,
-    },
-    /// The caller of the task has gone.
-    Cancel {
-        /// Number of the task.
-        task: u64,
-    },
-    /// The process is shutting down.
-    Draining,
+/// Encodes the message that a claim is accepted: with the maximum time between messages of the instance before its
+/// claim expires, and the maximum number of concurrent tasks. Includes the frame header, as [`cancel`] and [`draining`].
+pub fn attached(lease: Duration, window: u32) -> Bytes {
+    frame(To::Attached(Attached { lease_milliseconds: milliseconds(lease), window }))
 }
 
-impl ToWire {
-    /// Encodes the message with its frame header.
-    pub fn framed(&self) -> Bytes {
-        let message = match *self {
-            Self::Attached { lease, window } => {
-                To::Attached(Attached { lease_milliseconds: milliseconds(lease), window })
+/// Encodes the message that the caller of this task has gone.
+pub fn cancel(task: u64) -> Bytes {
+    frame(To::Cancel(Cancel { task }))
+}
+
+/// Encodes the message that the process is shutting down.
+pub fn draining() -> Bytes {
+    frame(To::Draining(Draining {}))
+}
+
+fn frame(message: To) -> Bytes {
+    framed(&SidecarMessage { message: Some(message) })
+}
+
+/// Maximum number of a user's groups, of keys in its `extra`, and of values in its `extra`.
+const MAX_USER_ITEMS: usize = 4096;
+/// Maximum number of names in `pending`.
+const MAX_PENDING_NAMES: usize = 1024;
+
+/// Paths of fields by their numbers: in `ReadPolicyRequest` the groups and the `extra` keys and values of `user`; in
+/// `StoredObjectEvent` `pending`, the causes of `result`, and `uid`.
+const USER: [&[u32]; 3] = [&[2, 3], &[2, 4], &[2, 4, 2, 1]];
+const PENDING: [u32; 2] = [1, 7];
+const RESULT_CAUSES: [u32; 4] = [1, 8, 5, 4];
+const UID: [u32; 2] = [1, 5];
+
+/// Returns the last string at `path`.
+fn text_at(mut walk: Walk<'_>, path: &[u32]) -> Option<String> {
+    let (wanted, below) = path.split_first()?;
+    let mut found = None;
+    while let Some((number, value)) = walk.next().ok()? {
+        match value {
+            Value::Bytes(place) if number == *wanted && below.is_empty() => {
+                found = Some(walk.text(place).ok()?.to_string());
             }
-            Self::Cancel { task } => To::Cancel(Cancel { task }),
-            Self::Draining => To::Draining(Draining {}),
-        };
-        framed(&SidecarMessage { message: Some(message) })
+            Value::Bytes(place) if number == *wanted => found = text_at(walk.inside(place), below).or(found),
+            _ => {}
+        }
     }
+    found
+}
+
+/// Returns the number of fields at `path`; `None` if the message is invalid. A field may have two bytes on the wire and
+/// takes many times as much memory when decoded.
+fn count_at(message: &Rope, path: &[u32]) -> Option<usize> {
+    Some(usize::MAX - count(Walk::over(message, 0..message.len()), path, usize::MAX)?)
+}
+
+/// Decodes the message of a `ReadPolicy`, without its frame header. `None` if it is invalid, or its user is too large.
+pub fn read_policy(message: Bytes) -> Option<ReadPolicyRequest> {
+    let rope = Rope::new([message.clone()]);
+    for path in USER {
+        count_at(&rope, path).filter(|count| *count <= MAX_USER_ITEMS)?;
+    }
+    ReadPolicyRequest::decode(message).ok()
+}
+
+/// Decodes the message of another call; `None` if it is invalid.
+pub fn decode<M: Message + Default>(message: Bytes) -> Option<M> {
+    M::decode(message).ok()
+}
+
+/// Decodes one message of a `Follow`; `None` if it is invalid.
+pub fn event(message: Bytes) -> Option<StoredObjectReport> {
+    let rope = Rope::new([message.clone()]);
+    let (names, causes) = (count_at(&rope, &PENDING)?, count_at(&rope, &RESULT_CAUSES)?);
+    let uid = || text_at(Walk::over(&rope, 0..rope.len()), &UID);
+    if names > MAX_PENDING_NAMES {
+        return Some(StoredObjectReport::TooManyNames(uid()));
+    }
+    if causes > MAX_CAUSES {
+        return Some(StoredObjectReport::TooManyCauses(uid()));
+    }
+    StoredObjectEvent::decode(message).ok().map(StoredObjectReport::Event)
+}
+
+/// A message of a `Follow`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredObjectReport {
+    /// The decoded event.
+    Event(StoredObjectEvent),
+    /// Not decoded, because `pending` has too many names. Contains the object's uid, if any.
+    TooManyNames(Option<String>),
+    /// Not decoded, because `result` has too many causes. Contains the object's uid, if any.
+    TooManyCauses(Option<String>),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pb::{
-        gatepost::v1::{Done, InitializerAnswer},
+        gatepost::v1::{Done, InitializerAnswer, initializer_answer::Outcome, initializer_message::Message as From},
         k8s::io::{
             api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
             apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
@@ -286,5 +300,42 @@ mod tests {
         let review = Bytes::from_static(&[0x0a, 5, 0x42, 3, 0x1a, 1, 0xff]);
         assert!(!is_review(review));
         assert!(is_review(Bytes::from_static(&[0x0a, 5, 0x42, 3, 0x1a, 1, b'a'])));
+    }
+}
+
+#[cfg(test)]
+mod initialization_tests {
+    use super::*;
+    use crate::pb::{
+        gatepost::v1::{StoredObject, stored_object_event::Event},
+        k8s::io::{
+            api::authentication::v1::UserInfo,
+            apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
+        },
+    };
+
+    #[test]
+    fn no_message_is_many_times_as_large_when_it_is_read() {
+        let reading = |groups| {
+            let user = UserInfo { groups: vec![String::new(); groups], ..UserInfo::default() };
+            read_policy(ReadPolicyRequest { user: Some(user), ..Default::default() }.encode_to_vec().into())
+        };
+        assert!(reading(MAX_USER_ITEMS).is_some() && reading(MAX_USER_ITEMS + 1).is_none());
+        let report = |names, causes| {
+            let details = StatusDetails { causes: vec![StatusCause::default(); causes], ..Default::default() };
+            let result = Some(Status { details: Some(details), ..Default::default() });
+            let (uid, pending) = ("u".into(), vec![String::new(); names]);
+            let object = StoredObject { uid, pending, result, ..Default::default() };
+            event(StoredObjectEvent { event: Some(Event::Unfinished(object)) }.encode_to_vec().into())
+        };
+        assert!(matches!(report(MAX_PENDING_NAMES, MAX_CAUSES), Some(StoredObjectReport::Event(_))));
+        assert_eq!(
+            (report(MAX_PENDING_NAMES + 1, 0), report(0, MAX_CAUSES + 1)),
+            (
+                Some(StoredObjectReport::TooManyNames(Some("u".into()))),
+                Some(StoredObjectReport::TooManyCauses(Some("u".into())))
+            )
+        );
+        assert_eq!((event(Bytes::from_static(b"\xff")), read_policy(Bytes::from_static(b"\xff"))), (None, None));
     }
 }

@@ -46,18 +46,16 @@ pub fn labels(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, String
             return Ok(false);
         }
         let (mut labels, mut bytes) = (Vec::new(), 0);
-        if cursor.object(FIELD)? {
-            while let Some(key) = cursor.key()? {
-                let value = cursor.string(FIELD)?.map_or_else(String::new, |text| text.plain().into_owned());
-                let key = key.plain().into_owned();
-                bytes += key.len() + value.len();
-                if labels.len() == MAX_LABELS || bytes > MAX_LABEL_BYTES {
-                    let wanted = "at most 65,536 labels of 2 MiB together";
-                    return Err(JsonReadError::Type { field: FIELD, wanted });
-                }
-                labels.push((key, value));
+        cursor.read_object(FIELD, |cursor, key| {
+            let value = cursor.string(FIELD)?.map_or_else(String::new, |text| text.plain().into_owned());
+            bytes += key.len() + value.len();
+            if labels.len() == MAX_LABELS || bytes > MAX_LABEL_BYTES {
+                let wanted = "at most 65,536 labels of 2 MiB together";
+                return Err(JsonReadError::Type { field: FIELD, wanted });
             }
-        }
+            labels.push((key.to_owned(), value));
+            Ok(())
+        })?;
         pairs = Some(labels);
         Ok(true)
     })?;
@@ -121,6 +119,22 @@ pub fn initializers(rope: &Rope, range: Range<usize>) -> Result<Option<String>, 
     Ok(found.and_then(|place| object.get(place)).map(str::to_owned))
 }
 
+/// Returns the name of the object in `range`, or the prefix of a name that the apiserver will make; `None` without
+/// either.
+///
+/// # Errors
+/// The object is not JSON.
+pub fn name(rope: &Rope, range: Range<usize>) -> Result<Option<String>, String> {
+    const KEYS: [&str; 2] = ["name", "generateName"];
+    let mut found = [const { None }; KEYS.len()];
+    walk(rope, range, |cursor, key| {
+        let Some(at) = KEYS.iter().position(|known| Some(*known) == key) else { return Ok(false) };
+        found[at] = cursor.string("metadata.name")?.map(|text| text.plain().into_owned());
+        Ok(true)
+    })?;
+    Ok(found.into_iter().flatten().find(|name| !name.is_empty()))
+}
+
 /// Calls `field` with each key of `metadata`, and with `None` where a `metadata` begins. `field` reads the value of the
 /// key, or returns false to have the value skipped.
 fn walk(
@@ -137,26 +151,24 @@ fn walk_text<'a>(
 ) -> Result<(), String> {
     let mut walk = || {
         let mut cursor = Cursor::new(object);
-        if !cursor.object("it")? {
-            return Err(JsonReadError::Type { field: "it", wanted: "an object" });
-        }
-        while let Some(key) = cursor.key()? {
-            if key.plain() != "metadata" {
-                cursor.skip()?;
-                continue;
+        let is_object = cursor.read_object("it", |cursor, key| {
+            if key != "metadata" {
+                return cursor.skip();
             }
-            if !cursor.object("metadata")? {
-                continue;
-            }
-            field(&mut cursor, None)?;
-            while let Some(key) = cursor.key()? {
-                if !field(&mut cursor, Some(&key.plain()))? {
-                    cursor.skip()?;
+            if cursor.object("metadata")? {
+                field(cursor, None)?;
+                while let Some(key) = cursor.key()? {
+                    if !field(cursor, Some(&key.plain()))? {
+                        cursor.skip()?;
+                    }
                 }
             }
+            Ok(())
+        })?;
+        if !is_object {
+            return Err(JsonReadError::Type { field: "it", wanted: "an object" });
         }
-        cursor.end()?;
-        Ok(())
+        cursor.end()
     };
     walk().map_err(|error| match error {
         JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
@@ -181,19 +193,11 @@ fn values<const N: usize>(
     wanted: [&str; N],
     found: &mut [Option<String>; N],
 ) -> Result<bool, JsonReadError> {
-    if !cursor.object(field)? {
-        return Ok(false);
-    }
-    while let Some(key) = cursor.key()? {
-        let key = key.plain();
-        match wanted.iter().position(|wanted| *wanted == key) {
-            Some(at) => {
-                found[at] = Some(cursor.string(field)?.map_or_else(String::new, |text| text.plain().into_owned()));
-            }
-            None => cursor.skip()?,
-        }
-    }
-    Ok(true)
+    cursor.read_object(field, |cursor, key| {
+        let Some(at) = wanted.iter().position(|wanted| *wanted == key) else { return cursor.skip() };
+        found[at] = Some(cursor.string(field)?.map_or_else(String::new, |text| text.plain().into_owned()));
+        Ok(())
+    })
 }
 
 /// The creator of an unfinished object, in the field of the list, so that each initializer can read it.

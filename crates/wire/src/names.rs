@@ -13,6 +13,8 @@ pub const VALIDATE: &str = "/gatepost.v1.Admission/Validate";
 pub const INITIALIZERS: &str = "gatepost.v1.Initializers";
 /// Service for apiservers that store unfinished objects.
 pub const INITIALIZATION: &str = "gatepost.v1.Initialization";
+/// Service for plugins that follow the rule index.
+pub const RULE_INDEX: &str = "gatepost.v1.RuleIndex";
 
 /// Service for health checks.
 pub const HEALTH: &str = "grpc.health.v1.Health";
@@ -27,13 +29,14 @@ pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::gatepost::v1::{admission_server, initialization_server, initializers_server};
+    use crate::pb::gatepost::v1::{admission_server, initialization_server, initializers_server, rule_index_server};
 
     #[test]
     fn services_are_named_as_in_the_definitions() {
         assert_eq!(ADMISSION, admission_server::SERVICE_NAME);
         assert_eq!(INITIALIZERS, initializers_server::SERVICE_NAME);
         assert_eq!(INITIALIZATION, initialization_server::SERVICE_NAME);
+        assert_eq!(RULE_INDEX, rule_index_server::SERVICE_NAME);
         let paths = [REVIEW, MUTATE, VALIDATE].map(|path| path[1..].rsplit_once('/'));
         assert_eq!(paths, ["Review", "Mutate", "Validate"].map(|method| Some((ADMISSION, method))));
         let paths = [HEALTH_CHECK, HEALTH_WATCH].map(|path| path[1..].rsplit_once('/'));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{
     envelope::Unknown,
-    walk::{Field, Value, Walk, WalkError},
+    walk::{Value, Walk, WalkError},
 };
 use gatepost_api::{
     Rope,
@@ -121,7 +121,7 @@ impl ObjectHead {
         }
         let mut object = Walk::over(&rope, unknown.raw);
         let mut head = Self::default();
-        while let Some(Field { number, value }) = object.next().ok()? {
+        while let Some((number, value)) = object.next().ok()? {
             if let (1, Value::Bytes(metadata)) = (number, value) {
                 head.read_metadata(object.inside(metadata), wanted).ok()?;
             }
@@ -130,23 +130,15 @@ impl ObjectHead {
     }
 
     fn read_metadata(&mut self, mut metadata: Walk<'_>, wanted: Wanted<'_>) -> Result<(), WalkError> {
-        while let Some(Field { number, value }) = metadata.next()? {
+        while let Some((number, value)) = metadata.next()? {
             let Value::Bytes(at) = value else { continue };
             match number {
                 1 => self.name = metadata.text(at)?.to_string(),
                 5 => self.uid = metadata.text(at)?.to_string(),
                 6 => self.resource_version = metadata.text(at)?.to_string(),
                 9 => self.deleting = true,
-                11 => {
-                    if let Some(value) = entry(metadata.inside(at), wanted.label)? {
-                        self.label = Some(value);
-                    }
-                }
-                12 => {
-                    if let Some(value) = entry(metadata.inside(at), wanted.annotation)? {
-                        self.annotation = Some(value);
-                    }
-                }
+                11 => self.label = entry(metadata.inside(at), wanted.label)?.or(self.label.take()),
+                12 => self.annotation = entry(metadata.inside(at), wanted.annotation)?.or(self.annotation.take()),
                 _ => {}
             }
         }
@@ -166,7 +158,7 @@ fn is_table(api_version: &str, kind: &str) -> bool {
 /// Returns the value of a map's entry if its key is `wanted`.
 fn entry(mut entry: Walk<'_>, wanted: &str) -> Result<Option<String>, WalkError> {
     let (mut matches, mut found) = (false, String::new());
-    while let Some(Field { number, value }) = entry.next()? {
+    while let Some((number, value)) = entry.next()? {
         match (number, value) {
             (1, Value::Bytes(at)) => matches = &*entry.text(at)? == wanted,
             (2, Value::Bytes(at)) => found = entry.text(at)?.to_string(),

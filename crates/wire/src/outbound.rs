@@ -89,7 +89,7 @@ pub fn framed(message: &impl Message) -> Bytes {
 }
 
 /// Converts a status to protobuf.
-pub(super) fn status(info: &StatusInfo) -> meta::Status {
+pub fn status(info: &StatusInfo) -> meta::Status {
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let causes: Vec<meta::StatusCause> = info
         .causes

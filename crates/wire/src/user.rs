@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use bytes::Bytes;
-use prost::Message;
-
 use super::{
     inbound::ViewError,
     json::{Cursor, JsonReadError},
@@ -16,25 +13,18 @@ const EXTRA: &str = "request.userInfo.extra";
 
 /// Reads the value of `request.userInfo`; `None` for `null`.
 pub(super) fn from_json(cursor: &mut Cursor<'_>) -> Result<Option<UserInfo>, ViewError> {
-    if !cursor.object("request.userInfo")? {
-        return Ok(None);
-    }
     let mut user = UserInfo::default();
     let (mut groups, mut extra) = (None, None);
-    while let Some(key) = cursor.key()? {
-        match &*key.plain() {
-            "username" => {
-                once(&mut user.username, text(cursor, "request.userInfo.username")?, "request.userInfo.username")
-            }
-            "uid" => once(&mut user.uid, text(cursor, "request.userInfo.uid")?, "request.userInfo.uid"),
-            "groups" => once(&mut groups, strings(cursor, "request.userInfo.groups")?, "request.userInfo.groups"),
-            "extra" => once(&mut extra, self::extra(cursor)?, EXTRA),
-            _ => cursor.skip().map_err(Into::into),
-        }?;
-    }
+    let is_object = cursor.read_object("request.userInfo", |cursor, key| match key {
+        "username" => once(&mut user.username, text(cursor, "request.userInfo.username")?, "request.userInfo.username"),
+        "uid" => once(&mut user.uid, text(cursor, "request.userInfo.uid")?, "request.userInfo.uid"),
+        "groups" => once(&mut groups, strings(cursor, "request.userInfo.groups")?, "request.userInfo.groups"),
+        "extra" => once(&mut extra, self::extra(cursor)?, EXTRA),
+        _ => Ok(cursor.skip()?),
+    })?;
     user.groups = groups.unwrap_or_default();
     user.extra = extra.unwrap_or_default();
-    Ok(Some(user))
+    Ok(is_object.then_some(user))
 }
 
 /// Sets a field. Fails if it is already set: each field may occur once.
@@ -51,35 +41,20 @@ fn text(cursor: &mut Cursor<'_>, field: &'static str) -> Result<String, JsonRead
 
 fn strings(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Vec<String>, JsonReadError> {
     let mut strings = Vec::new();
-    if cursor.array(field)? {
-        while cursor.item()? {
-            strings.push(text(cursor, field)?);
-        }
-    }
+    cursor.read_array(field, |cursor| text(cursor, field).map(|text| strings.push(text)))?;
     Ok(strings)
 }
 
 fn extra(cursor: &mut Cursor<'_>) -> Result<BTreeMap<String, ExtraValue>, ViewError> {
     let mut extra = BTreeMap::new();
-    if cursor.object(EXTRA)? {
-        while let Some(key) = cursor.key()? {
-            match extra.entry(key.plain().into_owned()) {
-                Entry::Occupied(_) => return Err(ViewError::Twice("a key of request.userInfo.extra")),
-                Entry::Vacant(place) => place.insert(ExtraValue { items: strings(cursor, EXTRA)? }),
-            };
+    cursor.read_object(EXTRA, |cursor, key| match extra.entry(key.to_owned()) {
+        Entry::Occupied(_) => Err(ViewError::Twice("a key of request.userInfo.extra")),
+        Entry::Vacant(place) => {
+            place.insert(ExtraValue { items: strings(cursor, EXTRA)? });
+            Ok(())
         }
-    }
+    })?;
     Ok(extra)
-}
-
-/// Reads a whole `userInfo` in JSON; `None` if it is invalid or `null`.
-pub(super) fn in_json(bytes: &[u8]) -> Option<UserInfo> {
-    from_json(&mut Cursor::new(std::str::from_utf8(bytes).ok()?)).ok()?
-}
-
-/// Reads a whole `userInfo` in protobuf; `None` if it is invalid.
-pub(super) fn in_protobuf(bytes: Bytes) -> Option<UserInfo> {
-    UserInfo::decode(bytes).ok()
 }
 
 /// Writes `userInfo` as kube-apiserver does: omits empty fields.
@@ -92,39 +67,27 @@ pub(super) fn to_json(user: &UserInfo, out: &mut Pieces) {
     };
     if !user.username().is_empty() {
         key(out, "\"username\":");
-        out.string(user.username());
+        out.json(user.username());
     }
     if !user.uid().is_empty() {
         key(out, "\"uid\":");
-        out.string(user.uid());
+        out.json(user.uid());
     }
     if !user.groups.is_empty() {
         key(out, "\"groups\":");
-        list(&user.groups, out);
+        out.json(&user.groups);
     }
     if !user.extra.is_empty() {
         key(out, "\"extra\":");
         let mut separator = "{";
         for (name, values) in &user.extra {
             out.own(separator);
-            out.string(name);
+            out.json(name);
             out.own(":");
-            list(&values.items, out);
+            out.json(&values.items);
             separator = ",";
         }
         out.own("}");
     }
     out.own(if separator == "{" { "{}" } else { "}" });
-}
-
-/// Writes strings as a JSON array.
-pub(super) fn list(strings: &[String], out: &mut Pieces) {
-    out.own("[");
-    for (at, text) in strings.iter().enumerate() {
-        if at > 0 {
-            out.own(",");
-        }
-        out.string(text);
-    }
-    out.own("]");
 }

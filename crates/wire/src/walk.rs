@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use bytestring::ByteString;
 use gatepost_api::Rope;
+use serde::Serialize;
 
 /// The bytes are not protobuf. The text gives the reason and quotes no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,22 +23,8 @@ pub(super) enum Value {
     Other,
 }
 
-impl Value {
-    /// Fails if the value is not bytes, as the field's type requires.
-    pub(super) fn expect_bytes(&self) -> Result<(), WalkError> {
-        match self {
-            Self::Bytes(_) => Ok(()),
-            _ => Err(WalkError("a field has the wrong wire type")),
-        }
-    }
-}
-
-/// Field of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) number: u32,
-    pub(super) value: Value,
-}
+/// Error for a field whose wire type is not that of its number.
+pub(super) const WRONG_WIRE_TYPE: WalkError = WalkError("a field has the wrong wire type");
 
 /// Maximum depth of nested groups, as in prost.
 const MAX_GROUPS: usize = 100;
@@ -70,20 +57,17 @@ impl<'a> Walk<'a> {
         ByteString::try_from(self.rope.copy_of(range)).map_err(|_| WalkError("a text field is not UTF-8"))
     }
 
-    /// Reads the next field. `None` at the end of the message.
-    pub(super) fn next(&mut self) -> Result<Option<Field>, WalkError> {
+    /// Reads the number and the value of the next field. `None` at the end of the message.
+    pub(super) fn next(&mut self) -> Result<Option<(u32, Value)>, WalkError> {
         if self.at == self.end {
             return Ok(None);
         }
         let (number, wire_type) = self.tag()?;
-        let value = self.value(wire_type)?;
-        match value {
-            Some(value) => Ok(Some(Field { number, value })),
-            None => {
-                self.skip_group(number)?;
-                Ok(Some(Field { number, value: Value::Other }))
-            }
-        }
+        let Some(value) = self.value(wire_type)? else {
+            self.skip_group(number)?;
+            return Ok(Some((number, Value::Other)));
+        };
+        Ok(Some((number, value)))
     }
 
     fn tag(&mut self) -> Result<(u32, u64), WalkError> {
@@ -206,10 +190,10 @@ impl Pieces {
         self.len + self.small.len()
     }
 
-    /// Writes a JSON string, quotes included.
-    pub(super) fn string(&mut self, text: &str) {
-        let written = serde_json::to_writer(&mut self.small, text);
-        debug_assert!(written.is_ok(), "a string is always written to memory");
+    /// Writes a string or a list of strings as JSON.
+    pub(super) fn json<T: Serialize + ?Sized>(&mut self, value: &T) {
+        let written = serde_json::to_writer(&mut self.small, value);
+        debug_assert!(written.is_ok(), "strings are always written to memory");
     }
 
     /// Writes the key and the length of a protobuf field of `len` bytes.

@@ -1,11 +1,6 @@
 //! Destination: where the document is written, and the names of hooks and initializers that are known there.
 
-use std::{
-    collections::BTreeSet,
-    fmt, fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, fs, io, path::PathBuf, time::Duration};
 
 use gatepost_operator::command::{replace_file, yaml};
 use serde_json::Value;
@@ -96,11 +91,11 @@ impl fmt::Display for Destination {
 }
 
 impl DestinationArgs {
-    /// Returns the source of the names of hooks and initializers.
-    pub(super) fn roster(self) -> Result<Roster, WriteError> {
+    /// Reads the names of hooks and initializers: from the source that sidecars read, or with `--file` from a sidecar.
+    pub(super) async fn names(self) -> Result<Names, WriteError> {
         Ok(match self.file {
-            Some(_) => Roster::Sidecar(self.admin.unwrap_or_else(AdminUrl::local)),
-            None => Roster::Source(self.source.place().map_err(WriteError::Source)?),
+            Some(_) => names_in_sidecar(&self.admin.unwrap_or_else(AdminUrl::local)).await,
+            None => names_in_source(self.source.place().map_err(WriteError::Source)?).await,
         })
     }
 
@@ -133,10 +128,15 @@ fn file_name(name: &str) -> String {
 impl Destination {
     /// Writes the document atomically.
     pub(super) async fn write(&self, document: &Value) -> Result<(), WriteError> {
+        let text = || yaml(document).map_err(WriteError::Unwritable);
         match self {
-            Self::File(path) => write_file(path, text(document)?.as_bytes()),
+            Self::File(path) => {
+                // Only its owner may write the file, and everybody may read it.
+                let written = replace_file(path, text()?.as_bytes(), 0o600, Some(0o644));
+                written.map_err(|cause| WriteError::Write { path: path.clone(), cause })
+            }
             Self::Etcd { access, key } => {
-                EtcdClient::open(access).await?.put(key, text(document)?, None).await?;
+                EtcdClient::open(access).await?.put(key, text()?, None).await?;
                 Ok(())
             }
             Self::Kubernetes { access, path } => Ok(KubeClient::open(access).await?.apply(path, document).await?),
@@ -165,28 +165,10 @@ impl Destination {
     }
 }
 
-fn text(document: &Value) -> Result<String, WriteError> {
-    yaml(document).map_err(WriteError::Unwritable)
-}
-
-/// Writes a file that only its owner may write and everybody may read.
-fn write_file(path: &Path, text: &[u8]) -> Result<(), WriteError> {
-    replace_file(path, text, 0o600, Some(0o644)).map_err(|cause| WriteError::Write { path: path.to_owned(), cause })
-}
-
 /// Timeout of reading the names. It is short, as the command is for emergencies.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of names listed in an error if no name is similar.
 const MAX_LISTED_NAMES: usize = 8;
-
-/// Source of the names of hooks and initializers.
-#[derive(Debug)]
-pub(super) enum Roster {
-    /// The source that sidecars read.
-    Source(SourceLocation),
-    /// The sidecar at this admin address.
-    Sidecar(AdminUrl),
-}
 
 /// Names of hooks and initializers.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -203,16 +185,6 @@ pub(super) enum MissingName {
     Unknown(String),
     /// Not all names are known. The message contains the reason.
     Doubtful(String),
-}
-
-impl Roster {
-    /// Reads the names.
-    pub(super) async fn names(self) -> Names {
-        match self {
-            Self::Source(place) => names_in_source(place).await,
-            Self::Sidecar(admin) => names_in_sidecar(&admin).await,
-        }
-    }
 }
 
 impl Names {
@@ -354,12 +326,12 @@ mod tests {
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
                     resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n";
         fs::write(folder.path().join("a.yaml"), text).unwrap();
-        let roster = || Roster::Source(SourceLocation::File(folder.path().to_owned()));
-        assert_eq!(roster().names().await, names(&["one.x", "two.x"], None));
+        let read = || names_in_source(SourceLocation::File(folder.path().to_owned()));
+        assert_eq!(read().await, names(&["one.x", "two.x"], None));
         fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
         let gap = Some("b.yaml cannot be served, and may hold one");
-        assert_eq!(roster().names().await, names(&["one.x", "two.x"], gap));
+        assert_eq!(read().await, names(&["one.x", "two.x"], gap));
         fs::remove_file(folder.path().join("a.yaml")).unwrap();
-        assert!(roster().names().await.gap.is_some());
+        assert!(read().await.gap.is_some());
     }
 }

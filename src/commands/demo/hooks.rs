@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     future::pending,
     io,
     net::{Ipv4Addr, SocketAddr},
@@ -10,22 +11,16 @@ use std::{
     thread,
 };
 
-use hyper::body::Incoming;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
-use tonic::{Request, Response, Status};
-use tower_service::Service as _;
+use tonic::Status;
 
-use super::stage::{Folder, text};
-use crate::commands::hook_listener::HookListener;
+use super::{Folder, text};
+use crate::commands::{hook::DenyIf, hook_listener::HookListener};
 use gatepost_tls::ServerConfig;
-use gatepost_wire::pb::{
-    gatepost::v1::admission_server::{Admission, AdmissionServer},
-    k8s::io::{
-        api::admission::v1::{AdmissionResponse, AdmissionReview},
-        apimachinery::pkg::apis::meta::v1 as meta,
-    },
+use gatepost_wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionRequest, AdmissionResponse},
+    apimachinery::pkg::apis::meta::v1 as meta,
 };
 
 /// Suffix of the hooks' names.
@@ -49,31 +44,67 @@ pub(super) struct Hook {
     pub(super) timeout: &'static str,
     /// Operations, API group and resources of the only rule, as in YAML.
     pub(super) rule: [&'static str; 3],
+    policy: Policy,
 }
 
-const WRITES: &str = "CREATE, UPDATE";
-const PODS: [&str; 3] = [WRITES, "\"\"", "pods"];
-const SERVICES: [&str; 3] = [WRITES, "\"\"", "services"];
-const DEPLOYMENTS: [&str; 3] = [WRITES, "apps", "deployments"];
-const ALL: [&str; 3] = ["\"*\"", "\"*\"", "\"*/*\""];
+/// What a hook does about a request. Conditions are those of `gatepost hook --deny-if`.
+#[derive(Clone, Copy)]
+enum Policy {
+    /// Deny with this message if the condition is met.
+    Deny(&'static str, &'static str),
+    /// Warn with this text if the condition is met.
+    Warn(&'static str, &'static str),
+    /// Annotate the size of the object.
+    Measure,
+    /// Never answer.
+    Hang,
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, transport, failure_policy, timeout, rule: [operations, _, resources], .. } = self;
+        let transport = match transport {
+            HookTransport::MutualTls => "mutual TLS",
+            HookTransport::Plaintext => "plaintext",
+            HookTransport::UnixSocket => "unix socket",
+        };
+        let rule = format!("{operations} of {resources}").replace('"', "");
+        write!(f, "{name:<18}{transport:<13}{failure_policy:<8}{timeout:<6}{rule}")
+    }
+}
 
 const fn hook(
     name: &'static str,
     transport: HookTransport,
     failure_policy: &'static str,
-    rule: [&'static str; 3],
+    [group, resources]: [&'static str; 2],
+    policy: Policy,
 ) -> Hook {
-    Hook { name, transport, failure_policy, timeout: "5s", rule }
+    let rule = ["CREATE, UPDATE", group, resources];
+    Hook { name, transport, failure_policy, timeout: "5s", rule, policy }
 }
 
-pub(super) const NO_LATEST: Hook = hook("no-latest-tag", HookTransport::MutualTls, "Fail", PODS);
-pub(super) const NO_PRIVILEGED: Hook = hook("no-privileged", HookTransport::MutualTls, "Fail", PODS);
-pub(super) const OWNER_LABEL: Hook = hook("owner-label", HookTransport::Plaintext, "Fail", DEPLOYMENTS);
-pub(super) const WARN_NO_LIMITS: Hook = hook("warn-no-limits", HookTransport::UnixSocket, "Ignore", PODS);
-pub(super) const AUDIT_ALL: Hook = hook("audit-everything", HookTransport::MutualTls, "Ignore", ALL);
+const PODS: [&str; 2] = ["\"\"", "pods"];
+const SERVICES: [&str; 2] = ["\"\"", "services"];
+const FLOATS: Policy = Policy::Deny("/spec/containers/0/image=*:latest", "image floats; pin a version or a digest");
+const PRIVILEGED: Policy =
+    Policy::Deny("/spec/containers/0/securityContext/privileged=true", "container must not be privileged");
+const NO_OWNER: Policy = Policy::Deny("/metadata/labels/team=", "label team is missing; who is called at night?");
+const BALANCER: Policy = Policy::Deny("/spec/type=LoadBalancer", "type LoadBalancer costs money; ask for a ClusterIP");
+const UNLIMITED: Policy = Policy::Warn("/spec/containers/0/resources/limits=", "container has no resource limits");
+
+pub(super) const NO_LATEST: Hook = hook("no-latest-tag", HookTransport::MutualTls, "Fail", PODS, FLOATS);
+pub(super) const NO_PRIVILEGED: Hook = hook("no-privileged", HookTransport::MutualTls, "Fail", PODS, PRIVILEGED);
+pub(super) const OWNER_LABEL: Hook =
+    hook("owner-label", HookTransport::Plaintext, "Fail", ["apps", "deployments"], NO_OWNER);
+pub(super) const WARN_NO_LIMITS: Hook = hook("warn-no-limits", HookTransport::UnixSocket, "Ignore", PODS, UNLIMITED);
+pub(super) const AUDIT_ALL: Hook = Hook {
+    rule: ["\"*\"", "\"*\"", "\"*/*\""],
+    ..hook("audit-everything", HookTransport::MutualTls, "Ignore", PODS, Policy::Measure)
+};
 pub(super) const SLOW: Hook =
-    Hook { timeout: "50ms", ..hook("slow-but-ignored", HookTransport::Plaintext, "Ignore", SERVICES) };
-pub(super) const NO_BALANCER: Hook = hook("no-load-balancer", HookTransport::UnixSocket, "Fail", SERVICES);
+    Hook { timeout: "50ms", ..hook("slow-but-ignored", HookTransport::Plaintext, "Ignore", SERVICES, Policy::Hang) };
+pub(super) const NO_BALANCER: Hook = hook("no-load-balancer", HookTransport::UnixSocket, "Fail", SERVICES, BALANCER);
 /// Hooks of the first configuration.
 pub(super) const FIRST: [Hook; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WARN_NO_LIMITS, AUDIT_ALL, SLOW];
 /// Hooks of the configuration after the swap.
@@ -123,12 +154,8 @@ impl<'a> Hooks<'a> {
             }
         };
         self.addresses.extend(listener.address().map(|address| (hook.name, address)));
-        let service = AdmissionServer::new(Policy(hook.name));
-        let answer = move |request: http::Request<Incoming>| {
-            let mut service = service.clone();
-            async move { service.call(request).await }
-        };
-        runtime.spawn(listener.serve(answer, pending()));
+        let hook = *hook;
+        runtime.spawn(listener.serve(move |request| hook.answer(request)));
         drop(entered);
         self.running.insert(hook.name, runtime);
         Ok(())
@@ -163,13 +190,9 @@ impl<'a> Hooks<'a> {
              externalAdmissionHooks:\n",
         );
         for hook in hooks {
-            let Hook { name, transport, failure_policy, timeout, rule: [operations, group, resources] } = hook;
-            let certificates = match transport {
-                HookTransport::MutualTls => {
-                    ", caFile: ca.crt, clientCertificateFile: sidecar.crt, clientKeyFile: sidecar.key"
-                }
-                HookTransport::Plaintext | HookTransport::UnixSocket => "",
-            };
+            let Hook { name, transport, failure_policy, timeout, rule: [operations, group, resources], .. } = hook;
+            let files = ", caFile: ca.crt, clientCertificateFile: sidecar.crt, clientKeyFile: sidecar.key";
+            let certificates = if *transport == HookTransport::MutualTls { files } else { "" };
             text += &format!(
                 "- name: {name}{DOMAIN}\n  clientConfig: {{url: \"{}\"{certificates}}}\n  failurePolicy: \
                  {failure_policy}\n  timeout: {timeout}\n  sideEffects: None\n  rules:\n  - operations: \
@@ -209,99 +232,25 @@ fn certificates(folder: &Folder) -> Result<Arc<ServerConfig>, String> {
     gatepost_tls::server_config(hooks.0.as_bytes(), hooks.1.as_bytes(), Some(authority.as_bytes())).map_err(text)
 }
 
-/// Policy of the hook with this name, served by gRPC.
-struct Policy(&'static str);
-
-#[tonic::async_trait]
-impl Admission for Policy {
-    async fn review(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        let request = request.into_inner().request.ok_or_else(|| Status::invalid_argument("no request"))?;
-        if self.0 == SLOW.name {
-            return pending().await;
-        }
-        let raw = request.object.as_ref().and_then(|object| object.raw.as_ref());
-        let object = raw.map_or(Ok(Value::Null), |raw| serde_json::from_slice(raw));
-        let object = object.map_err(|error| Status::invalid_argument(format!("the object is not JSON: {error}")))?;
+impl Hook {
+    async fn answer(self, request: AdmissionRequest) -> Result<AdmissionResponse, Status> {
+        let meets = |condition: &str| DenyIf(condition.to_owned()).met_by(&request);
         let mut response = AdmissionResponse { uid: request.uid.clone(), allowed: Some(true), ..Default::default() };
-        if self.0 == AUDIT_ALL.name {
-            let object = request.object.or(request.old_object);
-            let bytes = object.and_then(|object| object.raw).map_or(0, |raw| raw.len());
-            response.audit_annotations.insert("object-bytes".to_owned(), bytes.to_string());
+        match self.policy {
+            Policy::Deny(condition, why) if meets(condition) => {
+                let (message, reason) = (Some(why.to_owned()), Some("Forbidden".to_owned()));
+                response.allowed = Some(false);
+                response.status = Some(meta::Status { message, reason, code: Some(403), ..Default::default() });
+            }
+            Policy::Warn(condition, why) if meets(condition) => response.warnings.push(why.to_owned()),
+            Policy::Deny(..) | Policy::Warn(..) => {}
+            Policy::Measure => {
+                let object = request.object.or(request.old_object);
+                let bytes = object.and_then(|object| object.raw).map_or(0, |raw| raw.len());
+                response.audit_annotations.insert("object-bytes".to_owned(), bytes.to_string());
+            }
+            Policy::Hang => return pending().await,
         }
-        if self.0 == WARN_NO_LIMITS.name {
-            let unlimited = containers(&object).filter(|(_, container)| container["resources"]["limits"].is_null());
-            response.warnings = unlimited.map(|(name, _)| format!("container {name} has no resource limits")).collect();
-        }
-        if let Some(denial) = denial(self.0, &object) {
-            response.allowed = Some(false);
-            response.status = Some(meta::Status {
-                message: Some(denial),
-                reason: Some("Forbidden".to_owned()),
-                code: Some(403),
-                ..Default::default()
-            });
-        }
-        Ok(Response::new(AdmissionReview { request: None, response: Some(response) }))
-    }
-
-    async fn mutate(&self, _: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        Err(Status::unimplemented("this hook changes nothing"))
-    }
-
-    async fn validate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        self.review(request).await
-    }
-}
-
-/// Returns the reason why the hook denies the object; `None` if the hook allows it.
-fn denial(hook: &str, object: &Value) -> Option<String> {
-    if hook == NO_LATEST.name {
-        // Deny images without a tag or with the tag `latest`, unless they have a digest.
-        let floats = |image: &&str| {
-            let name = image.rsplit('/').next().unwrap_or(image);
-            !image.contains('@') && matches!(name.split_once(':'), None | Some((_, "latest")))
-        };
-        let image = containers(object).filter_map(|(_, container)| container["image"].as_str()).find(floats)?;
-        Some(format!("image {image} floats; pin a version or a digest"))
-    } else if hook == NO_PRIVILEGED.name {
-        let is_privileged = |(_, container): &(_, &Value)| container["securityContext"]["privileged"] == true;
-        let (name, _) = containers(object).find(is_privileged)?;
-        Some(format!("container {name} is privileged"))
-    } else if hook == OWNER_LABEL.name {
-        let team = &object["metadata"]["labels"]["team"];
-        team.is_null().then(|| "label team is missing; who is called at night?".to_owned())
-    } else if hook == NO_BALANCER.name {
-        let is_balancer = object["spec"]["type"] == "LoadBalancer";
-        is_balancer.then(|| "type LoadBalancer costs money; ask for a ClusterIP".to_owned())
-    } else {
-        None
-    }
-}
-
-/// Returns the containers of a Pod or of a Pod template, with their names.
-fn containers(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    let spec = object.pointer("/spec/template/spec").unwrap_or(&object["spec"]);
-    let all = ["initContainers", "containers"].into_iter().filter_map(|list| spec[list].as_array()).flatten();
-    all.map(|container| (container["name"].as_str().unwrap_or("?"), container))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn demo_hook_denies_images_with_a_floating_tag() {
-        let denied = |image: &str| {
-            let pod = json!({"spec": {"containers": [{"name": "a", "image": image}]}});
-            denial(NO_LATEST.name, &pod)
-        };
-        for floats in ["web", "web:latest", "example.com:5000/web", "example.com:5000/web:latest"] {
-            assert!(denied(floats).is_some(), "{floats}");
-        }
-        for pinned in ["web:1", "example.com:5000/web:1", "example.com:5000/web@sha256:00", "web:latest@sha256:00"] {
-            assert_eq!(denied(pinned), None, "{pinned}");
-        }
+        Ok(response)
     }
 }

@@ -7,11 +7,11 @@ use std::{
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::{signal, sync::mpsc, task::JoinHandle, time::sleep};
+use tokio::{signal, sync::mpsc, task::JoinSet, time::sleep};
 use tonic::transport::Endpoint;
 
-use super::stage::{
-    self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, text, until,
+use super::{
+    Folder, Stage, ensure, field, heading, line, millis, object_bytes, perform as on_stage, status, text, until,
     verdict,
 };
 use crate::{hooks::Method, live::attendance};
@@ -38,14 +38,9 @@ const IMAGE: (&str, &str) = (
 pub(super) fn perform(stay: bool) -> Result<(), String> {
     let folder = Folder::new()?;
     folder.write("initializers.yaml", &configuration())?;
-    stage::perform(&folder, async |stage| {
+    on_stage(&folder, async |stage| {
         let story = Story(stage);
-        story.introduce();
-        story.create_before_attach().await?;
-        let instance = story.attach_and_create().await?;
-        story.create_refused().await?;
-        story.create_without_initializers().await?;
-        story.crash_and_finish(instance).await?;
+        story.play().await?;
         if stay { story.stay().await } else { Ok(()) }
     })
 }
@@ -86,61 +81,44 @@ metadata: {{name: shop, labels: {{team: red}}}}
 struct Story<'a>(&'a Stage);
 
 impl Story<'_> {
-    fn introduce(&self) {
+    async fn play(&self) -> Result<(), String> {
         heading("Initializers of new Pods, in order (a sidecar in this process, and no apiserver)");
         line("");
         field("built in", "team.example.com: a label and a variable, from the namespace's label team");
         field("", "sidecar.example.com: a container");
         field("a process", format!("{NAME}: images by digest; failurePolicy Fail, timeout 2s"));
         field("nobody", "audit.example.com: never attaches; failurePolicy Ignore, timeout 200ms");
-    }
 
-    /// Creates a Pod before the process attaches.
-    async fn create_before_attach(&self) -> Result<(), String> {
         heading(format!("Nobody acts as {NAME} yet"));
-        let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+        let response = self.create("web", IMAGE.0, "ann", json!({})).await?;
         let (code, message) = status(&response);
-        ensure(code == 504, || format!("it should have been late: {message}"))
-    }
+        ensure(code == 504, format_args!("it should have been late: {message}"))?;
 
-    /// Attaches the process and creates a Pod, which it prepares.
-    async fn attach_and_create(&self) -> Result<Instance, String> {
         let (tasks, mut repeats) = mpsc::channel(16);
         let instance = self.attach(false, tasks)?;
         self.instances(1).await?;
         heading(format!("A process attaches as {NAME}"));
-        let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+        let response = self.create("web", IMAGE.0, "ann", json!({})).await?;
         let patch = String::from_utf8_lossy(response.patch());
         let prepared = [r#""team""#, r#""TEAM""#, PROXY, IMAGE.1].iter().all(|wanted| patch.contains(wanted));
-        ensure(response.allowed() && prepared, || format!("it should have been prepared: {patch}"))?;
-        ensure(response.warnings.iter().any(|warning| warning.contains("audit.example.com")), || {
-            "no warning says that audit.example.com was passed over".to_owned()
-        })?;
-        ensure(repeats.recv().await == Some(false), || "it was not asked once".to_owned())?;
-        Ok(instance)
-    }
+        ensure(response.allowed() && prepared, format_args!("it should have been prepared: {patch}"))?;
+        let warned = response.warnings.iter().any(|warning| warning.contains("audit.example.com"));
+        ensure(warned, "no warning says that audit.example.com was passed over")?;
+        ensure(repeats.recv().await == Some(false), "it was not asked once")?;
 
-    /// Creates a Pod that the process refuses.
-    async fn create_refused(&self) -> Result<(), String> {
         heading("It refuses a Pod, in its own words");
-        let response = self.create("odd", "registry.example/odd:2", "ann", &[]).await?;
+        let response = self.create("odd", "registry.example/odd:2", "ann", json!({})).await?;
         let (code, message) = status(&response);
         let is_refused = code == 403 && message.contains("no digest is known");
-        ensure(is_refused, || format!("it should have refused: {message}"))
-    }
+        ensure(is_refused, format_args!("it should have refused: {message}"))?;
 
-    /// Creates Pods with an empty list of initializers: by a user who may not write the list, then by one who may.
-    async fn create_without_initializers(&self) -> Result<(), String> {
         heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
-        let none = [("gatepost.dev/initializers", "")];
-        let response = self.create("web", "registry.example/odd:2", "ann", &none).await?;
-        ensure(status(&response).0 == 403, || "she may not".to_owned())?;
-        let response = self.create("web", "registry.example/odd:2", "operator", &none).await?;
-        ensure(response.allowed() && response.patch().is_empty(), || status(&response).1.to_owned())
-    }
+        let none = json!({"gatepost.dev/initializers": ""});
+        let response = self.create("web", "registry.example/odd:2", "ann", none.clone()).await?;
+        ensure(status(&response).0 == 403, "she may not")?;
+        let response = self.create("web", "registry.example/odd:2", "operator", none).await?;
+        ensure(response.allowed() && response.patch().is_empty(), status(&response).1)?;
 
-    /// Kills a process that hangs with a Pod; another process finishes the Pod.
-    async fn crash_and_finish(&self, instance: Instance) -> Result<(), String> {
         heading("A process takes a Pod and crashes; another finishes it");
         drop(instance);
         self.instances(0).await?;
@@ -154,12 +132,11 @@ impl Story<'_> {
             drop(hanging);
             let second = repeats.recv().await;
             let is_repeat = (first, second) == (Some(false), Some(true));
-            ensure(is_repeat, || format!("repeats were {first:?} and {second:?}"))?;
-            Ok::<_, String>(other)
+            ensure(is_repeat, format_args!("repeats were {first:?} and {second:?}"))?;
+            Ok(other)
         };
-        let (response, other) = tokio::join!(self.create("web", IMAGE.0, "ann", &[]), crashing);
-        let (response, _other) = (response?, other?);
-        ensure(response.allowed(), || status(&response).1.to_owned())?;
+        let (response, _other) = tokio::try_join!(self.create("web", IMAGE.0, "ann", json!({})), crashing)?;
+        ensure(response.allowed(), status(&response).1)?;
         field("attempts", "1 by the process that crashed, 2 by the other, which can tell that it is a repeat");
         line("");
         field("ended", "everything went as described");
@@ -183,7 +160,7 @@ impl Story<'_> {
             let instances = now.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
             if instances > before {
                 heading(format!("{instances} attached as {NAME}; a Pod is created"));
-                let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+                let response = self.create("web", IMAGE.0, "ann", json!({})).await?;
                 let pinned = String::from_utf8_lossy(response.patch()).contains(IMAGE.1);
                 let word = match (response.allowed(), pinned) {
                     (true, true) => "prepared",
@@ -208,37 +185,42 @@ impl Story<'_> {
         name: &str,
         image: &str,
         user: &str,
-        annotations: &[(&str, &str)],
+        annotations: Value,
     ) -> Result<AdmissionResponse, String> {
-        let request = request(name, image, user, annotations);
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+            "spec": {"containers": [{"name": "app", "image": image}]},
+        });
+        let groups = if user == "operator" { vec!["cluster-operators".to_owned()] } else { Vec::new() };
+        let request = AdmissionRequest {
+            name: Some(name.to_owned()),
+            namespace: Some("shop".to_owned()),
+            user_info: Some(UserInfo { username: Some(user.to_owned()), groups, ..UserInfo::default() }),
+            dry_run: Some(false),
+            ..create("", "Pod", "pods", object.to_string().into())
+        };
         let bytes = object_bytes(&request);
         let review = AdmissionReview { request: Some(request), response: None };
         let (response, took) = self.0.ask(Method::Mutate, &review).await?;
-        let (colour, word) = if response.allowed() { (GOOD, "CREATED") } else { (BAD, "REFUSED") };
-        verdict(&format!("CREATE pods shop/{name}, {image}, by {user}"), bytes, colour, word);
-        if !response.allowed() {
-            let (code, message) = status(&response);
-            field("message", format!("{code} {message}"));
-        }
-        for warning in &response.warnings {
-            field("warning", warning);
-        }
-        let turns = response.audit_annotations.iter().filter(|(key, _)| key.starts_with("initialize."));
-        let turns = turns.map(|(_, turn)| {
+        let title = format!("CREATE pods shop/{name}, {image}, by {user}");
+        verdict(&title, bytes, &response, ["CREATED", "REFUSED", "REFUSED"]);
+        let mut turns = Vec::new();
+        for (_, turn) in response.audit_annotations.iter().filter(|(key, _)| key.starts_with("initialize.")) {
             let turn: Value = serde_json::from_str(turn).unwrap_or_default();
             let [name, outcome] = ["initializer", "outcome"].map(|key| turn[key].as_str().unwrap_or_default());
-            format!("{name:<22}{outcome}")
-        });
-        fields("turns", turns);
+            turns.push(format!("{name:<22}{outcome}"));
+        }
+        field("turns", turns.join("\n"));
         let patch: Vec<Value> = serde_json::from_slice(response.patch()).unwrap_or_default();
-        fields("patch", patch.iter().map(Value::to_string));
+        field("patch", patch.iter().map(Value::to_string).collect::<Vec<_>>().join("\n"));
         field("took", millis(took));
         Ok(response)
     }
 
     async fn instances(&self, wanted: usize) -> Result<(), String> {
         until("an instance to come or go", || {
-            let names = self.0.sidecar.current.hub().names();
+            let names = self.0.sidecar.current.hub().desk(|desk| desk.names());
             let instances = names.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
             Ok((instances == wanted).then_some(()))
         })
@@ -257,52 +239,22 @@ impl Story<'_> {
             }
         };
         let client = InitializerClient::new(NAME, TOKEN);
-        Ok(Instance(tokio::spawn(client.run([channel], act, pending()))))
-    }
-}
-
-/// Returns a CREATE request of a Pod with one container.
-fn request(name: &str, image: &str, user: &str, annotations: &[(&str, &str)]) -> AdmissionRequest {
-    let text = |text: &str| Some(text.to_owned());
-    let annotations: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
-    let object = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
-        "spec": {"containers": [{"name": "app", "image": image}]},
-    });
-    let groups = if user == "operator" { vec!["cluster-operators".to_owned()] } else { Vec::new() };
-    AdmissionRequest {
-        name: text(name),
-        namespace: text("shop"),
-        user_info: Some(UserInfo { username: text(user), groups, ..UserInfo::default() }),
-        dry_run: Some(false),
-        ..create("", "Pod", "pods", object.to_string().into())
+        let mut instance = Instance::new();
+        instance.spawn(client.run([channel], act, pending()));
+        Ok(instance)
     }
 }
 
 /// One attached instance of the digest initializer. Dropping it ends its stream, as a crash does.
-struct Instance(JoinHandle<()>);
+type Instance = JoinSet<()>;
 
-impl Drop for Instance {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Replaces the known image by its digest. Refuses other images that have no digest.
+/// Replaces the known image of the Pod's own container by its digest. Refuses other images.
 fn pin_images(object: &NewObject) -> Result<ObjectChange, ObjectRefusal> {
     let pod: Value = object.read()?;
-    let mut patch = Vec::new();
-    for list in ["initContainers", "containers"] {
-        for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
-            let image = container["image"].as_str().unwrap_or_default();
-            if image == IMAGE.0 {
-                patch.push(json!({"op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": IMAGE.1}));
-            } else if !image.contains('@') {
-                let message = format!("no digest is known of image {image:?}");
-                return Err(ObjectRefusal::new(403, "Forbidden", message));
-            }
-        }
+    let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+    if image != IMAGE.0 {
+        return Err(ObjectRefusal::new(403, "Forbidden", format!("no digest is known of image {image:?}")));
     }
-    Ok(ObjectChange::patch(&patch.into()))
+    let replaced = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": IMAGE.1}]);
+    Ok(ObjectChange::patch(&replaced))
 }

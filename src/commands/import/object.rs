@@ -6,7 +6,7 @@ use gatepost_operator::command::yaml;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use gatepost_adopt::stripped;
+use gatepost_adopt::without_our_condition;
 use gatepost_api::HookType;
 use gatepost_cel::Condition;
 use gatepost_config::{NOT_STATIC, STATIC};
@@ -58,8 +58,8 @@ impl Object {
         let mut adopted = Vec::new();
         let webhooks = value.get_mut("webhooks").and_then(Value::as_array_mut);
         for entry in webhooks.into_iter().flatten() {
-            let (bare, served) = stripped(entry.take());
-            adopted.extend(served.then(|| bare["name"].as_str().unwrap_or_default().to_owned()));
+            let (bare, condition) = without_our_condition(entry.take());
+            adopted.extend(condition.map(|_| bare["name"].as_str().unwrap_or_default().to_owned()));
             *entry = bare;
         }
         Ok(Self { hook_type, name, adopted, value: sorted(value) })
@@ -190,13 +190,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if !kept.is_empty() {
         notes.push(format!("{} stay in the cluster, too: Gatepost cannot serve them (above)", kept.join(", ")));
     }
-    if !objects.is_empty() {
-        notes.push(
-            "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
-             delete their originals first, and register Gatepost right after"
-                .to_owned(),
-        );
-    }
+    notes.push(
+        "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
+         delete their originals first, and register Gatepost right after"
+            .to_owned(),
+    );
     let services: Vec<_> = objects.iter().flat_map(Object::services).collect();
     if !services.is_empty() {
         let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
@@ -208,31 +206,30 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
             list_names(hosts.into_iter()),
         ));
     }
-    if !selecting.is_empty() {
-        notes.push(format!(
-            "hooks with a namespaceSelector: {} ({}); reviews do not carry the labels of namespaces: let \
-             --namespaces-from name a kubeconfig (or in-cluster) whose user may get, list and watch namespaces; \
-             without it a review that such a hook may want is rejected",
-            selecting.len(),
-            list_names(selecting.iter().copied()),
-        ));
-    }
-    if !asking.is_empty() {
-        notes.push(format!(
-            "hooks with matchConditions that ask the authorizer: {} ({}); let --namespaces-from name a kubeconfig (or \
-             in-cluster) whose user may create subjectaccessreviews; without it the configuration is refused",
-            asking.len(),
-            list_names(asking.iter().copied()),
-        ));
-    }
     let adopted: Vec<_> = objects.iter().flat_map(|object| &object.adopted).map(String::as_str).collect();
-    if !adopted.is_empty() {
-        notes.push(format!(
-            "hooks that a Gatepost with --adopt calls already: {} ({}); the files are without its condition: give them \
-             back first (gatepost release), or leave them out here",
-            adopted.len(),
-            list_names(adopted.iter().copied()),
-        ));
+    for (hooks, what, need) in [
+        (
+            selecting,
+            "with a namespaceSelector",
+            "reviews do not carry the labels of namespaces: let --namespaces-from name a kubeconfig (or in-cluster) \
+             whose user may get, list and watch namespaces; without it a review that such a hook may want is rejected",
+        ),
+        (
+            asking,
+            "with matchConditions that ask the authorizer",
+            "let --namespaces-from name a kubeconfig (or in-cluster) whose user may create subjectaccessreviews; \
+             without it the configuration is refused",
+        ),
+        (
+            adopted,
+            "that a Gatepost with --adopt calls already",
+            "the files are without its condition: give them back first (gatepost release), or leave them out here",
+        ),
+    ] {
+        if !hooks.is_empty() {
+            let names = list_names(hooks.iter().copied());
+            notes.push(format!("hooks {what}: {} ({names}); {need}", hooks.len()));
+        }
     }
     notes.push(
         "the certificate authorities in the files are copies: when an issuer renews them in the cluster, import again"

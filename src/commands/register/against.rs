@@ -27,20 +27,30 @@ pub(in crate::commands) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Res
     for gap in &gaps {
         let origin = match gap.subject {
             CoverageSubject::Hook(index) => snapshot.origin(index),
-            CoverageSubject::Initializers => None,
+            CoverageSubject::Initializers | CoverageSubject::Policy => None,
         };
         let place = origin.map_or_else(String::new, |origin| format!("{}: {}: ", origin.file, origin.path));
         // Writing to a String cannot fail.
         let _ = writeln!(output, "{place}{gap}");
     }
     let covered = gaps.iter().all(|gap| !gap.missed);
-    let (of_initializers, of_hooks): (Vec<_>, Vec<_>) =
-        compared(snapshot).partition(|one| one.subject == CoverageSubject::Initializers);
-    let (resources, hooks, entries) = (of_initializers.len(), of_hooks.len(), registration.len());
-    let also = match resources {
+    let (mut hooks, mut policies, mut resources) = (0, 0, 0);
+    for one in compared(snapshot) {
+        match one.subject {
+            CoverageSubject::Hook(_) => hooks += 1,
+            CoverageSubject::Policy => policies += 1,
+            CoverageSubject::Initializers => resources += 1,
+        }
+    }
+    let entries = registration.len();
+    let mut also = match policies {
         0 => String::new(),
-        _ => format!(" and the initializers of {}", counted(resources, "resource")),
+        1 => ", 1 policy".to_owned(),
+        many => format!(", {many} policies"),
     };
+    if resources > 0 {
+        also.push_str(&format!(" and the initializers of {}", counted(resources, "resource")));
+    }
     match covered {
         true => {
             let hooks = counted(hooks, "hook");

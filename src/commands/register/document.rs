@@ -1,9 +1,6 @@
 //! Document: the webhook configuration that leads to Gatepost, and the comments above it.
 
-use gatepost_operator::{
-    command::yaml,
-    service::{REGISTRATION, Service},
-};
+use gatepost_operator::command::{REGISTRATION, Service, yaml};
 use serde_json::{Value, json};
 
 use super::plan::{Plan, SentAlready, WebhookEntry, rules};

@@ -23,11 +23,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use gatepost_api::{FailurePolicy, Hook, HookType, Operation, Reinvocation, Scope, Selector, registration::Segment};
+use gatepost_api::{Hook, HookType, Operation, Reinvocation, Scope, Selector, registration::Segment};
 use gatepost_config::{
     Snapshot,
     coverage::{
-        self, Atom, atoms_of,
+        self, Atom, CoverageSubject, atoms_of,
         selectors::{common, is_within, names_left_out, without},
     },
 };
@@ -112,15 +112,7 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
 /// # Errors
 /// A message, if mutating hooks might change an object twice.
 pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
-    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
-    let hooks = of_type.map(|(index, hook)| {
-        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
-    });
-    let mut hooks: Vec<_> = hooks.collect();
-    // Initializers act after the last hook.
-    let last = hooks.last().and_then(|(segment, _)| *segment);
-    hooks.extend(wanted_by_initializers(snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
+    let hooks = wanted(snapshot, hook_type);
     let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
     let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
     // Built-in initializers change nothing when they act a second time.
@@ -135,6 +127,26 @@ pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[Stri
         ));
     }
     Ok(plan)
+}
+
+/// Returns the hooks and the initializers of that type that need requests, in order, each with its segment. Initializers
+/// of a resource are one hook, which is never called: a plan only reads its rules.
+fn wanted(snapshot: &Snapshot, hook_type: HookType) -> Vec<(Option<Segment>, Wanted)> {
+    // Initializers act after the last hook.
+    let last = snapshot.segments().last().map(|(_, segment)| segment).filter(|_| hook_type == HookType::Mutating);
+    let first = snapshot.segments().next().map(|(_, segment)| segment).filter(|_| hook_type == HookType::Mutating);
+    let of_type = coverage::compared(snapshot).filter(|one| one.hook_type() == hook_type);
+    let wanted = of_type.map(|one| {
+        let segment = match one.subject {
+            CoverageSubject::Initializers => last,
+            // Mutating policies decide before the first hook.
+            CoverageSubject::Policy => first,
+            CoverageSubject::Hook(_) => one.segment(),
+        };
+        let closed = one.is_closed();
+        (segment, Wanted { hook: Arc::new(one.into_hook()), closed })
+    });
+    wanted.collect()
 }
 
 /// Returns the plan for the hooks of one segment.
@@ -448,17 +460,6 @@ pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
     let mut rules: Vec<Value> = by_resources.into_iter().map(rule).collect();
     rules.sort_by_key(|rule| rule["apiGroups"].to_string());
     rules
-}
-
-/// Returns one hook for each resource whose requests must be sent, which stands for all initializers of the resource.
-/// The hook is never called: a plan only reads its rules.
-fn wanted_by_initializers(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
-    let needing = snapshot.initializers().iter().filter(|entry| entry.need_requests());
-    let hooks = needing.filter_map(|entry| match hook_type {
-        HookType::Mutating => Some(coverage::as_a_hook(entry)),
-        HookType::Validating => coverage::as_a_guard(entry),
-    });
-    hooks.map(|hook| Wanted { closed: hook.failure_policy != FailurePolicy::Ignore, hook: Arc::new(hook) }).collect()
 }
 
 #[cfg(test)]

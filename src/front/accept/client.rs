@@ -86,12 +86,11 @@ impl Share {
 
 /// Kind of a call that is no review. Each kind has its own [`Quota`](crate::front::limits::Quota), so that long calls
 /// cannot exclude a kubelet's health check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotaKind {
     /// Calls of health and reflection.
-    #[default]
     Aux,
-    /// Instances of initializers, and apiservers that report their unfinished objects.
+    /// Instances of initializers, apiservers that report their unfinished objects, and plugins.
     Attached,
     /// Calls about unfinished objects: an apiserver has one for each CREATE that it delays.
     Initialization,
@@ -104,6 +103,8 @@ pub(crate) type QuotaCounts = [AtomicUsize; 3];
 #[derive(Debug)]
 pub(crate) struct ConnectedClient {
     pub(crate) identity: Identity,
+    /// Number of its connections. Changed only by the registry, under its lock.
+    pub(super) connections: AtomicUsize,
     /// Bytes of its reviews in the memory budget.
     bytes: AtomicUsize,
     /// Calls that are no reviews, on all its connections.
@@ -116,10 +117,16 @@ impl ConnectedClient {
     pub(crate) fn new(identity: Identity) -> Self {
         Self {
             identity,
+            connections: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             quota_counts: QuotaCounts::default(),
             known_until: AtomicU64::new(0),
         }
+    }
+
+    /// Returns true if the client has a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connections.load(Relaxed) > 0
     }
 
     /// Returns true if the client is known at `second`.

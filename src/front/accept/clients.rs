@@ -31,15 +31,8 @@ pub(crate) struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     next: u64,
-    clients: HashMap<Identity, ClientEntry>,
+    clients: HashMap<Identity, Arc<ConnectedClient>>,
     sessions: HashMap<u64, Arc<Session>>,
-}
-
-/// Client with the number of its connections.
-#[derive(Debug)]
-struct ClientEntry {
-    client: Arc<ConnectedClient>,
-    connections: usize,
 }
 
 /// Reason why a connection is rejected.
@@ -91,7 +84,7 @@ impl Clients {
     }
 
     fn count_known(&self, registry: &Registry, second: u64) {
-        let known = registry.clients.values().filter(|one| one.connections > 0 && one.client.is_known(second)).count();
+        let known = registry.clients.values().filter(|client| client.is_connected() && client.is_known(second)).count();
         self.known.store(known, Relaxed);
     }
 
@@ -104,21 +97,18 @@ impl Registry {
     fn client(&mut self, identity: Identity) -> Arc<ConnectedClient> {
         let entry = self.clients.entry(identity);
         let new = Arc::new(ConnectedClient::new(entry.key().clone()));
-        Arc::clone(&entry.or_insert(ClientEntry { client: new, connections: 0 }).client)
-    }
-
-    fn connections(&self, client: &ConnectedClient) -> usize {
-        self.clients.get(&client.identity).map_or(0, |connected| connected.connections)
+        Arc::clone(entry.or_insert(new))
     }
 
     /// Makes room for one more connection of `client`, evicting idle connections if needed.
     fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), ConnectionRefusal> {
         let known = client.is_known(second);
-        let beside_others = self.clients.values().any(|other| {
-            other.connections > 0 && other.client.is_known(second) && other.client.identity != client.identity
-        });
+        let is_other = |other: &ConnectedClient| other.is_connected() && other.identity != client.identity;
+        let beside_others = self.clients.values().any(|other| is_other(other) && other.is_known(second));
         let share = Share::of(limit, known, beside_others);
-        if self.connections(client) >= share.own && !self.evict(|session| session.client.identity == client.identity) {
+        if client.connections.load(Relaxed) >= share.own
+            && !self.evict(|session| session.client.identity == client.identity)
+        {
             return Err(ConnectionRefusal::Share);
         }
         let is_unknown = |session: &Session| !session.client.is_known(second);
@@ -141,24 +131,20 @@ impl Registry {
     }
 
     fn insert(&mut self, session: Arc<Session>) {
-        if let Some(connected) = self.clients.get_mut(&session.client.identity) {
-            connected.connections += 1;
-        }
+        session.client.connections.fetch_add(1, Relaxed);
         self.sessions.insert(session.number, session);
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Session>> {
         let session = self.sessions.remove(&number)?;
-        if let Some(connected) = self.clients.get_mut(&session.client.identity) {
-            connected.connections -= 1;
-        }
+        session.client.connections.fetch_sub(1, Relaxed);
         Some(session)
     }
 
     /// Removes unknown clients without a connection; all clients without a connection if there are too many clients.
     fn forget(&mut self, limit: usize, second: u64) {
         let many = self.clients.len() > limit.saturating_mul(REMEMBERED_PER_CONNECTION);
-        self.clients.retain(|_, one| one.connections > 0 || (!many && one.client.is_known(second)));
+        self.clients.retain(|_, client| client.is_connected() || (!many && client.is_known(second)));
     }
 }
 

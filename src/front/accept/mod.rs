@@ -13,10 +13,7 @@ pub mod listener;
 use std::{
     convert::Infallible,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -55,34 +52,19 @@ pub struct Worker {
     index: usize,
     /// Handle of the worker's runtime.
     pub handle: Handle,
-    /// Number of connections that the worker serves.
-    connections: AtomicUsize,
+    /// Cloned for each connection that the worker serves, and so their counter.
+    connections: Arc<()>,
 }
 
 impl Worker {
     /// Creates the worker with the number `index` (0..n) on a runtime.
     pub fn new(index: usize, handle: Handle) -> Arc<Self> {
-        Arc::new(Self { index, handle, connections: AtomicUsize::new(0) })
+        Arc::new(Self { index, handle, connections: Arc::default() })
     }
 
     /// Returns the number of connections that the worker serves.
     fn connections(&self) -> usize {
-        self.connections.load(Relaxed)
-    }
-
-    /// Counts one more connection until the guard is dropped.
-    fn enter(self: &Arc<Self>) -> ConnectionGuard {
-        self.connections.fetch_add(1, Relaxed);
-        ConnectionGuard(Arc::clone(self))
-    }
-}
-
-/// Guard of one connection of a worker.
-struct ConnectionGuard(Arc<Worker>);
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Relaxed);
+        Arc::strong_count(&self.connections) - 1
     }
 }
 
@@ -232,7 +214,7 @@ impl Acceptor {
             }
         };
         let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections()) else { return };
-        let serving = worker.enter();
+        let serving = Arc::clone(&worker.connections);
         let (front, drain, alive) = (Arc::clone(&self.front), self.drain.clone(), self.alive.clone());
         let index = worker.index;
         worker.handle.spawn(async move {

@@ -18,10 +18,10 @@ use self::{
 };
 use crate::{
     live::{
-        BreakGlassDocuments, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        BreakGlassDocuments, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
         ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
-    replicas::{PublishStatus, Replica, replica_report},
+    replicas::{Replica, replica_report},
     telemetry::Metrics,
 };
 use gatepost_config::{Problem, describe_protocol, hazards::Finding};
@@ -99,9 +99,16 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
     let current = &health.current;
     let generation = current.load();
     let now = Instant::now();
+    let published = replica.publish_status();
+    let failed_read = health.status.failed_read.get();
+    // Hooks and initializers that get no new requests, but still answer older ones.
+    let draining = health.status.draining();
+    let leaving = draining.iter().map(|RetiredEntry { name, rotation, .. }| {
+        json!({ "name": &**name, "state": rotation.as_str(), "since": time(rotation.since()) })
+    });
     json!({
         "replica": replica_report(health, replica, (now, SystemTime::now()), usize::MAX),
-        "telling": publish_status(&replica.publish_status()),
+        "telling": { "place": published.place, "told": published.published.map(time), "failure": published.failure },
         "generation": {
             "number": generation.number,
             "digest": generation.digest,
@@ -111,7 +118,9 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
         "freshness": {
             "ageSeconds": current.freshness().age(now).map(|age| age.as_secs_f64()),
             "stale": !current.freshness().is_fresh(now),
-            "lastFailure": health.status.failed_read.get().as_deref().map(failed_read),
+            "lastFailure": failed_read.map(|failed| {
+                json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
+            }),
         },
         "namespaces": namespaces_status(namespaces, now),
         "rejected": health.status.rejected.get().as_deref().map(rejection),
@@ -120,15 +129,10 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
         "breakGlass": break_glass(&health.break_glass, now),
         "draining": health.is_stopping(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
-        "leaving": health.status.draining().iter().map(draining).collect::<Vec<_>>(),
+        "leaving": leaving.collect::<Vec<_>>(),
         "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
-}
-
-/// Describes where this replica publishes its reports, and the progress.
-fn publish_status(status: &PublishStatus) -> Value {
-    json!({ "place": status.place, "told": status.published.map(time), "failure": status.failure })
 }
 
 /// Describes the break-glass documents: open, expired, or not yet open.
@@ -203,17 +207,6 @@ fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
         "revision": unconfirmed.revision.to_string(),
         "relaxations": unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
-}
-
-/// Describes a hook or initializer that gets no new requests, but still answers older ones.
-fn draining(retired: &RetiredEntry) -> Value {
-    let rotation = &retired.rotation;
-    json!({ "name": &*retired.name, "state": rotation.as_str(), "since": time(rotation.since()) })
-}
-
-/// Describes the last failed read, and since when reads fail.
-fn failed_read(failed: &FailedRead) -> Value {
-    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 /// Describes the last good configuration on disk.

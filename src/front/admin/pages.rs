@@ -62,8 +62,7 @@ pub async fn serve<P: AdminPages>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    let served =
-        PageServer { pages: Arc::new(pages), tls, render_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_RENDERS)) };
+    let served = Arc::new(PageServer { pages, tls, render_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_RENDERS)) });
     let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     let accepting = async {
         loop {
@@ -79,8 +78,8 @@ pub async fn serve<P: AdminPages>(
                     {
                         oldest.abort();
                     }
-                    let served = served.clone();
-                    oldest_first.push_back(connections.spawn(async move { served.connection(stream).await }));
+                    let served = Arc::clone(&served);
+                    oldest_first.push_back(connections.spawn(served.connection(stream)));
                 }
                 Err(error) => {
                     static CANNOT: Throttle = Throttle::new();
@@ -97,21 +96,15 @@ pub async fn serve<P: AdminPages>(
 
 /// Server of the pages on all connections.
 struct PageServer<P> {
-    pages: Arc<P>,
+    pages: P,
     /// TLS for the pages, if other machines can reach them.
     tls: Option<Arc<ServerTls>>,
     /// One permit for each large page that is being rendered.
     render_permits: Arc<Semaphore>,
 }
 
-impl<P> Clone for PageServer<P> {
-    fn clone(&self) -> Self {
-        Self { pages: Arc::clone(&self.pages), tls: self.tls.clone(), render_permits: Arc::clone(&self.render_permits) }
-    }
-}
-
 impl<P: AdminPages> PageServer<P> {
-    async fn connection(&self, stream: TcpStream) {
+    async fn connection(self: Arc<Self>, stream: TcpStream) {
         let Some(tls) = &self.tls else { return self.pages(stream).await };
         match timeout(HEAD_TIMEOUT, TlsAcceptor::from(tls.admin()).accept(stream).into_fallible()).await {
             Ok(Ok(stream)) => self.pages(stream).await,
@@ -123,7 +116,7 @@ impl<P: AdminPages> PageServer<P> {
         }
     }
 
-    async fn pages<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: Io) {
+    async fn pages<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self: &Arc<Self>, stream: Io) {
         let stream = Socket::new(stream).with_write_timeout(WRITE_TIMEOUT);
         let service = service_fn(|request: Request<Incoming>| {
             Box::pin(async move { Ok::<_, Infallible>(self.answer(&request).await) })
@@ -141,7 +134,7 @@ impl<P: AdminPages> PageServer<P> {
         connection.into_parts().io.into_inner().close().await;
     }
 
-    async fn answer<B>(&self, request: &Request<B>) -> AdminPage {
+    async fn answer<B>(self: &Arc<Self>, request: &Request<B>) -> AdminPage {
         let path = request.uri().path();
         if path != LIVEZ && !P::PATHS.contains(&path) {
             return text(StatusCode::NOT_FOUND, format!("there are {}\n", listed(P::PATHS)));
@@ -159,12 +152,12 @@ impl<P: AdminPages> PageServer<P> {
     }
 
     /// Renders the page on another thread: with ten thousand hooks it takes as long as many reviews.
-    async fn render_offloaded(&self, uri: Uri) -> AdminPage {
-        let pages = Arc::clone(&self.pages);
+    async fn render_offloaded(self: &Arc<Self>, uri: Uri) -> AdminPage {
+        let server = Arc::clone(self);
         let rendering = async {
             let turn = Arc::clone(&self.render_permits).acquire_owned().await.ok()?;
             let rendered = spawn_blocking(move || {
-                let page = pages.page(&uri);
+                let page = server.pages.page(&uri);
                 drop(turn);
                 page
             });

@@ -11,6 +11,7 @@ use crate::{
     review::AdmissionDeps,
     telemetry::{Audit, Reading},
 };
+use gatepost_base::clock;
 use gatepost_config::coverage;
 
 /// Age of the configuration at which a replica reports not ready if callers have other replicas. A shorter outage of
@@ -164,6 +165,10 @@ pub(crate) fn observe(deps: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     let value = |reading, read: fn(&ReplicaHealth) -> Option<f64>| metrics.observe(reading, weak(health, read));
     value(Reading::ConfigAge, |health| health.current.freshness().age(Instant::now()).map(|age| age.as_secs_f64()));
     value(Reading::ConfigGeneration, |health| Some(health.current.load().number as f64));
+    value(Reading::IndexFollowers, |health| Some(health.current.rule_index().followers() as f64));
+    value(Reading::IndexAcknowledgement, |health| {
+        health.current.rule_index().slowest_acknowledgement(clock::now()).map(|slowest| slowest.as_secs_f64())
+    });
     value(Reading::ConfigRejected, |health| Some(flag(health.status.rejected.get().is_some())));
     value(Reading::DocumentsHeldBack, |health| {
         Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
@@ -243,6 +248,7 @@ mod tests {
             snapshot: Arc::new(snapshot),
             hooks: Vec::new(),
             bypassed: Vec::new(),
+            policies: Vec::new(),
             initializers: Default::default(),
         }));
         current.freshness().stamp_awake(before(seconds));

@@ -15,16 +15,14 @@ fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
     whole.extend((FRAME_HEAD..total).map(|n| n as u8));
     let whole = whole.freeze();
     let mut rest = whole.clone();
-    let mut message = MessageBuilder::default();
+    let mut pieces = BodyPieces::default();
     for (n, len) in payloads.iter().enumerate() {
-        message.push(rest.split_to(*len), n + 1 == payloads.len(), &metrics);
-        if message.expected.is_none() {
-            message.read_frame_head(usize::MAX).expect("head");
-        }
+        pieces.push_framed(rest.split_to(*len), n + 1 == payloads.len(), &metrics);
     }
-    assert_eq!(message.expected, Some(total));
-    assert!(message.pieces.held() >= total);
-    let rope = message.pieces.into_rope();
+    let declared = message_length(*pieces.frame_head().expect("head")).expect("valid");
+    assert_eq!(FRAME_HEAD + declared, total);
+    assert!(pieces.held() >= total);
+    let rope = pieces.into_rope();
     assert_eq!(rope.copy_of(0..rope.len()), whole, "not a byte changed");
     (rope.chunks().iter().map(Bytes::len).collect(), metrics.copied_bytes())
 }

@@ -19,7 +19,7 @@ use crate::{
     front::{
         admission, answer,
         body::Body,
-        grpc::{attach, follow, initialization},
+        grpc::{attach, follow, initialization, rule_index},
         limits,
         outgoing::Outgoing,
         route::{self, Route},
@@ -165,6 +165,9 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
         }
         Route::Follow => {
             tokio::spawn(async move { follow::answer(&context, &parts.headers, body, respond).await });
+        }
+        Route::RuleIndex => {
+            tokio::spawn(async move { rule_index::answer(&context, &parts.headers, body, respond).await });
         }
         Route::Initialization(call) => {
             tokio::spawn(async move {

@@ -48,7 +48,11 @@ use gatepost_initializers::{
     desk::TaskId,
     hub::{Attachment, Contribution, ToInstance},
 };
-use gatepost_wire::initializers::{FromInstance, TaskHead, ToWire, answered, read};
+use gatepost_wire::{
+    answer::status as status_info,
+    initializers::{self, TaskHead, answered, read},
+    pb::gatepost::v1::{self as wire, InitializerAnswer, initializer_answer::Outcome, initializer_message::Message},
+};
 
 /// Memory that one stream reserves besides its messages.
 const STREAM_MEMORY: usize = 64 << 10;
@@ -154,7 +158,9 @@ async fn begin<'a>(
         }
         None => return Err(Refusal::NotAClaim),
     };
-    let Some(FromInstance::Claim { name, token, window }) = read(message) else { return Err(Refusal::NotAClaim) };
+    let Some(Message::Claim(wire::Claim { name, token, window })) = read(message) else {
+        return Err(Refusal::NotAClaim);
+    };
     let certificate = match &session.client.identity {
         Identity::Certificate(name) => Some(Arc::clone(name)),
         _ => None,
@@ -179,8 +185,8 @@ impl Stream<'_> {
     /// Transfers messages in both directions until the stream ends.
     async fn serve(&mut self, to: &mut InstanceSender<'_>) -> Result<End, End> {
         let ConnectionContext { front, drain, .. } = to.context;
-        let lease = front.deps.current.hub().lease();
-        to.send_reserved(ToWire::Attached { lease, window: self.window })?;
+        let lease = front.deps.current.hub().lease;
+        to.send_reserved(initializers::attached(lease, self.window))?;
         let (mut drain_begun, mut grace_over) = (pin!(drain.begun()), pin!(drain.grace_over()));
         let (mut drain_announced, mut grace_is_over, mut leave_requested) = (false, false, false);
         let mut check = interval(CHECK_INTERVAL);
@@ -202,7 +208,7 @@ impl Stream<'_> {
                 _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
                 () = &mut drain_begun, if !drain_announced => {
                     drain_announced = true;
-                    to.send_reserved(ToWire::Draining)?;
+                    to.send_reserved(initializers::draining())?;
                 }
                 () = &mut grace_over, if !grace_is_over => grace_is_over = true,
                 outbound = self.attached.recv() => match outbound {
@@ -233,7 +239,7 @@ impl Stream<'_> {
             self.generation = generation.number;
             self.claim_valid = self.claim.is_admitted(&generation);
         }
-        self.claim_valid || current.hub().is_draining(&self.claim.name)
+        self.claim_valid || current.hub().desk(|desk| desk.is_draining(&self.claim.name, gatepost_base::clock::now()))
     }
 
     /// Handles one message. An answer that is not expected any more changes nothing.
@@ -252,23 +258,23 @@ impl Stream<'_> {
         let beginning = message.slice(..message.len().min(TASK_BEGINNING));
         let read = offload::run(message.len(), move || read(message)).await;
         match read {
-            None => {
+            None | Some(Message::Answer(InitializerAnswer { outcome: None, .. })) => {
                 self.give_up(&beginning, TurnFailure::Unable(UNREAD.to_owned()));
                 return Err(NOT_READABLE);
             }
-            Some(FromInstance::Claim { .. }) => return Err(LATE_CLAIM),
-            Some(FromInstance::Heartbeat) => {}
-            Some(FromInstance::Leave) => {
+            Some(Message::Claim(_)) => return Err(LATE_CLAIM),
+            Some(Message::Heartbeat(_)) => {}
+            Some(Message::Leave(_)) => {
                 *leave_requested = true;
                 self.attached.drain();
             }
-            Some(FromInstance::Done { task, attempt, patch, adds }) => {
-                let patch = (!patch.is_empty()).then_some(patch);
-                let adds = adds.into_iter().map(Into::into).collect();
+            Some(Message::Answer(InitializerAnswer { task, attempt, outcome: Some(Outcome::Done(done)) })) => {
+                let patch = (!done.patch.is_empty()).then_some(done.patch);
+                let adds = done.add.into_iter().map(Into::into).collect();
                 self.attached.answer(TaskId(task), attempt, Ok(Contribution { patch, adds }), room);
             }
-            Some(FromInstance::Failed { task, attempt, status }) => {
-                self.attached.answer(TaskId(task), attempt, Err(status), room);
+            Some(Message::Answer(InitializerAnswer { task, attempt, outcome: Some(Outcome::Fail(status)) })) => {
+                self.attached.answer(TaskId(task), attempt, Err(Box::new(status_info(status))), room);
             }
         }
         Ok(())
@@ -310,7 +316,7 @@ impl InstanceSender<'_> {
             }
             ToInstance::Cancel(task) => match self.reserve(TASK_OVERHEAD) {
                 Some(room) => {
-                    let cancel = ToWire::Cancel { task: task.0 }.framed();
+                    let cancel = initializers::cancel(task.0);
                     self.send(Outgoing::held(cancel, room, self.expiring(READ_TIMEOUT)))
                 }
                 // The answer of a cancelled task is ignored anyway.
@@ -320,8 +326,8 @@ impl InstanceSender<'_> {
     }
 
     /// Queues one message whose memory the stream has reserved.
-    fn send_reserved(&mut self, message: ToWire) -> Result<(), End> {
-        self.send(Outgoing::from(message.framed()).until(self.expiring(READ_TIMEOUT)))
+    fn send_reserved(&mut self, message: Bytes) -> Result<(), End> {
+        self.send(Outgoing::from(message).until(self.expiring(READ_TIMEOUT)))
     }
 
     fn reserve(&self, bytes: usize) -> Option<Reservation> {

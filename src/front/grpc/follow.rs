@@ -34,7 +34,7 @@ use gatepost_initializers::{
     stored_result,
     unfinished::{StoredEvent, StoredObject},
 };
-use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
+use gatepost_wire::{initializers as wire, outbound::framed, pb::gatepost::v1 as pb};
 
 /// Longest message: a list of the most names, and a Status.
 const MAX_MESSAGE: usize = 256 << 10;

@@ -31,10 +31,10 @@ use gatepost_initializers::{
     Charge, QuotaPhase, QuotaStage,
     failure::TIMED_OUT,
     quota_phase,
-    stored_objects::{HoldEnd, SoughtObject},
+    stored_objects::{HoldTimeout, SoughtObject},
     unfinished::{HoldOutcome, StoredObject},
 };
-use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
+use gatepost_wire::{initializers as wire, outbound::framed, pb::gatepost::v1 as pb};
 
 /// Longest message of these calls: a user with all groups.
 const MAX_MESSAGE: usize = 256 << 10;
@@ -169,7 +169,7 @@ async fn read_policy(
 }
 
 fn quota(message: Bytes) -> Result<Bytes, Refusal> {
-    let request = wire::quota_phase(message).ok_or(Refusal::NotAMessage)?;
+    let request: pb::QuotaPhaseRequest = wire::decode(message).ok_or(Refusal::NotAMessage)?;
     let stage = |stage| match stage {
         pb::QuotaStage::Absent => QuotaStage::Absent,
         pb::QuotaStage::Unfinished => QuotaStage::Unfinished,
@@ -190,7 +190,7 @@ fn quota(message: Bytes) -> Result<Bytes, Refusal> {
 /// Returns the object that a `Hold` names, and its resource version. Rejects texts longer than an object can have.
 fn sought(message: Bytes) -> Result<(Arc<SoughtObject>, Box<str>), Refusal> {
     let pb::HoldRequest { group, resource, namespace, name, uid, resource_version } =
-        wire::hold(message).ok_or(Refusal::NotAMessage)?;
+        wire::decode(message).ok_or(Refusal::NotAMessage)?;
     let texts = [&group, &resource, &namespace, &name, &uid, &resource_version];
     if uid.is_empty() || texts.iter().any(|text| text.len() > MAX_NAME) {
         return Err(Refusal::NotAMessage);
@@ -218,14 +218,12 @@ async fn hold(
     Ok(framed(&pb::HoldResponse { end: Some(ended(end, sought, version)) }))
 }
 
-fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_response::End {
+fn ended(end: Result<HoldOutcome, HoldTimeout>, sought: &SoughtObject, version: &str) -> pb::hold_response::End {
     use pb::hold_response::End;
     match end {
-        HoldEnd::Over(HoldOutcome::Completed(version)) => {
-            End::Completed(pb::Completed { resource_version: version.into() })
-        }
-        HoldEnd::Over(HoldOutcome::Deleted) => End::Deleted(pb::Deleted {}),
-        HoldEnd::Over(HoldOutcome::Failed(status)) => {
+        Ok(HoldOutcome::Completed(version)) => End::Completed(pb::Completed { resource_version: version.into() }),
+        Ok(HoldOutcome::Deleted) => End::Deleted(pb::Deleted {}),
+        Ok(HoldOutcome::Failed(status)) => {
             let late = status.causes.iter().any(|cause| cause.reason == TIMED_OUT);
             let status = wire::status(&status);
             if late {
@@ -234,7 +232,7 @@ fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_respons
                 End::Failed(status)
             }
         }
-        HoldEnd::OutOfTime(object) => {
+        Err(HoldTimeout(object)) => {
             // An object without a report is assumed to be as it was stored.
             let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
             End::TimedOut(pb::TimedOut { status: Some(wire::status(&object.still_pending())), pending: true })

@@ -1,10 +1,11 @@
-//! gRPC calls that are no reviews: streams of initializers and apiservers, calls about unfinished objects, health and
-//! reflection. Also the reader of their messages, except for those that tonic reads.
+//! gRPC calls that are no reviews: streams of initializers, apiservers and plugins, calls about unfinished objects,
+//! health and reflection. Also the reader of their messages, except for those that tonic reads.
 
 pub(crate) mod attach;
 pub(crate) mod follow;
 pub(crate) mod health_reflection;
 pub(crate) mod initialization;
+pub(crate) mod rule_index;
 
 use std::{future::poll_fn, mem, sync::Arc};
 

@@ -2,11 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gatepost_replicas::MAX_TEXT_CHARS;
+use gatepost_replicas::{
+    MAX_TEXT_CHARS, ReplicasSeen,
+    wait::{self, Progress},
+};
 
 use super::*;
 use crate::live::{Current, FailedRead, break_glass::BreakGlassOrigin};
 use gatepost_api::{BreakGlass, Revision};
+use gatepost_base::clock::now;
 use gatepost_config::{Problem, SourceFile, load};
 
 #[test]
@@ -71,6 +75,7 @@ fn initializer_without_instance_is_reported_first() {
         snapshot: Arc::new(snapshot),
         hooks: Vec::new(),
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: HashMap::default(),
     }));
     let (last, others) = names.split_last().unwrap();
@@ -108,6 +113,60 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
     let entries = open_break_glass(&glasses, (now, wall));
     assert_eq!(entries[0].until, "2026-01-31T22:05:00Z");
     assert_eq!(open_break_glass(&glasses, (now + Duration::from_secs(900), wall)), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn generation_is_reported_once_every_plugin_has_acknowledged_its_rule_index() {
+    let current = Arc::new(Current::new(now()));
+    let health = ReplicaHealth::new(Arc::clone(&current));
+    let publish = |number: u64, resource: &str| {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+             resourceInitializers: [{{resource: {resource}, initializers: [{{name: a.example.com}}]}}]\n"
+        );
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        current.publish(Arc::new(Generation {
+            number,
+            digest: number.to_string().repeat(64),
+            revision: Revision::Store(number + 10),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(snapshot),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+            policies: Vec::new(),
+            initializers: HashMap::default(),
+        }));
+        health.status.set_observed(Some(number + 10));
+    };
+    let report = || replica_report(&health, &Replica::new("a"), (now(), SystemTime::UNIX_EPOCH), 10);
+    let waited = |report: &ReplicaReport, revision| {
+        let seen = ReplicasSeen { reports: vec![report.clone()], unreadable: Vec::new() };
+        wait::all_have_in_force(&seen, &revision, 1)
+    };
+    publish(1, "pods");
+    assert_eq!((report().generation, report().plugins), (1, None));
+
+    let mut follower = current.rule_index().follow();
+    follower.version(true);
+    publish(2, "services");
+    let unacknowledged = report();
+    assert_eq!((unacknowledged.generation, &*unacknowledged.revision), (1, "11"));
+    assert_eq!((&unacknowledged.digest, unacknowledged.observed), (&"1".repeat(64), None));
+    let plugins = unacknowledged.plugins.as_ref().expect("there is one");
+    assert_eq!((plugins.attached, plugins.unacknowledged_generation), (1, Some(2)));
+    for wanted in [Revision::Store(12), Revision::of_digest(&"2".repeat(64))] {
+        let Progress::Waiting(missing) = waited(&unacknowledged, wanted) else { panic!("{unacknowledged:?}") };
+        assert_eq!(missing, ["a is at revision 11, and a plugin has not acknowledged the next one yet"]);
+    }
+
+    let version = follower.version(true).number;
+    follower.acknowledge(version);
+    let acknowledged = report();
+    assert_eq!((acknowledged.generation, acknowledged.observed), (2, Some(12)));
+    assert!(matches!(waited(&acknowledged, Revision::Store(12)), Progress::Done(_)));
+    let plugins = acknowledged.plugins.expect("there is one");
+    assert_eq!((plugins.slowest_acknowledgement_seconds, plugins.unacknowledged_generation), (Some(0.0), None));
 }
 
 #[test]

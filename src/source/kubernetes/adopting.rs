@@ -151,10 +151,10 @@ fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
 fn file((hook_type, name): (HookType, &str), mut metadata: Value, webhooks: Value) -> SourceFile {
     metadata["name"] = name.into();
     let document = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type), "metadata": metadata,
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": hook_type.kind(), "metadata": metadata,
         "webhooks": webhooks,
     });
-    let name = format!("{}/{name}", WebhookKey::resource(hook_type));
+    let name = format!("{}/{name}", hook_type.resource());
     SourceFile { name, bytes: document.to_string().into() }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use gatepost_adopt::stripped;
+use gatepost_adopt::without_our_condition;
 use gatepost_api::HookType;
 use gatepost_config::{Note, SourceFile};
 use gatepost_kube_support::is_our_own;
@@ -147,7 +147,7 @@ pub(super) fn convert(kind: Kind, mut object: Value) -> Result<ConvertedObject, 
         // false.
         let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
         for entry in webhooks.into_iter().flatten() {
-            *entry = stripped(entry.take()).0;
+            *entry = without_our_condition(entry.take()).0;
         }
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -130,11 +130,11 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
     for reading in Reading::ALL {
         metrics.observe(reading, || Some(1.0));
     }
-    let adoption = metrics.adoption();
-    adoption.set(Webhooks { called: 2, uncalled: 1 });
-    adoption.set_left(Some([1; Reason::WORDS.len()]));
-    adoption.record_overlap(Duration::from_millis(2500));
-    adoption.record_overlap(Duration::from_millis(1500));
+    metrics.adoption().update(|figures| {
+        figures.webhooks = Some(Webhooks { called: 2, uncalled: 1 });
+        figures.left = Some([1; Reason::WORDS.len()]);
+        figures.longest_overlap = Duration::from_millis(2500);
+    });
     let text = metrics.render().expect("text");
     assert_eq!(value(&text, "gatepost_webhooks_left{reason=\"no_access_reviews\"}").as_deref(), Some("1.0"));
     assert_eq!(value(&text, "gatepost_adoption_overlap_longest_seconds").as_deref(), Some("2.5"));

@@ -277,7 +277,7 @@ impl Agenda {
 
     /// Compares snapshots, as often as the controller requires.
     async fn control(&mut self, read: Instant, current: &Current, now: Instant) {
-        if self.objects.is_synced() && self.controller.is_due(now) {
+        if self.objects.is_synced && self.controller.is_due(now) {
             let (objects, mut controller) =
                 (self.objects.after(None, usize::MAX), std::mem::take(&mut self.controller));
             let comparing = offload::run(INDEXED * objects.len(), move || {
@@ -294,7 +294,7 @@ impl Agenda {
                 return;
             }
             let correction = |overdue: &OverdueObject| {
-                let entry = self.objects.get(overdue.uid())?;
+                let entry = self.objects.get(&overdue.uid)?;
                 overdue.correction(&entry.object, |object| head_rule(&generation, object))
             };
             let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();

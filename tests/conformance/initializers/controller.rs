@@ -75,7 +75,7 @@ fn judge(case: &Case) -> Outcome {
         let second = Duration::from_secs(1);
         let read = if step.read_before { now.checked_sub(second).ok_or("no time")? } else { now + second };
         let overdue = controller.overdue(Some(read), usize::MAX);
-        let corrected = |one: &OverdueObject| one.correction(&unfinished.get(one.uid())?.object, rule);
+        let corrected = |one: &OverdueObject| one.correction(&unfinished.get(&one.uid)?.object, rule);
         corrections = overdue.iter().filter_map(corrected).collect();
         let again = controller.overdue(Some(read), usize::MAX);
         equal(&format!("corrections once more after step {at}"), again, Vec::new())?;

@@ -223,6 +223,17 @@ func compareFiles(expectedFile, out string, files []string) error {
 			fmt.Fprintf(os.Stderr, "%s: %s: %s\n    direct  %s\n    through %s\n", one.mode, one.name, one.field, shorten(one.direct), shorten(one.through))
 		}
 	}
+	for _, mode := range modes {
+		alike := len(direct)
+		for _, one := range direct {
+			if slices.ContainsFunc(found, func(d difference) bool {
+				return d.mode == mode && d.name == one.Case && (d.expected == nil || d.expected.name != "*")
+			}) {
+				alike--
+			}
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d of %d cases differ in nothing but what differs in all\n", mode, alike, len(direct))
+	}
 	if unexpected+stale > 0 {
 		return fmt.Errorf("%d differences that nobody expected, %d expectations that nothing met", unexpected, stale)
 	}

@@ -92,7 +92,7 @@ func TestARowSaysWhatToDo(t *testing.T) {
 func TestTheTableIsSortedByHowMuchADifferenceMatters(t *testing.T) {
 	why := &expectation{why: "prefixed", do: "read on"}
 	var found []difference
-	for _, field := range []string{"asked", "audit", "details", "retry-after", "warnings", "odd", "message", "code", "status", "reason"} {
+	for _, field := range []string{"asked", "audit", "object", "details", "retry-after", "warnings", "odd", "message", "code", "status", "reason"} {
 		found = append(found, difference{mode: "api", name: "denied", field: field})
 	}
 	found = append(found, difference{"api", "again", "code", "201", "500", why})

@@ -11,6 +11,8 @@
 //	replay own -cluster DIR HOW ...                          an operator that keeps its registration: see own.go
 //	replay kill -cluster DIR -step STEP -victim WHO -pids DIR WEBHOOK...     a crash at one step: see kill.go
 //	replay change -cluster DIR CHANGE                        an owner's changes: see change.go
+//	replay policies -cluster DIR -cases DIR -list FILE [-out PATH] STEP     one of policies.sh: see policies_run.go
+//	replay params -cluster DIR [-limit TIME]                 how soon policies see params that change
 //	replay audited -cluster DIR WORDS...                     is there an audit annotation with all of these words?
 //	replay compare -expected FILE [-out FILE] DIRECT NAME=THROUGH...
 //
@@ -21,6 +23,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 )
 
 func main() {
@@ -43,6 +46,9 @@ func main() {
 	pids := flags.String("pids", "", "folder with a process ID in a file for each process")
 	workers := flags.Int("workers", 128, "writes at once")
 	rate := flags.Float64("rate", 50, "writes a second")
+	cases := flags.String("cases", "", "folder with the cases of policies and their answers")
+	list := flags.String("list", "", "names of those cases of policies that are sent")
+	limit := flags.Duration("limit", 2*time.Second, "time within which a changed param has to be seen")
 	_ = flags.Parse(os.Args[2:])
 
 	var err error
@@ -63,6 +69,10 @@ func main() {
 		err = withServer(*cluster, func(s *server) error { return own(s, flags.Args()) })
 	case "kill":
 		err = withServer(*cluster, func(s *server) error { return kill(s, *step, *victim, *pids, flags.Args()) })
+	case "policies":
+		err = withServer(*cluster, func(s *server) error { return policies(s, *cases, *list, *out, flags.Arg(0)) })
+	case "params":
+		err = withServer(*cluster, func(s *server) error { return params(s, *limit) })
 	case "change":
 		err = withServer(*cluster, func(s *server) error { return change(s, *killed, *hooks, flags.Args()) })
 	case "audited":

@@ -26,7 +26,7 @@ func cell(text string) string {
 }
 
 // ranks is the fields, from what decides a request to what only its hooks see.
-var ranks = []string{"code", "status", "reason", "message", "details", "retry-after", "warnings", "audit", "asked"}
+var ranks = []string{"code", "status", "reason", "message", "details", "retry-after", "warnings", "object", "audit", "asked"}
 
 // rank is where a field's differences stand in the table: a field that is in no list comes last.
 func rank(field string) int {

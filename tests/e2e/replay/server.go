@@ -55,6 +55,8 @@ type call struct {
 	body        any
 	contentType string
 	headers     map[string]string
+	// values are headers that may have several values.
+	values map[string][]string
 	// code is what it has to come to sooner or later; 0 where it is sent once. See until.
 	code int
 	// before is what has to be written first; it is no case of its own.
@@ -103,6 +105,11 @@ func (s *server) send(call call) (answer, error) {
 	}
 	for key, value := range call.headers {
 		request.Header.Add(key, value)
+	}
+	for key, values := range call.values {
+		for _, value := range values {
+			request.Header.Add(key, value)
+		}
 	}
 	response, err := s.client.Do(request)
 	if err != nil {

@@ -34,7 +34,7 @@ const fn at(milliseconds: u64) -> Duration {
 
 #[test]
 fn webhook_with_condition_is_called_until_the_grace_period_ends() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     assert_eq!(told(&webhooks.update(at(0), &[seen("w", false, 1)], &none, false)), []);
     assert_eq!(told(&webhooks.update(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
     assert_eq!(told(&webhooks.update(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
@@ -50,7 +50,7 @@ fn of_version(version: &str, carries: bool) -> AssessedWebhook {
 
 #[test]
 fn webhook_that_lost_the_condition_is_called_for_grace_and_in_flight_time() {
-    let (mut webhooks, ends) = (CalledWebhooks::default(), ending());
+    let (mut webhooks, ends) = (Follower::default(), ending());
     let mut causes = |milliseconds, seen: AssessedWebhook, announcement: &Announcement| {
         let calls = webhooks.update(at(milliseconds), &[seen], announcement, false);
         calls.first().map(|calls| calls.cause)
@@ -71,7 +71,7 @@ fn webhook_that_lost_the_condition_is_called_for_grace_and_in_flight_time() {
 
 #[test]
 fn ending_webhook_is_called_at_once_by_a_starting_replica() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let mut update = |milliseconds, announcement: &Announcement| {
         told(&webhooks.update(at(milliseconds), &[of_version("1", false)], announcement, false))
     };
@@ -85,13 +85,13 @@ fn ending_webhook_is_called_at_once_by_a_starting_replica() {
 #[test]
 fn ending_webhook_is_called_at_once_after_a_read_gap() {
     for (gap, lease_is_stale, expected) in [(5000, false, 0), (5001, false, 1), (1400, true, 0), (1401, true, 1)] {
-        let mut webhooks = CalledWebhooks::default();
+        let mut webhooks = Follower::default();
         webhooks.update(at(0), &[], &Announcement::default(), lease_is_stale);
         let calls = webhooks.update(at(gap), &[of_version("3", false)], &ending(), lease_is_stale);
         assert_eq!(told(&calls), vec![(Cause::Grace, 1, true); expected], "{gap} {lease_is_stale}");
     }
     // It called that before, and was about to stop.
-    let mut webhooks = CalledWebhooks::default();
+    let mut webhooks = Follower::default();
     let mut update = |milliseconds, version: &str, announcement: &Announcement| {
         webhooks.update(at(milliseconds), &[of_version(version, false)], announcement, false).len()
     };
@@ -105,7 +105,7 @@ fn ending_webhook_is_called_at_once_after_a_read_gap() {
 #[test]
 fn webhook_changed_between_reads_is_called_as_if_it_had_carried_the_condition() {
     let none = Announcement::default();
-    let mut webhooks = CalledWebhooks::default();
+    let mut webhooks = Follower::default();
     let mut update = |milliseconds, version: &str, announcement: &Announcement| {
         webhooks.update(at(milliseconds), &[of_version(version, false)], announcement, false).len()
     };
@@ -114,7 +114,7 @@ fn webhook_changed_between_reads_is_called_as_if_it_had_carried_the_condition() 
     assert_eq!(update(2000, "3", &announced()), 1);
     assert_eq!((update(3000, "3", &none), update(6999, "3", &none), update(7000, "3", &none)), (1, 1, 0));
     // Its owner removes it instead.
-    let mut webhooks = CalledWebhooks::default();
+    let mut webhooks = Follower::default();
     let mut update = |milliseconds, webhook: AssessedWebhook, announcement: &Announcement| {
         webhooks.update(at(milliseconds), &[webhook], announcement, false).len()
     };
@@ -126,7 +126,7 @@ fn webhook_changed_between_reads_is_called_as_if_it_had_carried_the_condition() 
 
 #[test]
 fn announced_webhook_is_called_before_it_carries_the_condition() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let announced = announced();
     webhooks.update(at(0), &[], &none, false);
     assert_eq!(
@@ -139,7 +139,7 @@ fn announced_webhook_is_called_before_it_carries_the_condition() {
 
 #[test]
 fn unservable_webhook_is_called_in_its_last_good_state() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let broken = |carries, state| AssessedWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
     assert_eq!(told(&webhooks.update(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
     assert_eq!(told(&webhooks.update(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
@@ -149,10 +149,10 @@ fn unservable_webhook_is_called_in_its_last_good_state() {
 
 #[test]
 fn taken_webhook_waits_for_no_probe_nor_does_an_announced_one_under_a_stale_lease() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let announced = announced();
     assert_eq!(told(&webhooks.update(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
-    let mut webhooks = CalledWebhooks::default();
+    let mut webhooks = Follower::default();
     let step = webhooks.update(at(0), &[seen("w", false, 1)], &announced, true);
     assert_eq!(told(&step), [(Cause::Announced, 1, true)]);
     assert_eq!(told(&webhooks.update(at(1), &[seen("w", false, 1)], &announced, false)), [(Cause::Announced, 1, true)]);
@@ -160,7 +160,7 @@ fn taken_webhook_waits_for_no_probe_nor_does_an_announced_one_under_a_stale_leas
 
 #[test]
 fn renamed_webhook_is_called_until_the_grace_period_ends() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let slow = |name: &str, carries| AssessedWebhook { in_flight: at(3000), ..seen(name, carries, 1) };
     let mut names = |now, seen: &[AssessedWebhook]| {
         let calls = webhooks.update(at(now), seen, &none, false);
@@ -177,9 +177,9 @@ fn renamed_webhook_is_called_until_the_grace_period_ends() {
 
 #[test]
 fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let broken = |carries, state| AssessedWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
-    let told = |webhooks: &CalledWebhooks, now| webhooks.unserved(at(now)).next().map(|unserved| unserved.carries);
+    let told = |webhooks: &Follower, now| webhooks.unserved(at(now)).next().map(|unserved| unserved.carries);
     let mut unserved = |now, seen: AssessedWebhook| {
         webhooks.update(at(now), &[seen], &none, false);
         told(&webhooks, now)
@@ -192,7 +192,7 @@ fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
     assert_eq!(unserved(4000, broken(true, 1)), Some(true));
     assert_eq!(unserved(4001, seen("w", true, 2)), None, "it is called from now on");
     assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
-    let (mut webhooks, announced) = (CalledWebhooks::default(), announced());
+    let (mut webhooks, announced) = (Follower::default(), announced());
     let mut unserved = |now| {
         webhooks.update(at(now), &[broken(false, 1)], &announced, false);
         told(&webhooks, now)
@@ -203,7 +203,7 @@ fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
 
 #[test]
 fn grace_period_includes_the_in_flight_time() {
-    let (mut webhooks, none) = (CalledWebhooks::default(), Announcement::default());
+    let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let slow = |carries| AssessedWebhook { in_flight: at(10_000), ..seen("w", carries, 1) };
     webhooks.update(at(0), &[slow(true)], &none, false);
     assert_eq!(told(&webhooks.update(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);

@@ -23,6 +23,7 @@ fn holds(condition: &AdoptionCondition, (resource, sub_resource, operation, name
         request,
         object: labels.map(|_| JsonDocument::new(Cow::Borrowed(object.as_bytes()))),
         old_object: Some(JsonDocument::new(Cow::Borrowed(b"null"))),
+        namespace: None,
         decisions: AccessDecisions::default(),
     };
     let condition = Condition::compile("gatepost.dev/served", &condition.to_string()).unwrap();

@@ -226,7 +226,7 @@ impl World {
                 let (index, holder) = write.by;
                 if write.carries == Some(true) && self.holder(index) == holder {
                     let key = self.seen().standing.key;
-                    self.replicas[index].leadership.leader().on_taken(&key, now(self.step));
+                    self.replicas[index].leadership.leader.on_taken(&key, now(self.step));
                 }
                 self.reaction = self.reacts.filter(|_| self.carries_now()).map(|steps| self.step + steps);
             }
@@ -337,7 +337,7 @@ impl World {
         }
         (self.holder, self.renewed) = (holder, step);
         (self.announcement, self.fights) = (plan.announcement, plan.fights);
-        self.replicas[index].leadership.leader().on_announced(now(step), now(step));
+        self.replicas[index].leadership.leader.on_announced(now(step), now(step));
     }
 
     fn judge(&mut self) {

@@ -149,7 +149,7 @@ fn add<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
                     Ok(())
                 })?;
             }
-            Value::List(Rc::new(items))
+            Value::List(Rc::new(items.joined()))
         }
         _ => return none(),
     })
@@ -271,6 +271,7 @@ fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
         | Value::Format(_)
         | Value::Authorizer(_)
         | Value::Decision(_) => false,
+        Value::Message(message) => !message.is_json_patch() && message.fields.is_empty(),
         sized => access::size(sized, meter).is_ok_and(|size| size == 0),
     }
 }

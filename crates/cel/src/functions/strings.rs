@@ -39,6 +39,12 @@ pub(super) const ROWS: &[Row] = &[
         meter.make(text.len())?;
         Ok(Value::made(quoted(text)))
     }),
+    // Of mutations only.
+    Row("jsonpatch.escapeKey", &["string->string"], Cost::First(0.1), |args, meter| {
+        let text = text(args.first())?;
+        meter.make(text.len().saturating_mul(2))?;
+        Ok(Value::made(text.replace('~', "~0").replace('/', "~1")))
+    }),
 ];
 
 /// Returns the byte offset of a character. The index after the last character gives the length of the text.

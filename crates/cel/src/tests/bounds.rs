@@ -1,8 +1,11 @@
 //! Bounds: whatever an expression makes of whatever object, it ends in time, and holds no more than it may.
 
-use smallvec::SmallVec;
-
-use crate::{evaluate::Evaluation, meter::Meter, tests::*, value::Value};
+use crate::{
+    evaluate,
+    meter::{Memory, Meter},
+    tests::*,
+    value::Value,
+};
 
 /// An object with a long text `s` and a long list `l`.
 fn large(text: usize, items: usize) -> String {
@@ -32,11 +35,10 @@ fn every_made_text_and_list_is_counted() {
         ("string(bytes(object.s)).size() > 0", 2_000, 0),
     ] {
         let program = compile(expression).unwrap();
-        let (steps, mut slots) = (Cell::new(u64::MAX), SmallVec::new());
+        let (steps, memory) = (Cell::new(u64::MAX), Memory::default());
         let allowance = Allowance { steps: &steps, over: &|| false };
-        let meter = Meter::new(&allowance);
-        slots.resize(program.slots, Value::Null);
-        let value = Evaluation { input: &input, meter: &meter, slots }.value(&program.root);
+        let meter = Meter::new(&allowance, &memory);
+        let value = evaluate::value(&program, &input, None, &meter);
         assert!(matches!(value, Ok(Value::Bool(true))), "{expression}: {value:?}");
         drop(value);
         assert_eq!(meter.held(), 0, "{expression}: all is given back");

@@ -15,6 +15,7 @@ pub(crate) const KEYS: [&str; 8] =
     ["operations", "verbs", "apiGroups", "apiGroup", "apiVersions", "resources", "subresources", "scope"];
 
 const KUBERNETES_KEYS: [&str; 5] = ["operations", "apiGroups", "apiVersions", "resources", "scope"];
+const POLICY_KEYS: [&str; 6] = ["operations", "apiGroups", "apiVersions", "resources", "scope", "resourceNames"];
 
 /// Consequence of an empty or missing list.
 const NEVER: &str = "so the rule would never match";
@@ -42,12 +43,18 @@ pub(crate) fn list(at: &Node<'_>, dialect: Dialect) -> Vec<Rule> {
     if !at.is_list() {
         return Vec::new();
     }
-    at.items().filter_map(|item| check(&item, dialect)).collect()
+    let keys = if dialect == Dialect::Gatepost { &KEYS[..] } else { &KUBERNETES_KEYS };
+    at.items().filter_map(|item| check(&item, dialect, keys)).collect()
+}
+
+/// Checks and compiles one rule of a policy. Its names of objects are not part of the result.
+pub(crate) fn of_policy(at: &Node<'_>) -> Option<Rule> {
+    check(at, Dialect::Kubernetes, &POLICY_KEYS)
 }
 
 /// Checks and compiles one rule. Source: `docs/reference/webhook-semantics.md` §14.
-fn check(at: &Node<'_>, dialect: Dialect) -> Option<Rule> {
-    if !at.is_map_of(if dialect == Dialect::Gatepost { &KEYS } else { &KUBERNETES_KEYS }) {
+fn check(at: &Node<'_>, dialect: Dialect, keys: &[&str]) -> Option<Rule> {
+    if !at.is_map_of(keys) {
         return None;
     }
     let before = at.problems();

@@ -1,6 +1,7 @@
 //! Coverage: compares hooks with a registration at an apiserver. A hook is never called for a request that the
 //! registration does not send.
 
+pub mod rule_index;
 pub mod selectors;
 
 use std::{
@@ -23,6 +24,7 @@ use gatepost_api::{
     hook::Address,
     registration::{SENT_ALREADY, Segment},
 };
+use gatepost_policy::Policy;
 
 pub use self::selectors::{Atom, atoms_of};
 
@@ -62,13 +64,15 @@ pub fn foreign_condition(entry: &Value) -> Option<&str> {
     names.find(|name| !name.starts_with(SENT_ALREADY))
 }
 
-/// Hook or initializers for which an apiserver must send requests.
+/// Hook, initializers or policy for which an apiserver must send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoverageSubject {
     /// The hook with this number in the snapshot.
     Hook(u32),
     /// All initializers of one resource.
     Initializers,
+    /// A policy.
+    Policy,
 }
 
 /// A hook, or the initializers of a resource, that is compared with a registration.
@@ -92,6 +96,16 @@ impl CoverageRequirement<'_> {
     pub fn is_closed(&self) -> bool {
         self.fails_closed
     }
+
+    /// Returns the segment of a mutating hook; `None` for other hooks and for initializers.
+    pub fn segment(&self) -> Option<Segment> {
+        self.segment
+    }
+
+    /// Returns the hook, or the hook that stands for the initializers of a resource.
+    pub fn into_hook(self) -> Hook {
+        self.hook.into_owned()
+    }
 }
 
 impl fmt::Display for CoverageRequirement<'_> {
@@ -99,7 +113,7 @@ impl fmt::Display for CoverageRequirement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.subject {
             CoverageSubject::Hook(_) => write!(f, "hook {:?}", self.hook.name),
-            CoverageSubject::Initializers => f.write_str(&self.hook.name),
+            CoverageSubject::Initializers | CoverageSubject::Policy => f.write_str(&self.hook.name),
         }
     }
 }
@@ -248,8 +262,18 @@ impl Registration {
     }
 }
 
-/// Returns all that a registration must cover: hooks with a rule, and resources with initializers that need requests.
+/// Returns all that a registration must cover: hooks with a rule, policies, and resources with initializers that need
+/// requests.
 pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = CoverageRequirement<'_>> {
+    requirements(snapshot, ResourceInitializers::need_requests)
+}
+
+/// Returns every hook with a rule, every policy, and the initializers of the resources that `includes` returns true
+/// for.
+fn requirements(
+    snapshot: &Snapshot,
+    includes: fn(&ResourceInitializers) -> bool,
+) -> impl Iterator<Item = CoverageRequirement<'_>> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
@@ -261,7 +285,13 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = CoverageRequirement
             segment: snapshot.segment(index),
         }
     });
-    let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
+    let policies = snapshot.policies().iter().map(|policy| {
+        let hook = policy_as_a_hook(policy);
+        let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+        CoverageRequirement { subject: CoverageSubject::Policy, hook: Cow::Owned(hook), fails_closed, segment: None }
+    });
+    let hooks = hooks.chain(policies);
+    let resources = snapshot.initializers().iter().filter(move |entry| includes(entry));
     hooks.chain(resources.flat_map(|entry| [Some(as_a_hook(entry)), as_a_guard(entry)]).flatten().map(|hook| {
         let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
         CoverageRequirement {
@@ -357,6 +387,8 @@ impl RegisteredWebhook {
             CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
             // Initializers act after the last hook.
             CoverageSubject::Initializers => segment.number == segment.of,
+            // Mutating policies decide before the first hook.
+            CoverageSubject::Policy => segment.number == 1,
         };
         self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(calls)
     }
@@ -405,6 +437,9 @@ impl RegisteredWebhook {
 /// Maximum time that an apiserver waits for a webhook.
 const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time that a registration leaves for a policy, which may wait for its params.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Prefix of the names of hooks that stand for initializers.
 const PREFIX: &str = "initializers of ";
 
@@ -441,12 +476,46 @@ fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str
     }
 }
 
+/// Returns a policy as a hook with its rules and selectors, so that it can be compared with registrations. The hook is
+/// never called. Rules that exclude requests, and bindings, are left out, which only makes it larger.
+pub fn policy_as_a_hook(policy: &Policy) -> Hook {
+    let definition = &policy.definition;
+    let constraints = &definition.constraints;
+    Hook {
+        match_policy: constraints.match_policy,
+        namespace_selector: constraints.namespace_selector.clone(),
+        object_selector: constraints.object_selector.clone(),
+        ..stand_in(
+            format!("policy \"{}\"", definition.name),
+            definition.hook_type,
+            constraints.rules.iter().map(|named| named.rule.clone()).collect(),
+            definition.failure_policy,
+            POLICY_TIMEOUT,
+        )
+    }
+}
+
 fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> Hook {
     let initializers = &entry.initializers;
     let acts = |one: &&gatepost_api::Initializer| entry.by_label || one.acts_in_flight();
     let fails_closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
+    // An initializer with a longer timeout does not act while the request waits.
+    let timeout = initializers.iter().map(|one| one.timeout.min(MAX_WEBHOOK_TIMEOUT)).max().unwrap_or_default();
+    let policy = if fails_closed { FailurePolicy::Fail } else { FailurePolicy::Ignore };
+    stand_in(format!("{PREFIX}{}", entry.noun()), hook_type, rules, policy, timeout)
+}
+
+/// Returns a hook that is never called. The list of initializers that a client writes is checked whatever their
+/// selectors are, so it has none.
+fn stand_in(
+    name: String,
+    hook_type: HookType,
+    rules: Vec<Rule>,
+    failure_policy: FailurePolicy,
+    timeout: Duration,
+) -> Hook {
     Hook {
-        name: format!("{PREFIX}{}", entry.noun()).into(),
+        name: name.into(),
         hook_type,
         id: "".into(),
         rules,
@@ -454,14 +523,12 @@ fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> 
         sees_admission_config: false,
         endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
         protocol: Protocol::Grpc,
-        failure_policy: if fails_closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
-        // An initializer with a longer timeout does not act while the request waits.
-        timeout: initializers.iter().map(|one| one.timeout.min(MAX_WEBHOOK_TIMEOUT)).max().unwrap_or_default(),
+        failure_policy,
+        timeout,
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,
         isolated: false,
-        // The list of initializers that a client writes is checked whatever their selectors are.
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
     }

@@ -96,6 +96,14 @@ impl<'a> Node<'a> {
         self.report.add(Problem { file, path, what: what.into(), why: why.into(), fix: fix.into() });
     }
 
+    /// Reports a problem with a value at this path below this one.
+    pub(crate) fn problem_below(&self, below: &str, what: &str, why: &str, fix: &str) {
+        let (file, path) = self.place();
+        let dot = if path.is_empty() || below.is_empty() || below.starts_with('[') { "" } else { "." };
+        let path = format!("{path}{dot}{below}");
+        self.report.add(Problem { file, path, what: what.into(), why: why.into(), fix: fix.into() });
+    }
+
     /// Returns the file, and the path in it.
     pub(crate) fn place(&self) -> (String, String) {
         let mut chain = vec![self];

@@ -11,11 +11,12 @@ use std::{hash::Hasher as _, sync::Arc};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
 
-use gatepost_api::{Hook, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin};
+use super::Ruled;
+use gatepost_api::{MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin};
 
 /// Maximum number of keys of one rule, so that thousands of rules with long lists do not take gigabytes.
 pub(super) const MAX_KEYS_PER_RULE: usize = 64;
-/// An index is carried over if at most one hook in this many has changed.
+/// An index is carried over if at most one entry in this many has changed.
 const MAX_CHANGED_SHARE: usize = 8;
 
 /// Parts of a key, in the order of the bits of a [`Pattern`]; `None` is "any".
@@ -42,23 +43,23 @@ pub(super) struct Index {
 /// A rule, and the set of its kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FiledRule {
-    hook: u32,
+    entry: u32,
     rule: u32,
     kinds: u8,
 }
 
 impl Index {
-    /// Indexes every rule of every hook.
-    pub(super) fn new(hooks: &[Arc<Hook>]) -> Self {
-        Self::within(hooks, MAX_KEYS_PER_RULE)
+    /// Indexes every rule of every entry.
+    pub(super) fn new<T: Ruled>(entries: &[Arc<T>]) -> Self {
+        Self::within(entries, MAX_KEYS_PER_RULE)
     }
 
-    /// Indexes every rule of every hook, each under at most `limit` keys.
-    pub(super) fn within(hooks: &[Arc<Hook>], limit: usize) -> Self {
+    /// Indexes every rule of every entry, each under at most `limit` keys.
+    pub(super) fn within<T: Ruled>(entries: &[Arc<T>], limit: usize) -> Self {
         let mut index = Self::default();
         let mut all = Vec::new();
-        for (number, hook) in (0..).zip(hooks) {
-            entries(number, hook, limit, |key, pattern, candidate| {
+        for (number, entry) in (0..).zip(entries) {
+            each_key(number, &**entry, limit, |key, pattern, candidate| {
                 index.count(candidate, pattern, 1);
                 all.push((key, candidate));
             });
@@ -72,24 +73,24 @@ impl Index {
         index
     }
 
-    /// Returns [`Index::new`] of `hooks`, made from this index of `former`. `None` if too much has changed.
-    pub(super) fn carried_over(&self, former: &[Arc<Hook>], hooks: &[Arc<Hook>]) -> Option<Self> {
-        if former.len() != hooks.len() {
+    /// Returns [`Index::new`] of `entries`, made from this index of `former`. `None` if too much has changed.
+    pub(super) fn carried_over<T: Ruled>(&self, former: &[Arc<T>], entries: &[Arc<T>]) -> Option<Self> {
+        if former.len() != entries.len() {
             return None;
         }
-        let pairs = (0..).zip(former.iter().zip(hooks));
+        let pairs = (0..).zip(former.iter().zip(entries));
         let changed: Vec<(u32, _)> = pairs.filter(|(_, (before, now))| !Arc::ptr_eq(before, now)).collect();
-        if changed.len() > hooks.len().div_ceil(MAX_CHANGED_SHARE) {
+        if changed.len() > entries.len().div_ceil(MAX_CHANGED_SHARE) {
             return None;
         }
         let mut index = self.clone();
         let mut touched: FxHashMap<u64, Vec<FiledRule>> = FxHashMap::default();
         for &(number, (before, now)) in &changed {
-            entries(number, before, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
+            each_key(number, &**before, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
                 index.count(candidate, pattern, -1);
                 touched.entry(key).or_default();
             });
-            entries(number, now, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
+            each_key(number, &**now, MAX_KEYS_PER_RULE, |key, pattern, candidate| {
                 index.count(candidate, pattern, 1);
                 touched.entry(key).or_default().push(candidate);
             });
@@ -97,7 +98,7 @@ impl Index {
         let is_changed = |number: u32| changed.binary_search_by_key(&number, |(number, _)| *number).is_ok();
         for (key, mut candidates) in touched {
             let others = index.filed.get(&key).map_or(&[][..], |before| before);
-            candidates.extend(others.iter().filter(|candidate| !is_changed(candidate.hook)));
+            candidates.extend(others.iter().filter(|candidate| !is_changed(candidate.entry)));
             candidates.sort_unstable();
             match candidates.is_empty() {
                 true => index.filed.remove(&key),
@@ -114,7 +115,7 @@ impl Index {
         }
     }
 
-    /// Calls `show` with the hook and rule of every rule that may match the target, whatever the version.
+    /// Calls `show` with the entry and rule of every rule that may match the target, whatever the version.
     pub(super) fn nominate(&self, target: &RuleTarget<'_>, mut show: impl FnMut(u32, u32)) {
         let kind = kind_of(target.operation, target.is_namespaced());
         let used = &self.used[kind];
@@ -130,18 +131,18 @@ impl Index {
             });
             let Some(found) = self.filed.get(&key_of(&parts)) else { continue };
             for candidate in found.iter().filter(|candidate| candidate.kinds & (1 << kind) != 0) {
-                show(candidate.hook, candidate.rule);
+                show(candidate.entry, candidate.rule);
             }
         }
     }
 }
 
-/// Calls `show` once for each key of each rule of a hook.
-fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pattern, FiledRule)) {
-    for (rule, written) in (0..).zip(&hook.rules) {
-        let candidate = FiledRule { hook: number, rule, kinds: kinds_of(written) };
+/// Calls `show` once for each key of each rule of an entry.
+fn each_key(number: u32, entry: &impl Ruled, limit: usize, mut show: impl FnMut(u64, Pattern, FiledRule)) {
+    for (rule, written) in (0..).map_while(|rule| Some((rule, entry.rule(rule as usize)?))) {
+        let candidate = FiledRule { entry: number, rule, kinds: kinds_of(written) };
         let mut all = keys(written, limit);
-        if hook.match_policy == MatchPolicy::Equivalent {
+        if entry.match_policy() == MatchPolicy::Equivalent {
             elsewhere(written, &mut all);
         }
         for parts in all {

@@ -83,7 +83,7 @@ fn any_resource() -> impl Strategy<Value = (Gvr, &'static str)> {
         })
 }
 
-fn any_review() -> impl Strategy<Value = Review> {
+pub(crate) fn any_review() -> impl Strategy<Value = Review> {
     let kinds = [
         Gvk::default(),
         kind("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
@@ -108,14 +108,14 @@ fn kind(group: &str, kind: &str) -> Gvk {
     Gvk { group: group.into(), version: "v1".into(), kind: kind.into() }
 }
 
-fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
+pub(crate) fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
     let policies = vec![MatchPolicy::Exact, MatchPolicy::Equivalent];
     let one = (vec(any_rule(), 0..4), select(policies), any::<bool>());
     vec(one.prop_map(|(rules, policy, sees)| hook_of(rules, policy, sees)), 0..12)
 }
 
 /// Oracle for the index: every rule of every hook, one after the other, as the words of [`How`] say it.
-fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<MatchedHook> {
+fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Match> {
     let (made, sent) = (RuleTarget::as_made(review), RuleTarget::as_sent(review));
     let about_admission = gatepost_api::exempt::is_admission_config(review);
     let how = |hook: &Hook| {
@@ -137,14 +137,14 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<MatchedHook>
             Some(MatchKind::OtherVersion(WantedVersion::OfRule(near as u32)))
         }
     };
-    (0..).zip(hooks).filter_map(|(hook, one)| Some(MatchedHook { hook, how: how(one)? })).collect()
+    (0..).zip(hooks).filter_map(|(hook, one)| Some(Match { index: hook, how: how(one)? })).collect()
 }
 
 proptest! {
     #[test]
     fn the_index_finds_what_a_scan_finds(hooks in any_hooks(), reviews in vec(any_review(), 1..12)) {
         let matcher = Matcher::new(&hooks);
-        let mut found = HookSet::new();
+        let mut found = MatchSet::new();
         for review in reviews {
             matcher.matching(&hooks, &review, None, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
@@ -176,7 +176,7 @@ proptest! {
         prop_assert!(index::keys(&rule, limit).len() <= limit);
         let hooks = [hook_of(vec![rule; 1], MatchPolicy::Equivalent, false)];
         let matcher = Matcher { index: Arc::new(Index::within(&hooks, limit)) };
-        let mut found = HookSet::new();
+        let mut found = MatchSet::new();
         for review in reviews {
             matcher.matching(&hooks, &review, None, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
@@ -219,7 +219,7 @@ fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option
     let hooks = [hook_of(vec![rule], policy, false)];
     let mut review = review(Operation::Create, "g", sent, "things", "", "ns");
     review.request_resource = Some(Gvr { version: made.into(), ..review.resource.clone() });
-    let mut found = HookSet::new();
+    let mut found = MatchSet::new();
     Matcher::new(&hooks).matching(&hooks, &review, None, &mut found);
     assert!(found.len() <= 1);
     found.first().map(|matched| matched.how)
@@ -260,14 +260,14 @@ fn elsewhere(rule: (&str, &str, &str), made: (&str, &str, &str), served: Option<
     };
     let (resource, sub) = made.2.split_once('/').unwrap_or((made.2, ""));
     let request = review(Operation::Create, made.0, made.1, resource, sub, "ns");
-    let mut found = HookSet::new();
+    let mut found = MatchSet::new();
     for policy in [MatchPolicy::Exact, MatchPolicy::Equivalent] {
         let hooks = [hook_of(vec![rule.clone()], policy, false)];
         Matcher::new(&hooks).matching(&hooks, &request, served, &mut found);
         match (policy, found.first().map(|matched| matched.how)) {
             (_, None) => {}
             (MatchPolicy::Equivalent, Some(MatchKind::OtherVersion(wanted))) => {
-                return Some(wanted.resource(&hooks[0], &request, served).to_string());
+                return Some(wanted.resource(&*hooks[0], &request, served).to_string());
             }
             other => panic!("{rule:?} {made:?}: {other:?}"),
         }
@@ -375,7 +375,7 @@ fn what_is_wanted_is_named_as_upstream_names_it() {
     let mut review = review(Operation::Create, "extensions", "v1beta1", "deployments", "", "ns");
     review.request_resource =
         Some(Gvr { group: "apps".into(), version: "v1beta2".into(), resource: "deployments".into() });
-    let named = |wanted: WantedVersion| wanted.resource(&hook, &review, None).to_string();
+    let named = |wanted: WantedVersion| wanted.resource(&*hook, &review, None).to_string();
     assert_eq!(named(WantedVersion::AsMade), "apps/v1beta2, Resource=deployments");
     assert_eq!(named(WantedVersion::OfRule(0)), "apps/v1, Resource=deployments");
     assert_eq!(named(WantedVersion::OfRule(1)), "extensions/v2, Resource=deployments");
@@ -394,9 +394,9 @@ fn the_configuration_of_admission_is_seen_by_those_alone_who_may() {
     let matcher = Matcher::new(&hooks);
     let seen = |group: &str, resource: &str, of_kind: &str| {
         let review = Review { kind: kind(group, of_kind), ..review(Operation::Update, group, "v1", resource, "", "") };
-        let mut found = HookSet::new();
+        let mut found = MatchSet::new();
         matcher.matching(&hooks, &review, None, &mut found);
-        found.iter().map(|matched| matched.hook).collect::<Vec<_>>()
+        found.iter().map(|matched| matched.index).collect::<Vec<_>>()
     };
     let (registration, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
     assert_eq!(seen(registration, resource, "ValidatingWebhookConfiguration"), [1]);
@@ -420,9 +420,9 @@ fn a_huge_rule_takes_bounded_room() {
     assert!(index::keys(&rule, index::MAX_KEYS_PER_RULE).len() <= index::MAX_KEYS_PER_RULE);
     let hooks = [hook(vec![rule])];
     let matcher = Matcher::new(&hooks);
-    let mut found = HookSet::new();
+    let mut found = MatchSet::new();
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "r9", "", "ns"), None, &mut found);
-    assert_eq!(found[..], [MatchedHook { hook: 0, how: MatchKind::AsMade }]);
+    assert_eq!(found[..], [Match { index: 0, how: MatchKind::AsMade }]);
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "s9", "", "ns"), None, &mut found);
     assert!(found.is_empty());
 }

@@ -15,6 +15,7 @@ use gatepost_api::{
     Bypass, BypassEffect, FailurePolicy, Hook, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope,
     Selector,
 };
+use gatepost_policy::Policy;
 
 /// One thing that is enforced less.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Relaxation {
     Narrowed(Box<str>),
     /// An initializer is gone, acts on fewer objects, or need not act.
     Initializer(Box<str>),
+    /// A policy is gone or has changed, or a binding of it.
+    Policy(Box<str>),
     /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
     /// The labels of a namespace, which selectors compare, have changed.
@@ -37,6 +40,7 @@ impl fmt::Display for Relaxation {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
             Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
             Self::Initializer(name) => write!(f, "initializer {name} is gone, acts on fewer objects or need not act"),
+            Self::Policy(name) => write!(f, "policy {name} or a binding of it is gone or has changed"),
             Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
         }
@@ -65,6 +69,21 @@ impl Snapshot {
             let narrowed = old.initializers.iter().filter(narrowed);
             found.extend(narrowed.map(|one| Relaxation::Initializer(Box::from(&*one.name))));
         }
+        let policies: HashMap<_, _> = self
+            .policies
+            .iter()
+            .map(|policy| ((policy.definition.hook_type, &*policy.definition.name), policy))
+            .collect();
+        let is_kept = |old: &Policy| {
+            let new = policies.get(&(old.definition.hook_type, &*old.definition.name));
+            // Only an unchanged file keeps its definition. What an expression decides cannot be compared.
+            new.is_some_and(|new| {
+                Arc::ptr_eq(&new.definition, &old.definition)
+                    && old.bindings.iter().all(|binding| new.bindings.contains(binding))
+            })
+        };
+        let relaxed = former.policies.iter().filter(|old| !is_kept(old));
+        found.extend(relaxed.map(|old| Relaxation::Policy(Box::from(&*old.definition.name))));
         let bypasses: HashMap<&str, &Bypass> =
             former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
         for new in &self.bypasses {

@@ -54,7 +54,7 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Fails if too much is queued, so that a server that does not read our acknowledgements cannot fill the memory.
     fn refuse_flood(&self) -> Result<(), ProtocolFault> {
-        if self.outgoing.queued() > self.config.batch + 2 * MAX_FRAME {
+        if self.outgoing.queued > self.config.batch + 2 * MAX_FRAME {
             return Err(ProtocolFault::flood("floods the connection with PING or SETTINGS"));
         }
         Ok(())
@@ -73,17 +73,15 @@ impl<E: Exchange> ClientConnection<E> {
         };
         let Some(stream) = self.exchanges.streams.get_mut(&head.stream) else { return Ok(()) };
         self.credit.earn_bytes(data.len());
-        if !stream.receive_window.take(head.len) {
-            let failure = ExchangeFailure::Malformed("it sent more than the stream's window");
-            self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
-            return Ok(());
-        }
-        if !stream.has_head {
-            self.reject(head.stream, code::PROTOCOL_ERROR, ExchangeFailure::Malformed("it sent data before headers"));
-            return Ok(());
-        }
-        if let Err(refusal) = stream.exchange.data(data) {
-            self.reject(head.stream, code::CANCEL, ExchangeFailure::AnswerRejected(refusal));
+        let read = if !stream.receive_window.take(head.len) {
+            Err((code::FLOW_CONTROL_ERROR, ExchangeFailure::Malformed("it sent more than the stream's window")))
+        } else if !stream.has_head {
+            Err((code::PROTOCOL_ERROR, ExchangeFailure::Malformed("it sent data before headers")))
+        } else {
+            stream.exchange.data(data).map_err(|refusal| (code::CANCEL, ExchangeFailure::AnswerRejected(refusal)))
+        };
+        if let Err((code, failure)) = read {
+            self.reject(head.stream, code, failure);
             return Ok(());
         }
         if head.has(flag::END_STREAM) {
@@ -138,16 +136,13 @@ impl<E: Exchange> ClientConnection<E> {
         }
         if stream.has_head {
             self.finish(frame.stream, Some(head.fields));
-            return Ok(());
-        }
-        if head.is_interim() {
-            return Ok(());
-        }
-        stream.has_head = true;
-        match stream.exchange.head(head.status, head.fields) {
-            Err(refusal) => self.reject(frame.stream, code::CANCEL, ExchangeFailure::AnswerRejected(refusal)),
-            Ok(()) if last => self.finish(frame.stream, None),
-            Ok(()) => {}
+        } else if !head.is_interim() {
+            stream.has_head = true;
+            match stream.exchange.head(head.status, head.fields) {
+                Err(refusal) => self.reject(frame.stream, code::CANCEL, ExchangeFailure::AnswerRejected(refusal)),
+                Ok(()) if last => self.finish(frame.stream, None),
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
@@ -215,18 +210,15 @@ impl<E: Exchange> ClientConnection<E> {
                 return Err(ProtocolFault::flow("overflowed the connection's window"));
             }
         } else if let Some(stream) = self.exchanges.streams.get_mut(&head.stream) {
+            let changed = stream.change_window(increment);
             if increment == 0 {
                 let failure = ExchangeFailure::Malformed("it gave no room on the stream, and said so");
                 self.reject(head.stream, code::PROTOCOL_ERROR, failure);
-                return Ok(());
-            }
-            match stream.change_window(increment) {
-                Ok(true) => self.ready.push_back(head.stream),
-                Ok(false) => {}
-                Err(_) => {
-                    let failure = ExchangeFailure::Malformed("it overflowed a window");
-                    self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
-                }
+            } else if changed.is_err() {
+                let failure = ExchangeFailure::Malformed("it overflowed a window");
+                self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
+            } else if changed == Ok(true) {
+                self.ready.push_back(head.stream);
             }
         }
         Ok(())

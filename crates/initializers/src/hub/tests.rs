@@ -1,5 +1,6 @@
-use super::*;
 use gatepost_base::memory::{MemoryBudget, Purpose};
+
+use super::*;
 
 fn hub(limits: DeskLimits) -> Arc<Hub> {
     Hub::new(limits, now())
@@ -50,7 +51,7 @@ async fn hold_is_answered_by_the_instance_that_has_its_task() {
     assert!(attached.answer(id, attempt, Ok(done()), room()));
     assert!(!attached.answer(id, attempt, Ok(done()), room()), "once");
     assert_eq!(asking.await.unwrap(), Ok(done()));
-    assert_eq!(hub.held(), 0);
+    assert_eq!(hub.desk(|desk| desk.task_count()), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +101,7 @@ async fn silent_instance_lapses_and_its_stream_ends() {
     let began = now();
     assert!(silent.recv().await.is_none());
     assert_eq!(now() - began, DeskLimits::default().lease);
-    assert_eq!(hub.names()[0].instances, 0);
+    assert_eq!(hub.desk(|desk| desk.names())[0].instances, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +127,7 @@ async fn dropped_hold_is_cancelled_at_its_instance() {
     assert_eq!(answered(hub.ask(&name, message(), now() + SECOND).await), Err(TurnFailure::Full));
     drop(asking);
     assert!(matches!(attached.recv().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
-    assert_eq!(hub.held(), 0);
+    assert_eq!(hub.desk(|desk| desk.task_count()), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +141,7 @@ async fn task_that_is_given_up_ends_its_hold_and_not_the_stream() {
         attached.give_up(id, attempt, TurnFailure::NoRoom);
     };
     assert_eq!(tokio::join!(ask, instance), (Err(TurnFailure::NoRoom), ()));
-    assert_eq!((hub.held(), hub.names()[0].instances), (0, 1));
+    assert_eq!((hub.desk(|desk| desk.task_count()), hub.desk(|desk| desk.names())[0].instances), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,4 +162,26 @@ async fn instances_survive_a_pause_of_the_process_and_lapse_when_silent() {
     tokio::time::advance(60 * SECOND).await;
     assert!(listen(45).await, "what it has sent lies unread");
     assert!(!listen(20).await, "5 s before the pause, and 5 s after it");
+}
+
+#[test]
+fn recent_values_are_bounded_by_number_bytes_and_age() {
+    let (mut recent, start) = (Recent::default(), Instant::now());
+    for n in 0..MAX_VALUES + 5 {
+        recent.insert(n, "first", 1, start);
+        recent.insert(n, "second", 9999, start);
+    }
+    assert_eq!((recent.values.len(), recent.oldest_first.len()), (MAX_VALUES, MAX_VALUES));
+    assert_eq!((recent.get(&4), recent.get(&5)), (None, Some(&"first")));
+    for n in 0..1000 {
+        recent.insert(1_000_000 + n, "large", 16 << 10, start + MAX_AGE / 2);
+    }
+    assert!(recent.bytes() <= MAX_BYTES && recent.get(&1_000_999).is_some() && recent.get(&1_000_000).is_none());
+    recent.insert(3_000_000, "too large", MAX_BYTES + 1, start + MAX_AGE / 2);
+    assert!(recent.get(&3_000_000).is_none() && recent.get(&1_000_999).is_some(), "it would remove all others");
+    recent.insert(2_000_000, "late", 1, start + MAX_AGE);
+    recent.expire(start + MAX_AGE + MAX_AGE / 2);
+    assert!(recent.get(&1_000_999).is_none() && recent.get(&2_000_000).is_some());
+    recent.expire(start + 2 * MAX_AGE);
+    assert_eq!((recent.bytes(), recent.values.len(), recent.oldest_first.len()), (0, 0, 0));
 }

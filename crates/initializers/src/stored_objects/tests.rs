@@ -58,9 +58,9 @@ async fn hold_ends_as_its_object_does() {
         following.apply(StoredEvent::Gone { uid: "c".into() });
     };
     let (a, b, c, ()) = tokio::join!(hold(&a), hold(&b), hold(&c), reports);
-    assert_eq!(a, HoldEnd::Over(HoldOutcome::Completed("4".into())));
-    assert!(matches!(b, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 403));
-    assert_eq!(c, HoldEnd::Over(HoldOutcome::Deleted));
+    assert_eq!(a, Ok(HoldOutcome::Completed("4".into())));
+    assert!(matches!(b, Ok(HoldOutcome::Failed(status)) if status.code == 403));
+    assert_eq!(c, Ok(HoldOutcome::Deleted));
     assert_eq!((objects.held(), objects.unfinished()), (0, 1));
 }
 
@@ -85,7 +85,7 @@ async fn late_head_of_a_held_object_is_corrected_until_it_is_gone() {
         following.apply(completed("a", "3"));
     };
     let (end, ()) = tokio::join!(hold, apiserver);
-    assert_eq!(end, HoldEnd::Over(HoldOutcome::Completed("3".into())));
+    assert_eq!(end, Ok(HoldOutcome::Completed("3".into())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,8 +112,8 @@ async fn late_head_under_fail_fails_the_object_by_a_current_rule_only() {
         }));
     };
     let ((a, b), ()) = tokio::join!(holds, apiserver);
-    assert!(matches!(a, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 504));
-    assert!(matches!(b, HoldEnd::OutOfTime(Some(object)) if &*object.uid == "b"));
+    assert!(matches!(a, Ok(HoldOutcome::Failed(status)) if status.code == 504));
+    assert!(matches!(b, Err(HoldTimeout(Some(object))) if &*object.uid == "b"));
     assert!(following.queue.try_recv().is_err(), "nothing is corrected by a configuration that may be outdated");
 }
 
@@ -132,7 +132,7 @@ async fn unreported_object_is_looked_up() {
         following.apply(completed("a", "7"));
     };
     let (end, ()) = tokio::join!(hold, apiserver);
-    assert_eq!(end, HoldEnd::Over(HoldOutcome::Completed("7".into())), "another client's report does not count");
+    assert_eq!(end, Ok(HoldOutcome::Completed("7".into())), "another client's report does not count");
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,8 +214,8 @@ async fn hanging_apiserver_delays_no_other_of_its_client() {
     let deadline = now() + LONG;
     let hold = |object| objects.hold(&client, object, deadline, ignore);
     let (a, b, c, ()) = tokio::join!(hold(&a), hold(&b), hold(&c), apiserver);
-    let completed = |version: &str| HoldEnd::Over(HoldOutcome::Completed(version.into()));
-    assert_eq!((a, b, c), (completed("3"), HoldEnd::Over(HoldOutcome::Deleted), completed("9")));
+    let completed = |version: &str| Ok(HoldOutcome::Completed(version.into()));
+    assert_eq!((a, b, c), (completed("3"), Ok(HoldOutcome::Deleted), completed("9")));
     assert!(hung.queue.try_recv().is_ok(), "it is asked as well");
     assert!(joining.queue.try_recv().is_err(), "its report is not complete, and has nothing of it");
 }
@@ -229,7 +229,7 @@ async fn queued_messages_keep_neither_holds_nor_changed_objects() {
     let (client, deadline) = (client(), now() + Duration::from_secs(20));
     for uid in ["a", "b"] {
         let sought = sought(uid);
-        assert!(matches!(objects.hold(&client, &sought, deadline, ignore).await, HoldEnd::OutOfTime(_)), "{uid}");
+        assert!(matches!(objects.hold(&client, &sought, deadline, ignore).await, Err(HoldTimeout(_))), "{uid}");
     }
     following.apply(unfinished("a", "2", &["y"]));
     assert!(!following.queue.is_empty(), "corrections of what it was, and looks of who does not wait any more");
@@ -250,11 +250,11 @@ async fn hold_after_its_object_failed_and_is_gone_gets_the_failure() {
     assert!(following.size() > 0, "it is in the budget");
     let (client, deadline, a) = (client(), now() + LONG, sought("a"));
     let end = objects.hold(&client, &a, deadline, ignore).await;
-    assert!(matches!(end, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 403));
+    assert!(matches!(end, Ok(HoldOutcome::Failed(status)) if status.code == 403));
     tokio::time::sleep(LONG).await;
     following.control(None, |_| HeadRule::default(), 1).await;
     assert_eq!(following.size(), 0);
-    assert_eq!(objects.hold(&client, &a, now(), ignore).await, HoldEnd::OutOfTime(None));
+    assert_eq!(objects.hold(&client, &a, now(), ignore).await, Err(HoldTimeout(None)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -209,7 +209,7 @@ impl World {
         };
         let overdue = self.controller.overdue(Some(self.now), usize::MAX);
         let corrected = |overdue: &OverdueObject| {
-            self.unfinished.get(overdue.uid()).and_then(|entry| overdue.correction(&entry.object, rule))
+            self.unfinished.get(&overdue.uid).and_then(|entry| overdue.correction(&entry.object, rule))
         };
         self.corrections = overdue.iter().filter_map(corrected).collect();
     }
@@ -307,7 +307,7 @@ fn overdue_object_without_a_turn_is_first_in_the_next_pass() {
         controller.compare(HeadIndex::of(unfinished.after(None, usize::MAX), now));
         controller.overdue(Some(now), most)
     };
-    let uids = |overdue: &[OverdueObject]| overdue.iter().map(|one| one.uid().to_owned()).collect::<Vec<_>>();
+    let uids = |overdue: &[OverdueObject]| overdue.iter().map(|one| one.uid.to_string()).collect::<Vec<_>>();
     assert!(pass(&unfinished, 4).is_empty());
     assert_eq!(uids(&pass(&unfinished, 4)), ["u0", "u1", "u2", "u3"]);
     let next = pass(&unfinished, 4);
@@ -316,7 +316,7 @@ fn overdue_object_without_a_turn_is_first_in_the_next_pass() {
     unfinished.apply(report("u4", 2, "a"), now);
     unfinished.apply(report("u5", 2, "b"), now);
     let corrected = |at: usize| {
-        let object = &unfinished.get(next[at].uid()).unwrap().object;
+        let object = &unfinished.get(&next[at].uid).unwrap().object;
         next[at].correction(object, |_| HeadRule::default())
     };
     assert_eq!(corrected(0).map(|correction| correction.object.resource_version.clone()), Some("2".into()));

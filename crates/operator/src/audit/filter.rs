@@ -56,7 +56,7 @@ impl Filter {
     /// Returns true if the filter matches the record.
     pub(super) fn matches(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        self.in_time(record.time())
+        self.in_time(record.time_us)
             && (is(&self.uid, &record.uid) || is(&self.uid, &record.audit_id))
             && is(&self.user, &record.user)
             && self.name.as_ref().is_none_or(|name| name.is_of(record))
@@ -98,10 +98,8 @@ impl ObjectName {
     /// # Errors
     /// A message with the expected form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        let (namespace, name) = match text.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, text),
-        };
+        let split = text.split_once('/').map(|(namespace, name)| (Some(namespace.to_owned()), name));
+        let (namespace, name) = split.unwrap_or((None, text));
         if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
             return Err("write NAMESPACE/NAME, NAMESPACE/* for all of a namespace, or the NAME of an object in no \
                         namespace");
@@ -136,14 +134,12 @@ impl ResourceName {
     /// # Errors
     /// A message with the expected form.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (full, subresource) = match text.split_once('/') {
-            Some((full, subresource)) => (full, Some(subresource.to_owned())),
+        let split = |text, at| match str::split_once(text, at) {
+            Some((before, after)) => (before, Some(after.to_owned())),
             None => (text, None),
         };
-        let (resource, group) = match full.split_once('.') {
-            Some((resource, group)) => (resource, Some(group.to_owned())),
-            None => (full, None),
-        };
+        let (full, subresource) = split(text, '/');
+        let (resource, group) = split(full, '.');
         let is_plain = |word: &str| !word.is_empty() && !word.bytes().any(|byte| byte.is_ascii_uppercase());
         if !is_plain(resource) || !group.as_deref().is_none_or(is_plain) || !subresource.as_deref().is_none_or(is_plain)
         {

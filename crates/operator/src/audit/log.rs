@@ -53,16 +53,15 @@ impl LogFile {
     /// Returns the time of the first record, if it is near the beginning.
     fn first(&self) -> io::Result<Option<u64>> {
         (&self.file).rewind()?;
-        let (mut lines, mut left) = (Lines::of(self.file.try_clone()?)?, PROBE_BYTES);
+        let (mut lines, mut read) = (Lines::of(self.file.try_clone()?)?, 0);
         // Errors are reported by the later read of the file.
-        while let Ok(LineRead::Line(line, _)) = lines.next() {
+        while read < PROBE_BYTES
+            && let Ok(LineRead::Line(line, _)) = lines.next()
+        {
             if let Some(record) = Record::parse(line) {
-                return Ok(Some(record.time()));
+                return Ok(Some(record.time_us));
             }
-            left = left.saturating_sub(line.len() as u64 + 1);
-            if left == 0 {
-                break;
-            }
+            read += line.len() as u64 + 1;
         }
         Ok(None)
     }
@@ -105,7 +104,7 @@ impl LogFile {
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
             if let Some(record) = Record::parse(&line) {
-                return Ok(Some(record.time()));
+                return Ok(Some(record.time_us));
             }
             line.clear();
         }
@@ -257,11 +256,6 @@ impl Lines {
         }
         Ok(LineRead::Line(&self.line, false))
     }
-
-    /// Returns the last line read.
-    pub(super) fn last(&self) -> &[u8] {
-        &self.line
-    }
 }
 
 /// Maximum time by which a record may be later than the next one, in microseconds: workers write concurrently, and
@@ -290,10 +284,8 @@ impl ReadSummary {
 
     /// Formats the summary in one line.
     pub(super) fn summary(&self) -> String {
-        let of = match self.times {
-            Some((first, last)) => format!(", from {} to {}", time(first), time(last)),
-            None => String::new(),
-        };
+        let of = self.times.map(|(first, last)| format!(", from {} to {}", time(first), time(last)));
+        let of = of.unwrap_or_default();
         format!("read: {}{of}", counted(self.records as usize, "review"))
     }
 }
@@ -303,7 +295,7 @@ pub(super) struct Log {
     parts: VecDeque<LogFile>,
     reading: Option<(String, Lines)>,
     /// Time of the record whose line is [`Log::line`].
-    time: u64,
+    pub(super) time: u64,
 }
 
 impl Log {
@@ -340,14 +332,9 @@ impl Log {
         Ok(Self { parts, reading: None, time: 0 })
     }
 
-    /// Returns the time of the last record read.
-    pub(super) fn time(&self) -> u64 {
-        self.time
-    }
-
     /// Returns the line of the last record read.
     pub(super) fn line(&self) -> &[u8] {
-        self.reading.as_ref().map_or(&[], |(_, lines)| lines.last())
+        self.reading.as_ref().map_or(&[], |(_, lines)| &lines.line)
     }
 
     /// Reads up to the next matching record. Returns false at the end.
@@ -363,12 +350,12 @@ impl Log {
             match lines.next() {
                 Ok(LineRead::Line(line, whole)) => match Record::parse(line) {
                     Some(record) => {
-                        summary.record(record.time());
+                        summary.record(record.time_us);
                         if filter.matches(&record) {
-                            self.time = record.time();
+                            self.time = record.time_us;
                             return true;
                         }
-                        if filter.until.is_some_and(|until| record.time() > until.saturating_add(MAX_DISORDER)) {
+                        if filter.until.is_some_and(|until| record.time_us > until.saturating_add(MAX_DISORDER)) {
                             self.reading = None;
                         }
                     }

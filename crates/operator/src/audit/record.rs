@@ -11,7 +11,8 @@ use serde::Deserialize;
 /// One line of an audit log (`docs/audit.md`), with the fields that are shown or filtered.
 #[derive(Debug, Deserialize)]
 pub(super) struct Record<'a> {
-    time_us: u64,
+    /// Time of the decision, in microseconds since 1970.
+    pub(super) time_us: u64,
     pub(super) allowed: bool,
     #[serde(borrow)]
     pub(super) uid: Cow<'a, str>,
@@ -75,6 +76,7 @@ pub(super) struct HookCall<'a> {
     pub(super) failure: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) error: Option<Cow<'a, str>>,
+    /// Duration of the call, or of the wait for it.
     #[serde(default)]
     took_us: u64,
 }
@@ -93,16 +95,6 @@ impl<'a> Record<'a> {
     /// Parses a line; `None` if it is not a record.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
-    }
-
-    /// Returns the time of the decision, in microseconds since 1970.
-    pub(super) fn time(&self) -> u64 {
-        self.time_us
-    }
-
-    /// Returns the duration of the review.
-    pub(super) fn took(&self) -> Duration {
-        Duration::from_micros(self.took_us)
     }
 
     /// Returns true if the review was rejected without a hook's denial: because a call failed, or by Gatepost itself.
@@ -131,11 +123,6 @@ impl HookCall<'_> {
     pub(super) fn is_allowed(&self) -> bool {
         matches!(&*self.outcome, "allowed" | "changed" | "unchanged")
     }
-
-    /// Returns the duration of the call, or of the wait for it.
-    pub(super) fn took(&self) -> Duration {
-        Duration::from_micros(self.took_us)
-    }
 }
 
 /// Formats a record as a paragraph: the event in the first line, the reasons below. `record` is the first of several
@@ -153,7 +140,7 @@ fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> 
         (false, false) => "denied",
         (false, true) => "failed",
     };
-    write!(out, "{}  {verdict}", time(record.time()))?;
+    write!(out, "{}  {verdict}", time(record.time_us))?;
     record.code.iter().try_for_each(|code| write!(out, " {code}"))?;
     record.reason.iter().try_for_each(|reason| write!(out, " {}", clean(reason)))?;
     write!(out, "  {} {}", clean(&record.operation), clean(&record.resource))?;
@@ -187,12 +174,11 @@ fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> 
     let generation = record.generation;
     write!(out, "    uid {}", clean(&record.uid))?;
     part(out, "; audit id ", &record.audit_id)?;
-    write!(out, "; took {}; configuration {generation}", took(record.took()))?;
+    write!(out, "; took {}; configuration {generation}", took(record.took_us))?;
     if !record.revision.is_empty() {
         write!(out, " ({})", clean(&record.revision))?;
     }
-    out.push('\n');
-    Ok(())
+    writeln!(out)
 }
 
 fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
@@ -202,7 +188,7 @@ fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
 /// Formats a call: `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
 fn hook(call: &HookCall<'_>) -> String {
     let outcome = call.outcome.replace('_', " ");
-    let mut text = format!("{}: {} after {}", clean(&call.hook), clean(&outcome), took(call.took()));
+    let mut text = format!("{}: {} after {}", clean(&call.hook), clean(&outcome), took(call.took_us));
     for (before, more) in [(", ", &call.failure), (": ", &call.error)] {
         if let Some(more) = more {
             text += before;
@@ -215,9 +201,9 @@ fn hook(call: &HookCall<'_>) -> String {
 /// Returns the numbers of allowed and cancelled calls; `None` if there are none.
 fn others(hooks: &[HookCall<'_>]) -> Option<String> {
     let count = |outcome: &str| hooks.iter().filter(|call| call.outcome == outcome).count();
-    let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
-    let nonzero: Vec<_> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}")).collect();
+    let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome)).into_iter();
+    let nonzero = counts.filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}"));
+    let nonzero: Vec<_> = nonzero.collect();
     (!nonzero.is_empty()).then(|| nonzero.join(", "))
 }
 
@@ -229,8 +215,7 @@ pub(super) fn time(micros: u64) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
 
-fn took(took: Duration) -> String {
-    let micros = took.as_micros() as u64;
+fn took(micros: u64) -> String {
     let whole = if micros < 10_000 { micros } else { micros / 1000 * 1000 };
     humantime::format_duration(Duration::from_micros(whole)).to_string()
 }
@@ -255,7 +240,7 @@ mod tests {
     fn audit_records_of_other_versions_are_read() {
         let old = br#"{"time_us":1,"uid":"u","allowed":true}"#;
         let new = br#"{"time":"x","time_us":2,"uid":"\u001bu","allowed":false,"yet":{"to":["come"]},"hooks":[]}"#;
-        assert_eq!(Record::parse(old).map(|record| record.time()), Some(1));
+        assert_eq!(Record::parse(old).map(|record| record.time_us), Some(1));
         assert!(Record::parse(new).is_some_and(|record| record.uid == "\u{1b}u" && record.is_failed()));
         let deep = "[".repeat(100_000);
         for rubbish in [&b""[..], b"{}", b"null", b"\x00\xff\xfe", &old[..20], deep.as_bytes(), b"{\"time_us\":-1}"] {

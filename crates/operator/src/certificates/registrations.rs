@@ -28,7 +28,7 @@ use super::{
     store::{Store, Version},
     stored::Pair,
 };
-use crate::service::Service;
+use crate::command::Service;
 
 /// Maximum number of authorities of others that are kept in a bundle.
 const MAX_OTHERS: usize = 8;
@@ -42,15 +42,6 @@ pub(super) struct TrustUpdate {
     pub(super) others: bool,
     /// Names of registrations of which no webhook names our Service.
     pub(super) missing: Vec<String>,
-}
-
-/// Result of an update of one registration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct RegistrationUpdate {
-    /// Number of webhooks that name our Service.
-    webhooks: usize,
-    written: usize,
-    others: bool,
 }
 
 /// Treatment of authorities in a bundle that are not ours.
@@ -78,8 +69,11 @@ pub(super) async fn trust(
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         for name in names {
             let Some(object) = client.find(&path, name).await? else { continue };
-            let (found, patch) = patched(&object, service, ours, matches!(others, ForeignAuthorities::Keep), now);
-            if found.written > 0 {
+            let keep = matches!(others, ForeignAuthorities::Keep);
+            let (webhooks, has_others, patch) = patched(&object, service, ours, keep, now);
+            // The first operation is a test.
+            let written = patch.len() - 1;
+            if written > 0 {
                 // Checked after the registration was read: a keeper stores an authority before it adds it to a bundle.
                 if let ForeignAuthorities::Remove(store, version) = others
                     && !store.is_at(client, version).await?
@@ -88,45 +82,39 @@ pub(super) async fn trust(
                 }
                 let path = format!("{path}/{name}?fieldManager={MANAGER}&fieldValidation=Strict");
                 client.patch(&path, "application/json-patch+json", &Value::from(patch)).await?;
-                tracing::info!(registration = name, kind, webhooks = found.written, "wrote the caBundle");
+                tracing::info!(registration = name, kind, webhooks = written, "wrote the caBundle");
             }
-            if found.webhooks > 0 {
+            if webhooks > 0 {
                 all.missing.retain(|missing| missing != name);
             }
-            all.written += found.written;
-            all.others |= found.others;
+            all.written += written;
+            all.others |= has_others;
         }
     }
     Ok(all)
 }
 
-/// Returns the patch of one registration, which applies only to the state that was read.
-fn patched(
-    object: &Value,
-    service: &Service,
-    ours: &str,
-    keep: bool,
-    now: SystemTime,
-) -> (RegistrationUpdate, Vec<Value>) {
+/// Returns the number of webhooks that name our Service, whether a bundle contains an authority that is not ours, and the
+/// patch of the registration: a test of the state that was read, and a write for each bundle to change.
+fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (usize, bool, Vec<Value>) {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
         "value": object["metadata"]["resourceVersion"]})];
-    let mut found = RegistrationUpdate::default();
+    let (mut webhooks, mut has_others) = (0, false);
     for (index, webhook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let client_config = &webhook["clientConfig"];
         if !service.is_named_by(client_config) {
             continue;
         }
-        found.webhooks += 1;
+        webhooks += 1;
         let there = client_config["caBundle"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
         let (wanted, others) = bundle(ours, &there, keep, now);
-        found.others |= others;
+        has_others |= others;
         if let Some(wanted) = wanted {
-            found.written += 1;
             let path = format!("/webhooks/{index}/clientConfig/caBundle");
             patch.push(json!({"op": "add", "path": path, "value": STANDARD.encode(wanted)}));
         }
     }
-    (found, patch)
+    (webhooks, has_others, patch)
 }
 
 /// Returns the bundle that replaces `there`, `None` if no change is needed; and whether `there` contains authorities of
@@ -151,16 +139,11 @@ fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<Stri
 }
 
 fn pem(certificate: &CertificateDer<'_>) -> String {
-    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
     let encoded = STANDARD.encode(certificate);
-    for (index, sign) in encoded.chars().enumerate() {
-        if index > 0 && index % 64 == 0 {
-            text.push('\n');
-        }
-        text.push(sign);
-    }
-    text.push_str("\n-----END CERTIFICATE-----\n");
-    text
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    // Base64 is ASCII.
+    text.extend(encoded.as_bytes().chunks(64).flat_map(|line| line.iter().chain(b"\n")).map(|byte| char::from(*byte)));
+    text + "-----END CERTIFICATE-----\n"
 }
 
 /// Timeout of the TLS handshake with one endpoint.
@@ -259,11 +242,12 @@ mod tests {
             json!({"clientConfig": {"url": "https://127.0.0.1"}}),
         ];
         let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks});
-        let (found, patch) = patched(&object, &service, &ours, true, start());
-        assert_eq!(found, RegistrationUpdate { webhooks: 2, written: 1, others: false });
+        let (webhooks, others, patch) = patched(&object, &service, &ours, true, start());
+        assert_eq!((webhooks, others, patch.len()), (2, false, 2));
         let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
         assert_eq!(patch, [test, json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": good})]);
-        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, RegistrationUpdate::default());
+        let (webhooks, others, patch) = patched(&json!({}), &service, &ours, true, start());
+        assert_eq!((webhooks, others, patch.len()), (0, false, 1));
     }
 
     #[test]

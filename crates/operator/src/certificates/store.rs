@@ -69,20 +69,14 @@ impl Store {
                 (secret.map(|secret| decoded(&secret)).unwrap_or_default(), version)
             }
         };
-        let stored =
-            StoredPairs::read(&files).map_err(|foreign| CertificatesError::Store(format!("{self} {foreign}")))?;
-        Ok((stored, version))
+        let foreign = |foreign| CertificatesError::Store(format!("{self} {foreign}"));
+        Ok((StoredPairs::read(&files).map_err(foreign)?, version))
     }
 
     /// Returns true if the stored state is still at this version.
     pub(super) async fn is_at(&self, client: &KubeClient, version: &Version) -> Result<bool, CertificatesError> {
-        match (self, version) {
-            (Self::Folder(_), _) => Ok(true),
-            (Self::Secret { .. }, read) => Ok(match (read, self.read(Some(client)).await?.1) {
-                (Version::Revision(read), Version::Revision(now)) => *read == now,
-                _ => false,
-            }),
-        }
+        let Version::Revision(read) = version else { return Ok(matches!(self, Self::Folder(_))) };
+        Ok(matches!(self.read(Some(client)).await?.1, Version::Revision(now) if now == *read))
     }
 
     /// Writes the files if the stored state is still at this version.
@@ -92,28 +86,25 @@ impl Store {
         version: &Version,
         files: &Files,
     ) -> Result<(), CertificatesError> {
-        match (self, version) {
-            (Self::Folder(path), _) => write_folder(path, files).map_err(|error| self.failed("write", &error)),
-            (Self::Secret { namespace, name }, version) => {
-                let client = client.ok_or(CertificatesError::NoCluster)?;
-                let manager = format!("fieldManager={MANAGER}&fieldValidation=Strict");
-                match version {
-                    Version::Revision(revision) => {
-                        let patch = json!({"metadata": {"resourceVersion": revision}, "data": encoded(files)});
-                        let path = format!("{}/{name}?{manager}", secrets(namespace));
-                        client.patch(&path, "application/merge-patch+json", &patch).await?;
-                    }
-                    _ => {
-                        let mut data = encoded(files);
-                        data.retain(|_, value| !value.is_null());
-                        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": data,
-                            "metadata": {"name": name, "namespace": namespace, "labels": {MANAGED_BY.0: MANAGED_BY.1}}});
-                        client.create(&format!("{}?{manager}", secrets(namespace)), &secret).await?;
-                    }
-                }
-                Ok(())
+        let (namespace, name) = match self {
+            Self::Folder(path) => {
+                return write_folder(path, files).map_err(|error| self.failed("write", &error));
             }
+            Self::Secret { namespace, name } => (namespace, name),
+        };
+        let client = client.ok_or(CertificatesError::NoCluster)?;
+        let manager = format!("fieldManager={MANAGER}&fieldValidation=Strict");
+        let mut data = encoded(files);
+        if let Version::Revision(revision) = version {
+            let patch = json!({"metadata": {"resourceVersion": revision}, "data": data});
+            let path = format!("{}/{name}?{manager}", secrets(namespace));
+            return Ok(client.patch(&path, "application/merge-patch+json", &patch).await?);
         }
+        data.retain(|_, value| !value.is_null());
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": data,
+            "metadata": {"name": name, "namespace": namespace, "labels": {MANAGED_BY.0: MANAGED_BY.1}}});
+        client.create(&format!("{}?{manager}", secrets(namespace)), &secret).await?;
+        Ok(())
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> CertificatesError {
@@ -160,12 +151,8 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
 /// Writes each file by rename, in order. A reader that finds a certificate with another one's key rejects both, and
 /// retries.
 fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
-    for name in NAMES {
-        if let Some(text) = files.get(name) {
-            write_file(folder, name, text.as_deref())?;
-        }
-    }
-    Ok(())
+    let written = NAMES.into_iter().filter_map(|name| Some((name, files.get(name)?)));
+    written.into_iter().try_for_each(|(name, text)| write_file(folder, name, text.as_deref()))
 }
 
 /// Writes or removes one file.

@@ -42,18 +42,8 @@ pub(super) const BUNDLE: &str = "ca.crt";
 
 /// All file names, in the order of writing: the trusted authorities, the served pair, the next pair. A writer that is
 /// interrupted between two files loses no pair, and marks no untrusted pair as trusted.
-pub(super) const NAMES: [&str; 10] = [
-    BUNDLE,
-    FORMER,
-    "tls-ca.crt",
-    "tls.crt",
-    "tls.key",
-    CURRENT_SINCE,
-    NEXT_SINCE,
-    "next-ca.crt",
-    "next.crt",
-    "next.key",
-];
+pub(super) const NAMES: [&str; 10] =
+    [BUNDLE, FORMER, CURRENT[2], CURRENT[0], CURRENT[1], CURRENT_SINCE, NEXT_SINCE, NEXT[2], NEXT[0], NEXT[1]];
 
 /// A certificate, its key and its authority, as PEM text.
 #[derive(Clone, PartialEq, Eq)]
@@ -117,17 +107,13 @@ impl StoredPairs {
             return Err(ForeignCertificate);
         }
         let time = |name| text(name).and_then(|text| humantime::parse_rfc3339(text.trim()).ok());
-        let pair = |parts: [Option<String>; 3], since| {
-            let [certificate, key, authority] = parts;
+        let pair = |[certificate, key, authority]: [Option<String>; 3], since| {
             let pair = Pair { certificate: certificate?, key: key?, authority: authority? };
             pair.is_usable().then_some(DatedPair { pair, since })
         };
-        let former = text(FORMER).map(|text| authorities(&text)).unwrap_or_default();
-        Ok(Self {
-            current: pair([certificate, key, authority], time(CURRENT_SINCE)),
-            next: pair(NEXT.map(text), time(NEXT_SINCE)),
-            former,
-        })
+        let current = pair([certificate, key, authority], time(CURRENT_SINCE));
+        let next = pair(NEXT.map(text), time(NEXT_SINCE));
+        Ok(Self { current, next, former: text(FORMER).map(|text| authorities(&text)).unwrap_or_default() })
     }
 
     /// Returns the files that store this state.

@@ -49,6 +49,8 @@ fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
         hooks_left_out: 0,
         initializers: Vec::new(),
         initializers_left_out: 0,
+        policies: 0,
+        plugins: None,
         published: NOW.to_owned(),
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn write_version(review: &Review, version: ReviewVersion) -> Result<R
         .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
     let mut pieces = Pieces::default();
     pieces.share(&review.bytes, 0..place.start);
-    pieces.string(version.api_version());
+    pieces.json(version.api_version());
     pieces.share(&review.bytes, place.end..review.bytes.len());
     Ok(pieces.rope())
 }
@@ -57,19 +57,12 @@ fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
     None
 }
 
-/// Checks that each of the three is absent or exactly one JSON object, as copying its bytes into JSON requires.
-pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
-    are_fit(review, &[("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)])
-}
-
-/// Checks `oldObject` and `options` only, for a review whose `object` will be replaced.
-pub(super) fn others_are_fit(review: &Review) -> Result<(), CallFailure> {
-    are_fit(review, &[("oldObject", &review.old_object), ("options", &review.options)])
-}
-
-fn are_fit(review: &Review, places: &[(&str, &Option<Range<usize>>)]) -> Result<(), CallFailure> {
-    for (name, place) in places {
-        let Some(place) = (*place).clone() else { continue };
+/// Checks that `object`, `oldObject` and `options` are absent or exactly one JSON object, as copying their bytes into
+/// JSON requires. Does not check an `object` that will be replaced.
+pub(super) fn check_objects(review: &Review, is_object_replaced: bool) -> Result<(), CallFailure> {
+    let places = [("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)];
+    for (name, place) in places.into_iter().skip(usize::from(is_object_replaced)) {
+        let Some(place) = place.clone() else { continue };
         let checked = match review.bytes.contiguous(place.clone()) {
             Some(bytes) => json::object(bytes, ENCLOSING_OBJECTS),
             // The check needs contiguous bytes; the bytes that are sent stay shared.
@@ -86,14 +79,14 @@ pub(super) fn write_review(review: &Review, version: ReviewVersion) -> Result<Re
     let text = |out: &mut Pieces, key: &str, text: &str| {
         if !text.is_empty() {
             out.own(key);
-            out.string(text);
+            out.json(text);
         }
     };
     out.own("{\"kind\":");
-    out.string(KIND);
+    out.json(KIND);
     text(&mut out, ",\"apiVersion\":", version.api_version());
     out.own(",\"request\":{\"uid\":");
-    out.string(&review.uid);
+    out.json(&*review.uid);
     let (kind, resource) = (&review.kind, &review.resource);
     three(&mut out, "kind", "kind", [&kind.group, &kind.version, &kind.kind]);
     three(&mut out, "resource", "resource", [&resource.group, &resource.version, &resource.resource]);
@@ -151,13 +144,13 @@ fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {
     out.own(",\"");
     out.own(key);
     out.own("\":{\"group\":");
-    out.string(parts[0]);
+    out.json(parts[0]);
     out.own(",\"version\":");
-    out.string(parts[1]);
+    out.json(parts[1]);
     out.own(",\"");
     out.own(third);
     out.own("\":");
-    out.string(parts[2]);
+    out.json(parts[2]);
     out.own("}");
 }
 
@@ -166,7 +159,7 @@ pub(super) fn legacy_review(review: &Review) -> Result<Rope, CallFailure> {
     let user = super::user_of(review)?;
     let mut out = Pieces::default();
     out.own("{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"spec\":{\"resource\":");
-    out.string(&review.resource.resource);
+    out.json(&*review.resource.resource);
     for (key, text) in [
         (",\"subresource\":", &*review.sub_resource),
         (",\"operation\":", operation(review.operation)),
@@ -176,16 +169,16 @@ pub(super) fn legacy_review(review: &Review) -> Result<Rope, CallFailure> {
         (",\"version\":", &review.resource.version),
     ] {
         out.own(key);
-        out.string(text);
+        out.json(text);
     }
     object(&mut out, ",\"object\":", review, &review.object);
     object(&mut out, ",\"oldObject\":", review, &review.old_object);
     out.own(",\"userInfo\":{\"name\":");
-    out.string(user.username());
+    out.json(user.username());
     out.own(",\"uid\":");
-    out.string(user.uid());
+    out.json(user.uid());
     out.own(",\"groups\":");
-    user::list(&user.groups, &mut out);
+    out.json(&user.groups);
     out.own(if review.dry_run { "},\"dryRun\":true}}" } else { "},\"dryRun\":false}}" });
     Ok(out.rope())
 }
@@ -213,7 +206,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
         (_, None) => return Err(CallFailure::Unwritable("it has no object".into())),
         (Encoding::Json(_), Some(place)) => (review, place.clone()),
         (Encoding::Grpc | Encoding::Envelope(_), Some(_)) => {
-            others_are_fit(review)?;
+            check_objects(review, true)?;
             json_review = write_review(review, ReviewVersion::V1)?;
             match &json_review.object {
                 Some(place) => (&json_review, place.clone()),

@@ -1,5 +1,4 @@
 use bytes::Bytes;
-use prost::Message;
 use serde_json::{Value, json};
 
 use super::*;

@@ -16,13 +16,12 @@ use base64::{
 };
 use bytes::Bytes;
 
-use super::{
-    go_values::{Slice, set, string},
-    status_reader::{PartialStatus, status},
-};
 use crate::{
     json::{Cursor, JsonReadError},
-    pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
+    pb::k8s::io::{
+        api::admission::v1::AdmissionResponse,
+        apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails},
+    },
 };
 
 /// Fields of an answer.
@@ -50,24 +49,23 @@ pub(super) struct TypeMeta {
 pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
     let mut cursor = Cursor::new(text);
     let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
-    let (mut response, mut legacy_status) = (None, Ok(None));
-    let mut request = Ok(());
+    let (mut response, mut legacy_status, mut request) = (None, Ok(None), Ok(()));
     if !cursor.object("the answer")? {
         return Err(JsonReadError::Type { field: "the answer", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         match &*key.plain() {
             "apiVersion" => {
-                set(&mut cursor, "apiVersion", |text| {
+                if let Some(text) = string(&mut cursor, "apiVersion")? {
                     declared.api_version.clone_from(&text);
                     stated.api_version = text;
-                })?;
+                }
             }
             "kind" => {
-                set(&mut cursor, "kind", |text| {
+                if let Some(text) = string(&mut cursor, "kind")? {
                     declared.kind.clone_from(&text);
                     stated.kind = text;
-                })?;
+                }
             }
             "response" => read_response(&mut cursor, &mut response)?,
             // Invalid JSON fails here; a value of the wrong type only if the caller uses `request`.
@@ -78,13 +76,11 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
             "status" => {
                 let place = cursor.value_range()?;
                 legacy_status = legacy_status.and_then(|mut read: Option<PartialStatus>| {
-                    status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
+                    read_status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
                 });
             }
-            other if folds_to(other, "apiversion") => {
-                set(&mut cursor, "apiVersion", |text| declared.api_version = text)?;
-            }
-            other if folds_to(other, "kind") => set(&mut cursor, "kind", |text| declared.kind = text)?,
+            other if folds_to(other, "apiversion") => set(&mut cursor, "apiVersion", &mut declared.api_version)?,
+            other if folds_to(other, "kind") => set(&mut cursor, "kind", &mut declared.kind)?,
             _ => cursor.skip()?,
         }
     }
@@ -97,15 +93,16 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
 pub(super) fn message_of_status(text: &str) -> Option<String> {
     let mut cursor = Cursor::new(text);
     let (mut api_version, mut kind, mut message) = (None, None, None);
-    cursor.object("the body").ok().filter(|entered| *entered)?;
-    while let Some(key) = cursor.key().ok()? {
-        match &*key.plain() {
-            "apiVersion" => api_version = string(&mut cursor, "apiVersion").ok()?,
-            "kind" => kind = string(&mut cursor, "kind").ok()?,
-            "message" => message = string(&mut cursor, "message").ok()?,
-            _ => cursor.skip().ok()?,
+    let read = cursor.read_object("the body", |cursor, key| {
+        match key {
+            "apiVersion" => api_version = string(cursor, "apiVersion")?,
+            "kind" => kind = string(cursor, "kind")?,
+            "message" => message = string(cursor, "message")?,
+            _ => cursor.skip()?,
         }
-    }
+        Ok::<_, JsonReadError>(())
+    });
+    read.ok()?;
     // Other groups may have a kind `Status`.
     let is_status = matches!(api_version.as_deref(), None | Some("" | "v1")) && kind.as_deref() == Some("Status");
     message.filter(|message| is_status && !message.is_empty())
@@ -149,39 +146,36 @@ impl From<Response> for AdmissionResponse {
 }
 
 fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result<(), JsonReadError> {
-    if !cursor.object("response")? {
-        *into = None;
-        return Ok(());
-    }
-    let response = into.get_or_insert_default();
-    while let Some(key) = cursor.key()? {
-        match &*key.plain() {
-            "uid" => set(cursor, "response.uid", |text| response.uid = Some(text))?,
-            "allowed" => response.allowed = cursor.boolean("response.allowed")?.or(response.allowed),
-            "status" => status(cursor, "response.status", &mut response.status)?,
-            "patch" => patch(cursor, &mut response.patch)?,
-            "patchType" => response.patch_type = string(cursor, "response.patchType")?,
-            "auditAnnotations" => {
-                if !cursor.object("response.auditAnnotations")? {
-                    response.audit_annotations.clear();
-                    continue;
-                }
-                while let Some(key) = cursor.key()? {
-                    let value = string(cursor, "response.auditAnnotations")?.unwrap_or_default();
-                    response.audit_annotations.insert(key.plain().into_owned(), value);
-                }
+    let mut response = into.take().unwrap_or_default();
+    let is_object = cursor.read_object("response", |cursor, key| match key {
+        "uid" => set(cursor, "response.uid", &mut response.uid),
+        "allowed" => set_to(cursor.boolean("response.allowed")?, &mut response.allowed),
+        "status" => read_status(cursor, "response.status", &mut response.status),
+        "patch" => read_patch(cursor, &mut response.patch),
+        "patchType" => string(cursor, "response.patchType").map(|text| response.patch_type = text),
+        "auditAnnotations" => {
+            let annotations = &mut response.audit_annotations;
+            let is_object = cursor.read_object("response.auditAnnotations", |cursor, key| {
+                let value = string(cursor, "response.auditAnnotations")?.unwrap_or_default();
+                annotations.insert(key.to_owned(), value);
+                Ok::<_, JsonReadError>(())
+            })?;
+            if !is_object {
+                annotations.clear();
             }
-            "warnings" => response.warnings.read(cursor, "response.warnings", |cursor, warning| {
-                set(cursor, "response.warnings", |text| *warning = text)
-            })?,
-            _ => cursor.skip()?,
+            Ok(())
         }
-    }
+        "warnings" => response
+            .warnings
+            .read(cursor, "response.warnings", |cursor, warning| set(cursor, "response.warnings", warning)),
+        _ => cursor.skip(),
+    })?;
+    *into = is_object.then_some(response);
     Ok(())
 }
 
 /// Reads bytes in base64 or as an array of numbers.
-fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), JsonReadError> {
+fn read_patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), JsonReadError> {
     const FIELD: &str = "response.patch";
     if cursor.is_at_array() {
         return into.get_or_insert_default().read(cursor, FIELD, |cursor, byte| {
@@ -189,13 +183,8 @@ fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), Js
             Ok(())
         });
     }
-    *into = match string(cursor, FIELD)? {
-        None => None,
-        Some(text) => {
-            let bytes = unbase64(text).ok_or(JsonReadError::Type { field: FIELD, wanted: "base64" })?;
-            Some(Slice::of(bytes))
-        }
-    };
+    let decode = |text| unbase64(text).map(Slice::of).ok_or(JsonReadError::Type { field: FIELD, wanted: "base64" });
+    *into = string(cursor, FIELD)?.map(decode).transpose()?;
     Ok(())
 }
 
@@ -243,7 +232,7 @@ const REQUEST: Shape = Fields(&[
 ]);
 
 /// Checks the types in the request at the cursor.
-pub(super) fn check_request(cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
+fn check_request(cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
     REQUEST.check(cursor).map_err(|error| match error {
         JsonReadError::Type { .. } => {
             JsonReadError::Type { field: "request", wanted: "of the types that a request has" }
@@ -259,32 +248,165 @@ impl Shape {
             Text => cursor.string(FIELD).map(drop),
             Flag => cursor.boolean(FIELD).map(drop),
             Raw => cursor.skip(),
-            List(item) => {
-                if cursor.array(FIELD)? {
-                    while cursor.item()? {
-                        item.check(cursor)?;
-                    }
-                }
-                Ok(())
-            }
-            Map(value) => {
-                if cursor.object(FIELD)? {
-                    while cursor.key()?.is_some() {
-                        value.check(cursor)?;
-                    }
-                }
-                Ok(())
-            }
+            List(item) => cursor.read_array(FIELD, |cursor| item.check(cursor)).map(drop),
+            Map(value) => cursor.read_object(FIELD, |cursor, _| value.check(cursor)).map(drop),
             Fields(known) => {
-                if cursor.object(FIELD)? {
-                    while let Some(key) = cursor.key()? {
-                        let key = key.plain();
-                        let field = known.iter().find(|(name, _)| *name == key);
-                        field.map_or(&Raw, |(_, shape)| shape).check(cursor)?;
-                    }
-                }
-                Ok(())
+                let field = |key: &str| known.iter().find(|(name, _)| *name == key).map_or(&Raw, |(_, shape)| shape);
+                cursor.read_object(FIELD, |cursor, key| field(key).check(cursor)).map(drop)
             }
         }
     }
+}
+
+/// A `metav1.Status` that is being read.
+#[derive(Default)]
+struct PartialStatus {
+    metadata: ListMeta,
+    /// All fields except `metadata` and `details`, which are set at the end.
+    plain: Status,
+    details: Option<PartialDetails>,
+}
+
+/// Details that are being read.
+#[derive(Default)]
+struct PartialDetails {
+    /// All fields except `causes`.
+    plain: StatusDetails,
+    causes: Slice<StatusCause>,
+}
+
+impl From<PartialStatus> for Status {
+    fn from(read: PartialStatus) -> Self {
+        let details = read.details.map(|details| StatusDetails { causes: details.causes.into_vec(), ..details.plain });
+        let metadata = Some(read.metadata).filter(|metadata| *metadata != ListMeta::default());
+        Self { metadata, details, ..read.plain }
+    }
+}
+
+/// Reads an object over an earlier one with the same key; `null` clears it.
+fn read_status(
+    cursor: &mut Cursor<'_>,
+    field: &'static str,
+    into: &mut Option<PartialStatus>,
+) -> Result<(), JsonReadError> {
+    let mut read = into.take().unwrap_or_default();
+    let PartialStatus { metadata, plain, details } = &mut read;
+    let is_object = cursor.read_object(field, |cursor, key| match key {
+        "status" => set(cursor, "status.status", &mut plain.status),
+        "message" => set(cursor, "status.message", &mut plain.message),
+        "reason" => set(cursor, "status.reason", &mut plain.reason),
+        "code" => set_to(cursor.integer("status.code")?, &mut plain.code),
+        "details" => read_details(cursor, details),
+        "metadata" => read_metadata(cursor, metadata),
+        // kube-apiserver overwrites these two.
+        "kind" => string(cursor, "status.kind").map(drop),
+        "apiVersion" => string(cursor, "status.apiVersion").map(drop),
+        _ => cursor.skip(),
+    })?;
+    *into = is_object.then_some(read);
+    Ok(())
+}
+
+/// Reads `metadata`. It is not a pointer in Go, so `null` changes nothing.
+fn read_metadata(cursor: &mut Cursor<'_>, into: &mut ListMeta) -> Result<(), JsonReadError> {
+    let read = cursor.read_object("status.metadata", |cursor, key| match key {
+        "selfLink" => set(cursor, "status.metadata.selfLink", &mut into.self_link),
+        "resourceVersion" => set(cursor, "status.metadata.resourceVersion", &mut into.resource_version),
+        "continue" => set(cursor, "status.metadata.continue", &mut into.r#continue),
+        "remainingItemCount" => {
+            into.remaining_item_count = cursor.long_integer("status.metadata.remainingItemCount")?;
+            Ok(())
+        }
+        _ => cursor.skip(),
+    });
+    read.map(drop)
+}
+
+fn read_details(cursor: &mut Cursor<'_>, into: &mut Option<PartialDetails>) -> Result<(), JsonReadError> {
+    let mut read = into.take().unwrap_or_default();
+    let PartialDetails { plain, causes } = &mut read;
+    let is_object = cursor.read_object("status.details", |cursor, key| match key {
+        "name" => set(cursor, "status.details.name", &mut plain.name),
+        "group" => set(cursor, "status.details.group", &mut plain.group),
+        "kind" => set(cursor, "status.details.kind", &mut plain.kind),
+        "uid" => set(cursor, "status.details.uid", &mut plain.uid),
+        "retryAfterSeconds" => {
+            set_to(cursor.integer("status.details.retryAfterSeconds")?, &mut plain.retry_after_seconds)
+        }
+        "causes" => causes.read(cursor, "status.details.causes", read_cause),
+        _ => cursor.skip(),
+    })?;
+    *into = is_object.then_some(read);
+    Ok(())
+}
+
+fn read_cause(cursor: &mut Cursor<'_>, into: &mut StatusCause) -> Result<(), JsonReadError> {
+    let read = cursor.read_object("status.details.causes", |cursor, key| match key {
+        "reason" => set(cursor, "status.details.causes.reason", &mut into.reason),
+        "message" => set(cursor, "status.details.causes.message", &mut into.message),
+        "field" => set(cursor, "status.details.causes.field", &mut into.field),
+        _ => cursor.skip(),
+    });
+    read.map(drop)
+}
+
+/// A list as Go's decoder fills it: over the elements of an earlier list with the same key, including those past its
+/// end. An empty list or `null` discards them.
+#[derive(Debug, Default)]
+struct Slice<T> {
+    elements: Vec<T>,
+    len: usize,
+}
+
+impl<T: Default> Slice<T> {
+    /// Creates a list of these elements.
+    fn of(elements: Vec<T>) -> Self {
+        let len = elements.len();
+        Self { elements, len }
+    }
+
+    /// Reads the array or `null` at the cursor, each element over the earlier one at its index.
+    fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        field: &'static str,
+        mut element: impl FnMut(&mut Cursor<'_>, &mut T) -> Result<(), JsonReadError>,
+    ) -> Result<(), JsonReadError> {
+        self.len = 0;
+        cursor.read_array(field, |cursor| {
+            if self.len == self.elements.len() {
+                self.elements.push(T::default());
+            }
+            self.len += 1;
+            element(cursor, &mut self.elements[self.len - 1])
+        })?;
+        if self.len == 0 {
+            self.elements.clear();
+        }
+        Ok(())
+    }
+
+    /// Returns the elements up to the end of the list.
+    fn into_vec(mut self) -> Vec<T> {
+        self.elements.truncate(self.len);
+        self.elements
+    }
+}
+
+/// Reads the string at the cursor into `into`; `null` leaves it unchanged.
+fn set<T: From<String>>(cursor: &mut Cursor<'_>, field: &'static str, into: &mut T) -> Result<(), JsonReadError> {
+    string(cursor, field).map(|text| text.map(|text| *into = text.into())).map(drop)
+}
+
+/// Sets `into` to the value that was read; `null` leaves it unchanged.
+fn set_to<T>(read: Option<T>, into: &mut Option<T>) -> Result<(), JsonReadError> {
+    if read.is_some() {
+        *into = read;
+    }
+    Ok(())
+}
+
+/// Reads the string at the cursor; `None` for `null`.
+fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, JsonReadError> {
+    Ok(cursor.string(field)?.map(|text| text.plain().into_owned()))
 }

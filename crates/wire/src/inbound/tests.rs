@@ -152,7 +152,7 @@ fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
 fn fields(message: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let rope = Rope::new([Bytes::copy_from_slice(message)]);
     let (mut walk, mut fields, mut start) = (Walk::over(&rope, 0..message.len()), Vec::new(), 0);
-    while let Some(Field { number, value }) = walk.next().expect("protobuf") {
+    while let Some((number, value)) = walk.next().expect("protobuf") {
         let end = match value {
             Value::Bytes(at) => at.end,
             // Its key and the one byte of a flag.
@@ -191,8 +191,7 @@ fn any_field_given_twice_is_refused() {
     for (number, part) in &parts {
         twice.push(shown(&field(1, &[&inner[..], part].concat())));
         let rope = Rope::new([Bytes::copy_from_slice(part)]);
-        let Some(Field { value: Value::Bytes(at), .. }) = Walk::over(&rope, 0..part.len()).next().expect("a field")
-        else {
+        let Some((_, Value::Bytes(at))) = Walk::over(&rope, 0..part.len()).next().expect("a field") else {
             continue;
         };
         if !matches!(number, 2 | 3 | 8 | 9 | 10 | 12 | 13 | 14) {

@@ -1909,3 +1909,382 @@ pub mod initialization_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// IndexPoll asks for a beat, and acknowledges an index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IndexPoll {
+    /// Number of the poll on its stream: 1, 2, 3, and so on.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// Version of the index that the plugin looks up requests in; 0 if it holds none. An older one is not used any more.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+}
+/// IndexBeat says for how long the index is valid.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IndexBeat {
+    /// Number of the last poll that Gatepost has read.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// Version of the index, from 1. It grows with each change. Versions of different streams are not comparable.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Time for which the index is valid, at most 1000. It counts from when the plugin sent the poll of that number, by the
+    /// plugin's own monotonic clock. After it, and at 0, every request needs a review.
+    #[prost(uint32, tag = "3")]
+    pub valid_for_milliseconds: u32,
+    /// The index of that version. Absent if it was sent on this stream before; the plugin then holds it.
+    #[prost(message, optional, tag = "4")]
+    pub rules: ::core::option::Option<IndexRules>,
+}
+/// IndexRules are the rules of both phases. Both are always present.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IndexRules {
+    /// Of the mutating phase.
+    #[prost(message, optional, tag = "1")]
+    pub mutating: ::core::option::Option<PhaseRules>,
+    /// Of the validating phase. A DELETE or CONNECT, which has one review for both phases, needs it if a rule of either
+    /// phase matches.
+    #[prost(message, optional, tag = "2")]
+    pub validating: ::core::option::Option<PhaseRules>,
+}
+/// PhaseRules are the rules of one phase.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PhaseRules {
+    /// Every request needs a review. There are no rules then.
+    #[prost(bool, tag = "1")]
+    pub all: bool,
+    /// A request needs a review if one of them matches.
+    #[prost(message, repeated, tag = "2")]
+    pub rules: ::prost::alloc::vec::Vec<IndexRule>,
+}
+/// IndexRule matches a request if each of its fields does, as a rule of a webhook with `matchPolicy: Exact`. The resource
+/// is that of the client's request. Other versions and groups of a resource have rules of their own where they count.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IndexRule {
+    /// Operations: CREATE, UPDATE, DELETE, CONNECT.
+    #[prost(string, repeated, tag = "1")]
+    pub operations: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// API groups; `*` is any.
+    #[prost(string, repeated, tag = "2")]
+    pub api_groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// API versions; `*` is any.
+    #[prost(string, repeated, tag = "3")]
+    pub api_versions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Resources: `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
+    #[prost(string, repeated, tag = "4")]
+    pub resources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// `Namespaced`, `Cluster`, or `*`.
+    #[prost(string, tag = "5")]
+    pub scope: ::prost::alloc::string::String,
+    /// Names of namespaces; any, or none, if empty.
+    #[prost(string, repeated, tag = "6")]
+    pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Generated client implementations.
+pub mod rule_index_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// RuleIndex is for a plugin in an apiserver that asks Admission about single requests. A request that no rule of the
+    /// index matches needs no review: Gatepost would allow it and change nothing. Everything else is decided by a review:
+    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, so a plugin
+    /// that does not know them asks about more requests than it must.
+    #[derive(Debug, Clone)]
+    pub struct RuleIndexClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> RuleIndexClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RuleIndexClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RuleIndexClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The index, as it is and as it changes, on one stream for as long as the plugin runs. When the stream ends, the
+        /// plugin holds no index until it has opened another.
+        ///
+        /// The plugin sends a poll every 250 ms, and at once after it has taken a new index. Gatepost answers each poll at
+        /// once, and sends a beat that no poll has asked for when the index changes. A stream without a poll for 5 s ends.
+        pub async fn follow(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::IndexPoll>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::IndexBeat>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.RuleIndex/Follow",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.RuleIndex", "Follow"));
+            self.inner.streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod rule_index_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RuleIndexServer.
+    #[async_trait]
+    pub trait RuleIndex: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Follow method.
+        type FollowStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::IndexBeat, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The index, as it is and as it changes, on one stream for as long as the plugin runs. When the stream ends, the
+        /// plugin holds no index until it has opened another.
+        ///
+        /// The plugin sends a poll every 250 ms, and at once after it has taken a new index. Gatepost answers each poll at
+        /// once, and sends a beat that no poll has asked for when the index changes. A stream without a poll for 5 s ends.
+        async fn follow(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::IndexPoll>>,
+        ) -> std::result::Result<tonic::Response<Self::FollowStream>, tonic::Status>;
+    }
+    /// RuleIndex is for a plugin in an apiserver that asks Admission about single requests. A request that no rule of the
+    /// index matches needs no review: Gatepost would allow it and change nothing. Everything else is decided by a review:
+    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, so a plugin
+    /// that does not know them asks about more requests than it must.
+    #[derive(Debug)]
+    pub struct RuleIndexServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RuleIndexServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RuleIndexServer<T>
+    where
+        T: RuleIndex,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/gatepost.v1.RuleIndex/Follow" => {
+                    #[allow(non_camel_case_types)]
+                    struct FollowSvc<T: RuleIndex>(pub Arc<T>);
+                    impl<T: RuleIndex> tonic::server::StreamingService<super::IndexPoll>
+                    for FollowSvc<T> {
+                        type Response = super::IndexBeat;
+                        type ResponseStream = T::FollowStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::IndexPoll>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuleIndex>::follow(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FollowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RuleIndexServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "gatepost.v1.RuleIndex";
+    impl<T> tonic::server::NamedService for RuleIndexServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -4,7 +4,10 @@ use super::*;
 use gatepost_api::{
     FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin, selector::Requirement,
 };
-use gatepost_config::{NAME_LABEL, SourceFile};
+use gatepost_config::{
+    NAME_LABEL, SourceFile,
+    coverage::rule_index::{PhaseRules, RuleIndex},
+};
 
 /// Hooks a, b, c …: `policy | operations | groups | versions | resources | selector`.
 fn hooks(lines: &[&str]) -> Vec<Wanted> {
@@ -449,13 +452,13 @@ fn registration_sends_new_objects_to_initializers_once() {
                 - {resource: services, initializers: []}\n";
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
     let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-    let plan = plan(&wanted_by_initializers(&snapshot, HookType::Mutating), &[]);
+    let plan = plan_of(&snapshot, HookType::Mutating, &[]).unwrap();
     let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
     let rules = |group: &str, resource: &str| {
         json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
             "scope": "*"})
     };
-    assert!(wanted_by_initializers(&snapshot, HookType::Validating).is_empty());
+    assert!(wanted(&snapshot, HookType::Validating).is_empty());
     // Names that nobody acts for need nothing, and close nothing.
     let open = vec![rules("", "configmaps"), rules("apps", "deployments")];
     assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, open)]);
@@ -469,7 +472,7 @@ fn registration_sends_updates_of_objects_stored_by_label() {
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
     let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     for hook_type in [HookType::Mutating, HookType::Validating] {
-        let plan = plan(&wanted_by_initializers(&snapshot, hook_type), &[]);
+        let plan = plan_of(&snapshot, hook_type, &[]).unwrap();
         let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
         let sent = |operation: &str, resource: &str| {
             entries.iter().any(|(closed, rules)| {
@@ -482,5 +485,67 @@ fn registration_sends_updates_of_objects_stored_by_label() {
         assert!(sent("CREATE", "configmaps") && !sent("CREATE", "configmaps/*"), "{entries:?}");
         // It names the objects themselves as well.
         assert!(sent("UPDATE", "configmaps/*"), "{entries:?}");
+    }
+}
+
+/// A plugin asks about no less than a webhook of a registration sends.
+#[test]
+fn registration_sends_nothing_that_the_rule_index_lacks() {
+    let hook = |name: &str, kind: &str, policy: &str, rule: &str| {
+        format!(
+            "- name: {name}.example.com\n  type: {kind}\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  \
+             failurePolicy: Ignore\n  matchPolicy: {policy}\n  rules: [{rule}]\n"
+        )
+    };
+    let hooks = [
+        hook(
+            "a",
+            "Validating",
+            "Exact",
+            "{operations: ['*'], apiGroups: [''], apiVersions: ['*'], resources: ['pods/*']}",
+        ),
+        hook(
+            "b",
+            "Mutating",
+            "Equivalent",
+            "{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: ['*']}",
+        ),
+        hook(
+            "c",
+            "Validating",
+            "Equivalent",
+            "{operations: [DELETE], apiGroups: ['*'], apiVersions: [v2], resources: [x]}",
+        ),
+    ];
+    let text = format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+         externalAdmissionHooks:\n{}resourceInitializers:\n\
+         - {{resource: configmaps, stored: Label, initializers: [{{name: a, failurePolicy: Fail}}]}}\n\
+         - {{resource: pods, initializers: [{{name: b, builtIn: {{labels: {{a: b}}}}}}]}}\n",
+        hooks.concat()
+    );
+    let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+    let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let index = RuleIndex::new(&snapshot);
+    for (hook_type, phase) in [(HookType::Mutating, &index.mutating), (HookType::Validating, &index.validating)] {
+        let PhaseRules::Rules(rules) = phase else { panic!("{index:?}") };
+        let held: Vec<_> = rules
+            .iter()
+            .flat_map(|rule| rule.groups.iter().flat_map(move |g| rule.resources.iter().map(move |r| (rule, g, r))))
+            .map(|(rule, group, resource)| Atom {
+                group: group.clone(),
+                resource: resource.clone(),
+                scope: rule.scope,
+                versions: rule.versions.iter().cloned().collect(),
+                operations: rule.operations.iter().copied().collect(),
+            })
+            .collect();
+        let plan = plan_of(&snapshot, hook_type, &[]).unwrap();
+        let sent: Vec<_> = plan.entries.iter().flat_map(|entry| &entry.atoms).flat_map(Atom::by_operation).collect();
+        assert!(sent.len() > 2, "{sent:?}");
+        for atom in sent {
+            let is_held = |held: &Atom| atom.is_sent_by(held) && atom.names_no_more_than(held);
+            assert!(held.iter().any(is_held), "{atom:?} in {held:?}");
+        }
     }
 }

@@ -79,7 +79,7 @@ fn broken(rules: &[Condition], by: By, old: Option<&Value>, new: &Value) -> Vec<
         request.resource = ["", "v1", "configmaps"];
         (request.name, request.namespace, request.username) = ("n", "shop", by.name);
         let (object, old_object) = (Some(document(&new)), old.as_deref().map(document));
-        let input = Input { request, object, old_object, decisions: decisions.clone() };
+        let input = Input { request, object, old_object, namespace: None, decisions: decisions.clone() };
         let steps = Cell::new(u64::MAX);
         let allowance = Allowance { steps: &steps, over: &|| false };
         let mut asked: Option<AccessCheck> = None;

@@ -99,7 +99,7 @@ fn client_certificate_makes_its_address_known() {
     assert_eq!(admitted.session.client.identity, named("apiserver"));
     drop(admitted);
     let registry = clients.lock();
-    assert!(registry.clients[&unknown(1)].client.is_known(599));
+    assert!(registry.clients[&unknown(1)].is_known(599));
     assert_eq!(registry.sessions.len(), 0);
 }
 

@@ -52,6 +52,7 @@ async fn world(initializer: &str) -> World {
         snapshot: Arc::new(snapshot),
         hooks: Vec::new(),
         bypassed: Vec::new(),
+        policies: Vec::new(),
         initializers: HashMap::default(),
     }));
     let (io, life, _serving) = connect(&front);

@@ -257,7 +257,7 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
         let mut own = webhook("gatepost.mutate.gatepost.dev", "");
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let of_type = |mut object: Value| {
-            object["kind"] = WebhookKey::kind(hook_type).into();
+            object["kind"] = hook_type.kind().into();
             object
         };
         let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];

@@ -52,6 +52,7 @@ resourceInitializers:
             snapshot: Arc::new(snapshot),
             hooks: Vec::new(),
             bypassed: Vec::new(),
+            policies: Vec::new(),
             initializers: HashMap::new(),
         }));
         let resource = Arc::new(ServedResource::of("", "v1", "configmaps", "ConfigMap"));

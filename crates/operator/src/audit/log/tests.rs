@@ -58,7 +58,7 @@ fn record(time: u64) -> String {
 fn times(part: LogFile, since: u64) -> Vec<u64> {
     let (mut lines, mut times) = (part.lines(since).expect("reads"), Vec::new());
     while let LineRead::Line(line, _) = lines.next().expect("reads") {
-        times.extend(Record::parse(line).map(|record| record.time()));
+        times.extend(Record::parse(line).map(|record| record.time_us));
     }
     times
 }

@@ -1,0 +1,54 @@
+//! `policy`: writes and tests Kubernetes' admission policies, without a cluster and without a server.
+
+mod catalogue;
+mod cluster;
+mod decision;
+mod document;
+mod evaluation;
+mod kyverno;
+mod new;
+mod report;
+mod request;
+mod search;
+mod suite;
+mod test;
+
+use clap::Subcommand;
+use gatepost_operator::command::CommandExit;
+
+pub(super) use self::decision::{caller_of, deps_without_cluster};
+use self::{new::PolicyNewArgs, test::PolicyTestArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost policy new --list
+  gatepost policy new pinned-images --from no-latest-tag
+  gatepost policy test pinned-images
+  gatepost review pod.json --config pinned-images/policy.yaml";
+
+/// Write and test admission policies, without a cluster and without a server
+///
+/// The policies are Kubernetes' own: ValidatingAdmissionPolicy and MutatingAdmissionPolicy. `gatepost serve` evaluates
+/// those in its configuration, and kube-apiserver those in the cluster.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicySubcommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicySubcommand {
+    New(PolicyNewArgs),
+    Test(PolicyTestArgs),
+}
+
+impl PolicyArgs {
+    /// Runs the subcommand.
+    pub fn run(self) -> CommandExit {
+        match self.command {
+            PolicySubcommand::New(new) => new.run(),
+            PolicySubcommand::Test(test) => test.run(),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Decisions in this process: a snapshot in force, with fixtures in place of a cluster, and without hooks.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use gatepost_api::{Deadline, Hops, Phase, Revision};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_config::Snapshot;
+
+use super::cluster::FixtureCluster;
+use crate::{
+    live::{Authorizer, ClusterObjects, Current, Generation, LivePolicy},
+    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
+    telemetry::{Audit, Metrics},
+};
+
+/// Time after which the configuration of a decision is stale: longer than any command runs.
+const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Puts a snapshot in force for decisions of this process. No hook is called, and policies that read objects of a
+/// cluster or check access go by their failure policies.
+pub(in crate::commands) fn deps_without_cluster(snapshot: Snapshot) -> AdmissionDeps {
+    deps(snapshot, None)
+}
+
+/// Puts a snapshot in force for decisions of this process, with fixtures in place of a cluster. No hook is called.
+///
+/// Must be called on a runtime, whose tasks answer for the cluster.
+pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: Arc<FixtureCluster>) -> AdmissionDeps {
+    deps(snapshot, Some(cluster))
+}
+
+fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDeps {
+    let metrics = Arc::new(Metrics::new(1));
+    let live = |policy: &Arc<gatepost_policy::Policy>| LivePolicy {
+        policy: Arc::clone(policy),
+        metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
+    };
+    let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
+    let current = Arc::new(Current::new(Instant::now()));
+    current.publish(Arc::new(Generation {
+        number: 1,
+        digest: String::new(),
+        revision: Revision::Store(1),
+        published: SystemTime::now(),
+        hooks: Vec::new(),
+        bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
+        policies: snapshot.policies().iter().map(live).collect(),
+        initializers: named.map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
+        snapshot: Arc::new(snapshot),
+    }));
+    current.freshness().stamp_awake(Instant::now() + LIFETIME);
+    let cluster = cluster.map(|cluster| {
+        let ((objects, reads), (authorizer, questions)) = (ClusterObjects::new(), Authorizer::new());
+        tokio::spawn(Arc::clone(&cluster).serve_objects(reads));
+        tokio::spawn(cluster.serve_access(questions));
+        (objects, authorizer)
+    });
+    let (objects, authorizer) = cluster.unzip();
+    AdmissionDeps {
+        current,
+        status: Arc::default(),
+        break_glass: Arc::default(),
+        metrics,
+        audit: Arc::new(Audit::off()),
+        reasons: Reasons::First,
+        patch_annotations: false,
+        speculation: Speculation::default(),
+        memory: MemoryBudget::unlimited(),
+        namespaces: None,
+        objects,
+        discovery: None,
+        authorizer,
+    }
+}
+
+/// Returns a caller that waits so long.
+pub(in crate::commands) fn caller_of(phase: Phase, timeout: Duration) -> Caller {
+    Caller {
+        phase,
+        deadline: Deadline::after(Instant::now(), timeout),
+        worker: 0,
+        other_versions: OtherVersions::Fail,
+        segment: None,
+        forwarded: Hops::default().into(),
+        stores_unfinished: false,
+        namespace_labels: None,
+        namespace_labels_text: None,
+        audit_id: None,
+    }
+}

@@ -1,0 +1,466 @@
+//! Policies: the phases in which ValidatingAdmissionPolicies and MutatingAdmissionPolicies decide, in this process.
+//!
+//! What a decision needs is collected first, and may have to be waited for: labels of selectors, the namespace, params.
+//! Then all policies of a phase are evaluated in one go: on the worker's thread within a number of steps, and beside it
+//! if they take more, or if the objects are large. An access check without a decision suspends a policy until the
+//! cluster's authorizer has decided.
+
+mod mutating;
+
+pub(super) use self::mutating::{Reinvocable, mutate, reinvoke};
+
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::time::timeout_at;
+
+use super::{
+    conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS, is_large},
+    context::{Reasons, ReviewContext},
+    draft::{Draft, Flow},
+    facts::{Facts, SelectorError},
+    object::{PatchFailure, PatchedObject, completed, document_of},
+    record::{CallRecord, Decider, Ending},
+    rejection::{self, StatusError},
+};
+use crate::{
+    live::{
+        LivePolicy,
+        cluster_objects::{ObjectQuery, ParamSelection, UNKNOWN_KIND},
+        discovery::DiscoveryView,
+    },
+    telemetry::PolicyOutcome,
+};
+use gatepost_api::{
+    Answer, CallFailure, Denial, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
+};
+use gatepost_base::{
+    clock::now,
+    memory::{Purpose, Reservation},
+    offload,
+};
+use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
+use gatepost_config::{Match, MatchKind, MatchSet};
+use gatepost_json_patch::Document;
+use gatepost_policy::{
+    AuditedFailure, Bound, MatchResources, Mutated, MutationLimits, Outcome, ParamRef, ParamSelector, Policy,
+    Suspended, document::Reinvocation, mutate as mutate_one,
+};
+
+/// Maximum time to wait for the namespace or the params of a policy. The wait is also limited to half of the time left.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum number of denials that a rejection by mutating policies names.
+const MAX_CAUSES: usize = 64;
+
+/// Maximum number of steps of the policies of a request beside the worker's thread: about a second of a core. An
+/// expensive policy takes as many as its cost, of which upstream allows ten millions for validations, and as many for
+/// audit annotations.
+const MAX_POLICY_STEPS: u64 = 6 * MAX_OFFLOADED_STEPS;
+
+/// Memory for what mutations make, in bytes, besides several times the object.
+const MIN_MUTATION_BYTES: usize = 256 << 10;
+
+impl Decider for LivePolicy {
+    fn name(&self) -> &str {
+        &self.policy.definition.name
+    }
+
+    fn id(&self) -> &str {
+        &self.policy.definition.name
+    }
+
+    fn failure_policy(&self) -> FailurePolicy {
+        self.policy.definition.failure_policy
+    }
+
+    fn is_policy(&self) -> bool {
+        true
+    }
+}
+
+/// A policy that applies to a review, with everything that its evaluation needs. Owned, so that it can be evaluated on
+/// another thread.
+#[derive(Clone, Debug)]
+struct PolicyTask {
+    /// Index in the generation.
+    index: usize,
+    policy: Arc<Policy>,
+    bindings: Vec<BoundTask>,
+    /// Reason why the policy cannot be evaluated at all.
+    failure: Option<String>,
+}
+
+/// A binding that applies to a review.
+#[derive(Clone, Debug)]
+struct BoundTask {
+    /// Index in the policy.
+    index: usize,
+    /// Params as JSON, one evaluation for each, or the reason why there are none.
+    params: Result<Vec<Option<Bytes>>, String>,
+}
+
+/// Lets the validating policies that match this request decide.
+pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
+    if draft.skips_hooks || !ctx.validates() || !ctx.generation.snapshot.has_policies(HookType::Validating) {
+        return Flow::Continue(());
+    }
+    let object = draft.object.clone();
+    let review = ctx.current_review(object.as_ref());
+    let mut tasks = Collecting(Facts::new(ctx, review, None)).tasks(draft, HookType::Validating).await;
+    if tasks.is_empty() {
+        return Flow::Continue(());
+    }
+    let namespace = namespace_object(ctx, review, &mut tasks).await;
+    match evaluate(ctx, review, tasks, namespace).await {
+        Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
+        Err(refusal) => draft.refuse(refusal),
+    }
+}
+
+/// Collects the policies that apply, and what their evaluations need.
+struct Collecting<'a: 'r, 'r>(Facts<'a, 'r>);
+
+impl<'a: 'r, 'r> Collecting<'a, 'r> {
+    /// Returns the policies of this type that apply, in order.
+    async fn tasks(&mut self, draft: &mut Draft<'a>, hook_type: HookType) -> Vec<PolicyTask> {
+        let (ctx, review) = (self.0.ctx, self.0.review);
+        let served = ctx.served();
+        let served = served.as_ref().map(DiscoveryView::served);
+        let (snapshot, mut matching) = (&ctx.generation.snapshot, MatchSet::new());
+        snapshot.matching_policies(review, served, &mut matching);
+        let mut tasks = Vec::new();
+        for Match { index, how } in matching {
+            let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
+            let definition = &live.policy.definition;
+            if definition.hook_type != hook_type || ctx.bypass.skips(&definition.name) {
+                continue;
+            }
+            if ctx.bypass.break_glass_covers(&definition.name) {
+                draft.break_glass_applied = true;
+                continue;
+            }
+            let mut task = PolicyTask {
+                index: index as usize,
+                policy: Arc::clone(&live.policy),
+                bindings: Vec::new(),
+                failure: None,
+            };
+            match self.applies(&definition.constraints, served).await {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(why) => task.failure = Some(why),
+            }
+            if let MatchKind::OtherVersion(wanted) = how
+                && task.failure.is_none()
+            {
+                let wanted = wanted.resource(&*live.policy, review, served).to_string();
+                let got = review.resource.to_string();
+                task.failure = Some(CallFailure::OtherVersion { wanted, got }.to_string());
+            }
+            if task.failure.is_none() {
+                match self.bindings(&live.policy, served).await {
+                    Ok(bindings) => task.bindings = bindings,
+                    Err(why) => task.failure = Some(why),
+                }
+            }
+            if task.failure.is_some() || !task.bindings.is_empty() {
+                tasks.push(task);
+            }
+        }
+        tasks
+    }
+
+    /// Returns the bindings that apply, with their params.
+    ///
+    /// # Errors
+    /// The kind of the params is not served, which is a fault of the policy.
+    async fn bindings(&mut self, policy: &Arc<Policy>, served: Option<&Served>) -> Result<Vec<BoundTask>, String> {
+        let mut bindings = Vec::new();
+        for (index, binding) in policy.bindings.iter().enumerate() {
+            let applies = match &binding.match_resources {
+                Some(resources) => self.applies(resources, served).await,
+                None => Ok(true),
+            };
+            let params = match applies {
+                Ok(false) => continue,
+                Err(why) => Err(why),
+                Ok(true) => match (&policy.definition.param_kind, &binding.param_ref) {
+                    (Some(kind), Some(param)) => {
+                        let (ctx, review) = (self.0.ctx, self.0.review);
+                        params(ctx, review, (&kind.api_version, &kind.kind), param).await
+                    }
+                    _ => Ok(vec![None]),
+                },
+            };
+            if let Err(why) = &params
+                && why.starts_with(UNKNOWN_KIND)
+            {
+                return Err(why.clone());
+            }
+            // Without params and without an error, the binding is skipped.
+            if params.as_ref().is_ok_and(Vec::is_empty) {
+                continue;
+            }
+            bindings.push(BoundTask { index, params });
+        }
+        Ok(bindings)
+    }
+
+    /// Returns true if these criteria match the request. As upstream, selectors that do not match outweigh errors, and
+    /// so do rules.
+    async fn applies(&mut self, criteria: &MatchResources, served: Option<&Served>) -> Result<bool, String> {
+        if !criteria.matches_rules(self.0.review, served) {
+            return Ok(false);
+        }
+        let (of_namespace, of_object) = (&criteria.namespace_selector, &criteria.object_selector);
+        while let Some(missing) = self.0.missing(of_namespace, of_object) {
+            self.0.fetch(missing).await;
+        }
+        self.0.selects(of_namespace, of_object).map_err(|error| match error {
+            SelectorError::Refused(refusal) => refusal.message.clone(),
+            SelectorError::Unavailable(why) => why,
+        })
+    }
+}
+
+/// Returns the params of a binding. Upstream: `CollectParams` in
+/// `k8s.io/apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`.
+async fn params(
+    ctx: &ReviewContext<'_>,
+    review: &Review,
+    (api_version, kind): (&str, &str),
+    param: &ParamRef,
+) -> Result<Vec<Option<Bytes>>, String> {
+    const NOT_FOUND: &str = "no params found for policy binding with `Deny` parameterNotFoundAction";
+    let Some(objects) = &ctx.deps.objects else {
+        return Err(format!("params of kind {kind} are in a cluster, and none is followed (--namespaces-from)"));
+    };
+    let query = ObjectQuery::Params {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: param.namespace.clone().unwrap_or_else(|| Box::from(&*review.namespace)),
+        is_namespace_given: param.namespace.is_some(),
+        which: match &param.which {
+            ParamSelector::Name(name) => ParamSelection::Name(name.clone()),
+            ParamSelector::Labels(selector) => ParamSelection::Selector(selector.to_string().into()),
+        },
+    };
+    let found = objects.read(&query, lookup_end(ctx)).await?;
+    match found.is_empty() && param.deny_if_not_found {
+        true => Err(NOT_FOUND.to_owned()),
+        false => Ok(found.iter().cloned().map(Some).collect()),
+    }
+}
+
+/// Returns the namespace of the request as JSON if a policy reads it. If it cannot be read, the policies that read it
+/// fail. (Upstream rejects the request whatever the failure policies are.)
+async fn namespace_object(ctx: &ReviewContext<'_>, review: &Review, tasks: &mut [PolicyTask]) -> Option<Bytes> {
+    let is_namespace = *review.kind.kind == *"Namespace" && review.kind.group.is_empty();
+    let reads = |task: &PolicyTask| task.failure.is_none() && task.policy.definition.uses_namespace();
+    if !tasks.iter().any(reads) || is_namespace || review.namespace.is_empty() {
+        return None;
+    }
+    let name = &*review.namespace;
+    let found = match &ctx.deps.objects {
+        Some(objects) => objects.read(&ObjectQuery::Namespace(name.into()), lookup_end(ctx)).await,
+        None => Err("no cluster is followed (--namespaces-from)".to_owned()),
+    };
+    let why = match found.as_deref() {
+        Ok([object, ..]) => return Some(object.clone()),
+        Ok([]) => format!("namespaces \"{name}\" not found"),
+        Err(why) => format!("looking up namespace \"{name}\" for namespaceObject: {why}"),
+    };
+    tasks.iter_mut().filter(|task| reads(task)).for_each(|task| task.failure = Some(why.clone()));
+    None
+}
+
+/// Returns the time at which a lookup is given up, so that the evaluation keeps the rest.
+fn lookup_end(ctx: &ReviewContext<'_>) -> Instant {
+    now() + LOOKUP_TIMEOUT.min(ctx.caller.deadline.left(now()) / 2)
+}
+
+/// End of one policy's evaluation.
+struct PolicyEnd {
+    index: usize,
+    outcome: Outcome,
+    took: Duration,
+}
+
+/// Evaluates policies, until the request's deadline.
+///
+/// # Errors
+/// The deadline passes first.
+async fn evaluate(
+    ctx: &ReviewContext<'_>,
+    review: &Review,
+    tasks: Vec<PolicyTask>,
+    namespace: Option<Bytes>,
+) -> Result<Vec<PolicyEnd>, StatusError> {
+    let until = ctx.caller.deadline.instant();
+    let mut ends: Vec<PolicyEnd> = Vec::with_capacity(tasks.len());
+    let (mut left, steps) = (tasks, Cell::new(MAX_STEPS));
+    let large = [&review.object, &review.old_object, &review.options, &review.user].into_iter().any(is_large);
+    let mut offloaded = large;
+    while !left.is_empty() {
+        let decisions = ctx.access.decisions();
+        let (found, suspended) = if offloaded {
+            let (review, tasks, namespace) = (review.clone(), left.clone(), namespace.clone());
+            let evaluating = offload::evaluate(move || {
+                let steps = Cell::new(MAX_POLICY_STEPS);
+                let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
+                run(&review, &tasks, namespace.as_deref(), decisions, &allowance)
+            });
+            timeout_at(until.into(), evaluating).await.map_err(|_| Box::new(rejection::out_of_time()))?
+        } else {
+            let allowance = Allowance { steps: &steps, over: &|| now() >= until };
+            run(review, &left, namespace.as_deref(), decisions, &allowance)
+        };
+        left.drain(..found.len());
+        ends.extend(found);
+        match suspended {
+            None => {}
+            Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
+            Some(Suspended::Undecided(check)) => ctx.access.decide(review, vec![*check], until).await?,
+            Some(Suspended::TooLong) if !offloaded => offloaded = true,
+            // One policy at fault stops no other: it fails alone.
+            Some(Suspended::TooLong) => {
+                let task = left.remove(0);
+                ends.push(task.failed(&too_long()));
+            }
+        }
+    }
+    Ok(ends)
+}
+
+fn too_long() -> String {
+    "the policy needs more than a second of processor time for this request: let it look at less of the object"
+        .to_owned()
+}
+
+/// Evaluates policies in order, up to the first that is suspended.
+fn run(
+    review: &Review,
+    tasks: &[PolicyTask],
+    namespace: Option<&[u8]>,
+    decisions: AccessDecisions,
+    allowance: &Allowance<'_>,
+) -> (Vec<PolicyEnd>, Option<Suspended>) {
+    let input = conditions::input(review, true, decisions, namespace.map(|object| JsonDocument::new(object.into())));
+    let mut ends = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        if let Some(why) = &task.failure {
+            ends.push(task.failed(why));
+            continue;
+        }
+        let began = Instant::now();
+        let params: Vec<Result<Vec<Option<JsonDocument<'_>>>, String>> =
+            task.bindings.iter().map(BoundTask::documents).collect();
+        let bound: Vec<Bound<'_>> = task
+            .bindings
+            .iter()
+            .zip(&params)
+            .map(|(bound, params)| Bound {
+                binding: &task.policy.bindings[bound.index],
+                params: params.as_ref().map(|all| all.iter().map(Option::as_ref).collect()).map_err(Clone::clone),
+            })
+            .collect();
+        match gatepost_policy::decide(&task.policy, &bound, &input, allowance) {
+            Ok(outcome) => ends.push(PolicyEnd { index: task.index, outcome, took: began.elapsed() }),
+            Err(suspended) => return (ends, Some(suspended)),
+        }
+    }
+    (ends, None)
+}
+
+impl BoundTask {
+    fn documents(&self) -> Result<Vec<Option<JsonDocument<'_>>>, String> {
+        let document = |bytes: &Bytes| JsonDocument::new(bytes.as_ref().to_vec().into());
+        let all = self.params.as_ref().map_err(Clone::clone)?;
+        Ok(all.iter().map(|param| param.as_ref().map(document)).collect())
+    }
+}
+
+impl PolicyTask {
+    /// Returns the end of a policy that cannot be evaluated.
+    fn failed(&self, why: &str) -> PolicyEnd {
+        let outcome = gatepost_policy::failed(&self.policy, why);
+        PolicyEnd { index: self.index, outcome, took: Duration::ZERO }
+    }
+}
+
+/// Adds the ends to the draft. As upstream, the client gets the first denial only; with [`Reasons::All`], that of each
+/// policy.
+fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: HookType, ends: Vec<PolicyEnd>) -> Flow {
+    let denials = ends.iter().flat_map(|end| &end.outcome.denials);
+    let mut causes: Vec<_> = denials.map(|denial| cause(&denial.message)).collect();
+    // As upstream, a mutating policy's rejection names the denials of all.
+    causes.truncate(if hook_type == HookType::Mutating { MAX_CAUSES } else { 0 });
+    for PolicyEnd { index, outcome, took } in ends {
+        let Some(live) = ctx.generation.policies.get(index) else { continue };
+        live.metrics.record(ctx.caller.worker, counted(&outcome), took);
+        let Outcome { mut denials, warnings, audit_annotations, failures, .. } = outcome;
+        draft.validation_failures.extend(failures);
+        let mut answer = Answer { warnings, audit_annotations, ..Answer::default() };
+        let is_told = ctx.deps.reasons == Reasons::All || !draft.is_rejected;
+        let denial = if denials.is_empty() || !is_told { None } else { Some(denials.swap_remove(0)) };
+        let status = denial.as_ref().map(|denial| Box::new(denied(ctx.review, denial, &mut causes)));
+        let failure = match (denial, status) {
+            (Some(denial), Some(status)) if denial.is_error => Some(CallFailure::Evaluation(status)),
+            (_, status) => {
+                answer.denial = status.map(Denial);
+                None
+            }
+        };
+        let mut record = CallRecord::new(live, hook_type, Ending::Answered(answer), took);
+        if let Some(failure) = failure {
+            record.turn_into_failure(false, failure);
+        }
+        draft.add(record);
+    }
+    draft.flow()
+}
+
+/// Returns the outcome for metrics.
+fn counted(outcome: &Outcome) -> PolicyOutcome {
+    match &*outcome.denials {
+        [first, ..] if first.is_error => PolicyOutcome::FailedClosed,
+        [_, ..] => PolicyOutcome::Denied,
+        [] if outcome.failed_open > 0 => PolicyOutcome::FailedOpen,
+        [] if outcome.is_excluded => PolicyOutcome::Excluded,
+        [] => PolicyOutcome::Allowed,
+    }
+}
+
+/// Returns the rejection of the request. Upstream: `admission.NewForbidden`, with reason and code of the denial.
+/// `causes`: the causes of a mutating policy's rejection; empty for a validating policy, whose only cause is the denial.
+fn denied(review: &Review, denial: &gatepost_policy::Denial, causes: &mut Vec<StatusCause>) -> StatusInfo {
+    let gatepost_policy::Denial { message, reason, code, .. } = denial;
+    let mut status = rejection::conditions_failed(review, message);
+    let causes = match std::mem::take(causes) {
+        none if none.is_empty() => vec![cause(message)],
+        causes => {
+            // As upstream, which replaces the message.
+            status.message.clone_from(message);
+            causes
+        }
+    };
+    StatusInfo { code: *code, reason: reason.as_str().to_owned(), causes, ..status }
+}
+
+fn cause(message: &str) -> StatusCause {
+    StatusCause { message: message.to_owned(), ..StatusCause::default() }
+}
+
+/// Adds the failed validations of bindings with the action Audit to the verdict, as upstream does.
+pub(super) fn annotate(draft: &Draft<'_>, verdict: &mut Verdict) {
+    if let Some(failures) = AuditedFailure::annotation(&draft.validation_failures) {
+        // Removes an annotation of a hook under this key.
+        verdict.audit_annotations.retain(|(key, _)| key != AuditedFailure::KEY);
+        verdict.audit_annotations.push((AuditedFailure::KEY.to_owned(), failures));
+    }
+}

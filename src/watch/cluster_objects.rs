@@ -1,0 +1,310 @@
+//! ClusterReader: reads whole objects that policies need from the apiserver.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
+
+use crate::live::{
+    ClusterObjects,
+    cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsResult, ParamSelection, UNKNOWN_KIND},
+};
+use gatepost_base::clock::{Moment, slept};
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
+
+/// Maximum number of concurrent reads; others wait within the deadlines of their requests.
+const MAX_CONCURRENT_READS: usize = 16;
+/// Interval at which the credentials of the client are checked for changes.
+const CLIENT_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Time for which the resource of a kind is remembered.
+const RESOURCE_LIFETIME: Duration = Duration::from_secs(30);
+/// Maximum number of remembered resources.
+const MAX_RESOURCES: usize = 1024;
+
+/// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
+const UNREAD: &str = "the apiserver gave no answer, and the log of Gatepost says why";
+
+/// Requests that wait for the result of one read.
+type Waiting = Vec<oneshot::Sender<ObjectsResult>>;
+
+/// Resource of a kind of objects.
+#[derive(Clone, Debug)]
+struct KindResource {
+    plural: String,
+    is_namespaced: bool,
+}
+
+/// Group version and kind.
+type Kind = (Box<str>, Box<str>);
+
+/// Result of one read, and the resource of the kind if that was looked up.
+struct ReadEnd {
+    query: ObjectQuery,
+    began: Moment,
+    result: Result<FoundObjects, ReadFailure>,
+    resource: Option<(Kind, KindResource)>,
+}
+
+/// Reason why objects were not read.
+#[derive(Debug)]
+enum ReadFailure {
+    /// The apiserver did not answer.
+    Kube(KubeError),
+    /// No such kind is served, or its objects have no namespace or need one.
+    Kind(String),
+}
+
+impl From<KubeError> for ReadFailure {
+    fn from(error: KubeError) -> Self {
+        Self::Kube(error)
+    }
+}
+
+/// Loop that reads objects of a cluster for policies. Each object is read by one request at a time.
+#[derive(Debug)]
+pub struct ClusterReader {
+    connection: ReloadingClient,
+    client: Option<(KubeClient, Instant)>,
+    objects: Arc<ClusterObjects>,
+    reads: mpsc::Receiver<ClusterRead>,
+    resources: HashMap<Kind, (KindResource, Instant)>,
+    /// Error that was logged last; `None` once a read has succeeded.
+    logged: Option<KubeError>,
+}
+
+impl ClusterReader {
+    /// Creates the loop for a cluster. Connects to nothing before [`ClusterReader::run`].
+    ///
+    /// # Errors
+    /// Returns an error if the address or the credentials cannot be read.
+    pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
+        let (objects, reads) = ClusterObjects::new();
+        let connection = ReloadingClient::new(access).await?;
+        Ok(Self { connection, client: None, objects, reads, resources: HashMap::new(), logged: None })
+    }
+
+    /// Returns the objects that requests use.
+    pub fn objects(&self) -> Arc<ClusterObjects> {
+        Arc::clone(&self.objects)
+    }
+
+    /// Reads objects until dropped.
+    pub async fn run(mut self) {
+        let (mut reading, mut waiting) = (JoinSet::new(), HashMap::<ObjectQuery, Waiting>::new());
+        loop {
+            tokio::select! {
+                Some(ended) = reading.join_next(), if !reading.is_empty() => {
+                    // A read that panicked leaves its requests to their deadlines.
+                    if let Ok(end) = ended {
+                        self.finish(end, &mut waiting);
+                    }
+                }
+                read = self.reads.recv(), if reading.len() < MAX_CONCURRENT_READS => {
+                    // `self.objects` has a sender, so the channel is never closed.
+                    let Some(ClusterRead { query, answer }) = read else { return };
+                    if let Some(others) = waiting.get_mut(&query) {
+                        others.extend(answer);
+                        continue;
+                    }
+                    match self.client().await {
+                        Ok(client) => {
+                            let known = self.known_resource(&query);
+                            reading.spawn(read_objects(client, query.clone(), known));
+                            waiting.insert(query, answer.into_iter().collect());
+                        }
+                        Err(error) => {
+                            answer.into_iter().for_each(|answer| _ = answer.send(Err(UNREAD.to_owned())));
+                            self.report(Err(error));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn client(&mut self) -> Result<KubeClient, KubeError> {
+        if let Some((client, since)) = &self.client
+            && since.elapsed() < CLIENT_REFRESH_INTERVAL
+        {
+            return Ok(client.clone());
+        }
+        let client = self.connection.client().await?;
+        self.client = Some((client.clone(), Instant::now()));
+        Ok(client)
+    }
+
+    fn known_resource(&self, query: &ObjectQuery) -> Option<KindResource> {
+        let ObjectQuery::Params { api_version, kind, .. } = query else { return None };
+        let (resource, since) = self.resources.get(&(api_version.clone(), kind.clone()))?;
+        (since.elapsed() < RESOURCE_LIFETIME).then(|| resource.clone())
+    }
+
+    /// Keeps what was read, and answers the requests that wait for it.
+    fn finish(&mut self, end: ReadEnd, waiting: &mut HashMap<ObjectQuery, Waiting>) {
+        let ReadEnd { query, began, result, resource } = end;
+        if let Some((kind, resource)) = resource {
+            if self.resources.len() >= MAX_RESOURCES {
+                self.resources.clear();
+            }
+            self.resources.insert(kind, (resource, Instant::now()));
+        }
+        let answer = match result {
+            Ok(objects) => {
+                self.objects.keep(query.clone(), Arc::clone(&objects), began);
+                self.report(Ok(()));
+                Ok(objects)
+            }
+            Err(ReadFailure::Kind(why)) => Err(why),
+            Err(ReadFailure::Kube(error)) => {
+                self.report(Err(error));
+                Err(UNREAD.to_owned())
+            }
+        };
+        for requester in waiting.remove(&query).unwrap_or_default() {
+            let _ = requester.send(answer.clone());
+        }
+    }
+
+    /// Logs changes of the outcome.
+    fn report(&mut self, outcome: Result<(), KubeError>) {
+        match outcome {
+            Ok(()) if self.logged.take().is_some() => tracing::info!("objects that policies read can be read again"),
+            Ok(()) => {}
+            Err(failure) => {
+                self.connection.failed(&failure);
+                self.client = None;
+                if self.logged.as_ref() != Some(&failure) {
+                    tracing::warn!(
+                        %failure,
+                        fix = failure.fix(),
+                        "cannot read an object that a policy needs; after five minutes the failure policy decides"
+                    );
+                    self.logged = Some(failure);
+                }
+            }
+        }
+    }
+}
+
+/// Reads the objects of one query.
+async fn read_objects(client: KubeClient, query: ObjectQuery, known: Option<KindResource>) -> ReadEnd {
+    let began = Moment::now(slept);
+    let mut resource = None;
+    let result = match &query {
+        ObjectQuery::Namespace(name) => match client.find("/api/v1/namespaces", name).await {
+            Ok(found) => Ok(found.map(|object| json(&namespace_for_expressions(&object))).into_iter().collect()),
+            Err(error) => Err(error.into()),
+        },
+        ObjectQuery::Params { api_version, kind, namespace, is_namespace_given, which } => {
+            let found = match known {
+                Some(known) => Ok(known),
+                None => resource_of(&client, api_version, kind).await,
+            };
+            match found {
+                Ok(found) => {
+                    let result = match params_path(&version_path(api_version), &found, namespace, *is_namespace_given) {
+                        Ok(path) => read_params(&client, &path, (api_version, kind), which).await,
+                        Err(why) => Err(ReadFailure::Kind(why.to_owned())),
+                    };
+                    resource = Some(((api_version.clone(), kind.clone()), found));
+                    result
+                }
+                Err(failure) => Err(failure),
+            }
+        }
+    };
+    ReadEnd { query, began, result, resource }
+}
+
+fn json(value: &Value) -> Bytes {
+    value.to_string().into()
+}
+
+/// Returns the path of the resources of a group version.
+fn version_path(api_version: &str) -> String {
+    if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
+}
+
+/// Looks up the resource of a kind.
+async fn resource_of(client: &KubeClient, api_version: &str, kind: &str) -> Result<KindResource, ReadFailure> {
+    let list = match client.get(&version_path(api_version)).await {
+        Err(KubeError::Refused { code: 404, .. }) => Value::Null,
+        list => list?,
+    };
+    let resources = list["resources"].as_array().into_iter().flatten();
+    let mut own = resources.filter(|resource| resource["kind"] == kind);
+    let found = own.find_map(|resource| {
+        let plural = resource["name"].as_str().filter(|name| !name.contains('/'))?.to_owned();
+        Some(KindResource { plural, is_namespaced: resource["namespaced"] == true })
+    });
+    found.ok_or_else(|| ReadFailure::Kind(format!("{UNKNOWN_KIND}: '{api_version}, Kind={kind}'")))
+}
+
+/// Returns the path of the params in this namespace. The errors are upstream's: `CollectParams` in
+/// `k8s.io/apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`.
+fn params_path(
+    version: &str,
+    resource: &KindResource,
+    namespace: &str,
+    is_namespace_given: bool,
+) -> Result<String, &'static str> {
+    match (resource.is_namespaced, namespace) {
+        (true, "") => Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"),
+        (true, namespace) => Ok(object_path(&format!("{version}/namespaces"), namespace) + "/" + &resource.plural),
+        (false, _) if is_namespace_given => {
+            Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        }
+        (false, _) => Ok(format!("{version}/{}", resource.plural)),
+    }
+}
+
+async fn read_params(
+    client: &KubeClient,
+    path: &str,
+    (api_version, kind): (&str, &str),
+    which: &ParamSelection,
+) -> Result<FoundObjects, ReadFailure> {
+    let objects = match which {
+        ParamSelection::Name(name) => client.find(path, name).await?.into_iter().collect(),
+        ParamSelection::Selector(selector) => client.list_labelled(path, selector).await?.items,
+    };
+    // The items of a list do not repeat their kind.
+    let with_kind = |mut object: Value| {
+        (object["apiVersion"], object["kind"]) = (api_version.into(), kind.into());
+        json(&object)
+    };
+    Ok(objects.into_iter().map(with_kind).collect())
+}
+
+/// Returns a namespace with the fields that expressions can read. Source: `CreateNamespaceObject` in
+/// `k8s.io/apiserver/pkg/admission/plugin/cel/condition.go`.
+fn namespace_for_expressions(object: &Value) -> Value {
+    const METADATA: [&str; 12] = [
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "uid",
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "resourceVersion",
+        "finalizers",
+    ];
+    let metadata = METADATA.iter().filter_map(|key| Some(((*key).to_owned(), object["metadata"].get(key)?.clone())));
+    let metadata: serde_json::Map<String, Value> = metadata.collect();
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": metadata,
+        "spec": object.get("spec").unwrap_or(&Value::Null),
+        "status": object.get("status").unwrap_or(&Value::Null),
+    })
+}

@@ -1,0 +1,104 @@
+# ValidatingAdmissionPolicies and MutatingAdmissionPolicies: the same requests to kube-apiserver that has the policies as
+# objects of its own, and to kube-apiserver that knows only Gatepost, which has them in its configuration. Then params that
+# change in the cluster, and a policy that is added to the configuration.
+
+# policy_step STEP [FLAGS]
+policy_step() { replay policies -cases ../policies -list "$work/policies.list" "$@"; }
+
+# begin_gatepost_of_policies KINDS CONFIG SOURCE...: with the policies of this source; registered for what those in CONFIG match.
+begin_gatepost_of_policies() {
+  local kinds="$1" config="$2" kind
+  shift 2
+  start gatepost "$gatepost" serve "$@" --namespaces-from "$work/cluster/kubeconfig" \
+    --listen 127.0.0.1:0 --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
+  told gatepost '(ready generation.*)' >/dev/null
+  front="$(told gatepost 'listening tcp (.*)')"
+  admin="$(told gatepost 'listening admin (.*)')"
+  : >"$work/gatepost.yaml"
+  for kind in $kinds; do
+    echo --- >>"$work/gatepost.yaml"
+    "$gatepost" register --kind "$kind" --form api --url "https://$front" --ca-file "$work/ca.crt" \
+      --config "$config" >>"$work/gatepost.yaml" || broken "gatepost register --kind $kind"
+  done
+  kubectl apply -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
+}
+
+end_gatepost_of_policies() {
+  kubectl delete -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "unregistering Gatepost"
+  check "policies: gatepost: unregistered, and no policy is in force" policy_step await-none
+  check "policies: gatepost ends well when asked to" stop gatepost
+}
+
+policy_differences() {
+  "$work/replay-program" compare -expected policies/expected.tsv -out "$work/policy-differences.md" \
+    "$work/policies-direct.jsonl" "gatepost=$work/policies-gatepost.jsonl"
+}
+
+# in_etcd CALL BODY: the revision of etcd after this call.
+in_etcd() {
+  curl -fsS "$(cat "$work/cluster/etcd.url")/v3/kv/$1" -d "$2" | sed -nE 's/.*"revision":"([0-9]+)".*/\1/p'
+}
+
+policy_key() { printf '/gatepost/config/%s' "$1" | base64 -w0; }
+
+# put_policies NAME: this file of policies/ becomes part of the configuration.
+put_policies() { in_etcd put "{\"key\": \"$(policy_key "$1")\", \"value\": \"$(base64 -w0 "policies/$1")\"}"; }
+
+remove_policies() { in_etcd deleterange "{\"key\": \"$(policy_key "$1")\"}"; }
+
+# policy_request LABEL VALUE: a config map; a dry run.
+policy_request() {
+  echo "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"request\", \"labels\": {\"$1\": \"$2\"}}}" |
+    in_e2e create --dry-run=server --filename -
+}
+
+# policies_change: nothing here waits longer than until the change is in force. The registration is for all of policies/.
+policies_change() {
+  local revision
+  revision="$(put_policies params.yaml)"
+  [[ -n "$revision" ]] || broken "writing policies into etcd"
+  begin_gatepost_of_policies validating policies --source etcd --etcd-endpoint "$(cat "$work/cluster/etcd.url")"
+  check "policies: params that change in the cluster are seen within 2 s" replay params -limit 2s
+  sed 's/^/        /' "$work/said"
+
+  allows "policies: before a policy is added, the request is allowed" policy_request added denied
+  revision="$(put_policies added.yaml)"
+  check "policies: status waits until the policy is in force" \
+    "$gatepost" status --admin "http://$admin" --wait "$revision" --timeout 20s
+  refuses "policies: then the first request is denied" 'denied request: not any more' policy_request added denied
+  revision="$(remove_policies added.yaml)"
+  check "policies: status waits until the policy is gone" \
+    "$gatepost" status --admin "http://$admin" --wait "$revision" --timeout 20s
+  allows "policies: then the first request is allowed" policy_request added denied
+  remove_policies params.yaml >"$work/said"
+  end_gatepost_of_policies
+}
+
+policies() {
+  echo "======== policies, in kube-apiserver and in Gatepost"
+  local part total
+  cp policies/cases.txt "$work/policies.list"
+  total="$(grep -cv -e '^#' -e '^$' policies/cases.txt)"
+  policy_step prepare >"$work/said" 2>&1 || broken "what the cases of policies need"
+  policy_step apply >"$work/said" 2>&1 || broken "the policies as objects of the API"
+  check "policies: direct: kube-apiserver decides $total requests as tests/policies says" \
+    policy_step -out "$work/policies-direct.jsonl" direct
+  policy_step remove >"$work/said" 2>&1 || broken "removing the policies"
+
+  awk -v to="$work/policies-part-" '/^# Part / { part++ } { print >(to part + 1) }' policies/cases.txt
+  : >"$work/policies-gatepost.jsonl"
+  for part in "$work"/policies-part-*; do
+    cp "$part" "$work/policies.list"
+    rm -rf "$work/folder-of-policies"
+    mkdir "$work/folder-of-policies"
+    policy_step -out "$work/folder-of-policies" write >"$work/said" 2>&1 || broken "writing the policies"
+    begin_gatepost_of_policies "mutating validating" "$work/folder-of-policies" --config "$work/folder-of-policies"
+    policy_step -out "$work/part.jsonl" through >"$work/said" 2>&1 || broken "replaying policies through Gatepost"
+    cat "$work/part.jsonl" >>"$work/policies-gatepost.jsonl"
+    end_gatepost_of_policies
+  done
+  check "policies: no difference in $total requests but those in policies/expected.tsv" policy_differences
+  grep ' cases differ in ' "$work/said" || true
+  sed -n '/^| field/,$p' "$work/policy-differences.md"
+  policies_change
+}

@@ -1,0 +1,164 @@
+//! Admission policies beside hooks: order, bypass, bounds, and what one policy at fault does to others. What a policy
+//! itself decides is in `tests/policies`.
+#![allow(clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use std::time::Duration;
+
+use crate::support::{
+    gate::{ask, ask_within, document, gate, hook},
+    mutating::{LONG, entry, judging, labels, patched},
+    reviews::create_pod,
+    scripted_hook::{Script, ScriptedHook},
+};
+use gatepost::review::Reasons;
+use serde_json::json;
+
+/// A validating policy for Pods with one validation, and its binding.
+fn validating(name: &str, failure_policy: &str, expression: &str) -> String {
+    policy(
+        "Validating",
+        name,
+        &format!("failurePolicy: {failure_policy}\n  validations: [{{expression: {expression:?}}}]"),
+    ) + &binding("Validating", name, "\n  validationActions: [Deny]")
+}
+
+/// A mutating policy for Pods with one JSON patch, and its binding.
+fn mutating(name: &str, reinvocation: &str, expression: &str) -> String {
+    let patch = format!("[{{patchType: JSONPatch, jsonPatch: {{expression: {expression:?}}}}}]");
+    policy("Mutating", name, &format!("reinvocationPolicy: {reinvocation}\n  mutations: {patch}"))
+        + &binding("Mutating", name, "")
+}
+
+fn policy(kind: &str, name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}AdmissionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+         matchConstraints:\n    resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [pods]}}]\n  \
+         {spec}\n"
+    )
+}
+
+fn binding(kind: &str, name: &str, more: &str) -> String {
+    format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}AdmissionPolicyBinding\nmetadata: {{name: {name}}}\n\
+         spec:\n  policyName: {name}{more}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_denial_by_a_policy_calls_no_validating_hook() {
+    let yes = ScriptedHook::start(Script::Allow).await;
+    let hooks = document(&[hook("a.example.com", &yes.url(), "")]);
+    let gate = gate(&(hooks + &validating("no-pods", "Fail", "false")), Reasons::First);
+    let refusal = ask(&gate, create_pod("1", 0)).await.refusal.unwrap();
+    assert_eq!(
+        refusal.message,
+        "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'no-pods' with binding 'no-pods' denied request: failed \
+         expression: false"
+    );
+    assert_eq!((refusal.code, &*refusal.reason), (422, "Invalid"));
+    assert_eq!(yes.seen().len(), 0, "the hook is not called");
+}
+
+#[tokio::test]
+async fn a_policy_with_a_bypass_or_break_glass_does_not_decide() {
+    for (rules, allowed) in [
+        ("- {name: x, reason: y, hooks: [no-pods], namespaces: [shop]}", true),
+        ("- {name: x, reason: y, hooks: [no-pods], namespaces: [other]}", false),
+        ("- {name: x, reason: y, namespaces: [shop]}", true),
+    ] {
+        let text = document(&[]) + "bypass:\n" + rules + "\n" + &validating("no-pods", "Fail", "false");
+        let gate = gate(&text, Reasons::First);
+        assert_eq!(ask(&gate, create_pod("1", 0)).await.allowed(), allowed, "{rules}");
+    }
+}
+
+#[tokio::test]
+async fn policies_decide_about_objects_too_large_for_the_worker() {
+    let expression = "object.metadata.annotations.pad.size() < 1000";
+    let gate = gate(&validating("small", "Fail", expression), Reasons::First);
+    assert!(ask(&gate, create_pod("1", 0)).await.allowed());
+    let verdict = ask_within(&gate, create_pod("2", 400 << 10), LONG).await;
+    assert!(verdict.refusal.unwrap().message.contains("denied request: failed expression"));
+}
+
+#[tokio::test]
+async fn a_policy_at_fault_stops_no_other_and_its_failure_policy_decides() {
+    let absent = "object.spec.absent == 1";
+    let named = |failure_policy| validating("broken", failure_policy, absent) + &validating("good", "Fail", "true");
+    let ignored = gate(&named("Ignore"), Reasons::First);
+    assert!(ask(&ignored, create_pod("1", 0)).await.allowed());
+    let refusal = ask(&gate(&named("Fail"), Reasons::First), create_pod("1", 0)).await.refusal.unwrap();
+    assert!(refusal.message.contains("'broken' with binding 'broken' denied request: expression 'object.spec.absent == 1' resulted in error: no such key: absent"), "{}", refusal.message);
+    let others = validating("broken", "Ignore", absent) + &validating("strict", "Fail", "false");
+    let refusal = ask(&gate(&others, Reasons::First), create_pod("1", 0)).await.refusal.unwrap();
+    assert!(refusal.message.contains("'strict'"), "{}", refusal.message);
+}
+
+/// An expression that runs for as many steps as any may.
+const ENDLESS: &str = "['a','b','c','d','e','f','g','h'].all(a, ['a','b','c','d','e','f','g','h'].all(b, \
+                       ['a','b','c','d','e','f','g','h'].all(c, ['a','b','c','d','e','f','g','h'].all(d, \
+                       ['a','b','c','d','e','f','g','h'].all(e, ['a','b','c','d','e','f','g','h'].all(f, \
+                       ['a','b','c','d','e','f','g','h'].all(g, true)))))))";
+
+#[tokio::test]
+async fn an_expensive_policy_is_ended_and_others_still_decide() {
+    let both =
+        validating("endless", "Ignore", ENDLESS) + &validating("strict", "Fail", "object.metadata.name == 'other'");
+    let gate = gate(&both, Reasons::First);
+    let refusal = ask_within(&gate, create_pod("1", 0), LONG).await.refusal.unwrap();
+    assert!(refusal.message.contains("'strict' with binding 'strict' denied request"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn the_deadline_ends_an_evaluation() {
+    let both: String = (0..40).map(|number| validating(&format!("endless-{number}"), "Ignore", ENDLESS)).collect();
+    let gate = gate(&both, Reasons::First);
+    let refusal = ask_within(&gate, create_pod("1", 0), Duration::from_millis(50)).await.refusal.unwrap();
+    assert_eq!(refusal.code, 504, "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn with_all_reasons_each_policy_that_denies_is_named() {
+    let both = validating("a", "Fail", "false") + &validating("b", "Fail", "1 == 2");
+    for (reasons, named) in [(Reasons::First, 1), (Reasons::All, 2)] {
+        let refusal = ask(&gate(&both, reasons), create_pod("1", 0)).await.refusal.unwrap();
+        assert_eq!(refusal.message.matches("denied request").count(), named, "{}", refusal.message);
+    }
+}
+
+#[tokio::test]
+async fn hooks_see_what_mutating_policies_have_changed() {
+    let hook = judging(|request| match labels(request)["team"].as_str() {
+        Some("a") => json!({"allowed": true}),
+        other => json!({"allowed": false, "status": {"message": format!("{other:?}")}}),
+    })
+    .await;
+    let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}]";
+    let text = document(&[entry("sees", "Validating", &hook, "")]) + &mutating("team", "Never", patch);
+    let verdict = ask(&gate(&text, Reasons::First), create_pod("1", 0)).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    assert_eq!(patched(&verdict)["metadata"]["labels"], json!({"app": "web", "team": "a"}));
+}
+
+#[tokio::test]
+async fn a_mutating_policy_decides_once_more_if_a_hook_changes_the_object() {
+    let add = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "x"}]);
+    let hook = judging(move |_| crate::support::mutating::patch(add.clone())).await;
+    let count = "[JSONPatch{op: 'add', path: '/metadata/labels/seen', \
+                 value: has(object.metadata.labels.hook) ? 'hook' : 'alone'}]";
+    for (reinvocation, seen) in [("IfNeeded", "hook"), ("Never", "alone")] {
+        let text = document(&[entry("adds", "Mutating", &hook, "")]) + &mutating("counts", reinvocation, count);
+        let verdict = ask(&gate(&text, Reasons::First), create_pod("1", 0)).await;
+        assert_eq!(patched(&verdict)["metadata"]["labels"]["seen"], seen, "{reinvocation}");
+    }
+}
+
+#[tokio::test]
+async fn large_objects_are_mutated_beside_the_worker() {
+    let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}]";
+    let gate = gate(&mutating("team", "Never", patch), Reasons::First);
+    let verdict = ask_within(&gate, create_pod("1", 400 << 10), LONG).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    let operations: serde_json::Value = serde_json::from_slice(&verdict.patch.unwrap()).unwrap();
+    assert_eq!(operations, json!([{"op": "add", "path": "/metadata/labels/team", "value": "a"}]));
+}
