@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use super::{
     context::ReviewContext,
     object::PatchedObject,
-    policies::Reinvocable,
+    policy_task::Reinvocable,
     record::{CallRecord, Ending},
     rejection::StatusError,
 };

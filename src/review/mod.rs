@@ -17,6 +17,7 @@ mod initialize;
 mod mutate;
 mod object;
 mod policies;
+mod policy_task;
 mod record;
 mod rejection;
 mod round;

@@ -7,7 +7,7 @@
 
 mod mutating;
 
-pub(super) use self::mutating::{Reinvocable, mutate, reinvoke};
+pub(super) use self::mutating::{mutate, reinvoke};
 
 use std::{
     cell::Cell,
@@ -24,6 +24,7 @@ use super::{
     draft::{Draft, Flow},
     facts::{Facts, SelectorError},
     object::{PatchFailure, PatchedObject, completed, document_of},
+    policy_task::{BoundTask, PolicyTask, Reinvocable},
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
 };
@@ -81,27 +82,6 @@ impl Decider for LivePolicy {
     fn is_policy(&self) -> bool {
         true
     }
-}
-
-/// A policy that applies to a review, with everything that its evaluation needs. Owned, so that it can be evaluated on
-/// another thread.
-#[derive(Clone, Debug)]
-struct PolicyTask {
-    /// Index in the generation.
-    index: usize,
-    policy: Arc<Policy>,
-    bindings: Vec<BoundTask>,
-    /// Reason why the policy cannot be evaluated at all.
-    failure: Option<String>,
-}
-
-/// A binding that applies to a review.
-#[derive(Clone, Debug)]
-struct BoundTask {
-    /// Index in the policy.
-    index: usize,
-    /// Params as JSON, one evaluation for each, or the reason why there are none.
-    params: Result<Vec<Option<Bytes>>, String>,
 }
 
 /// Lets the validating policies that match this request decide.

@@ -3,7 +3,6 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::record::Decider;
 use crate::live::Rejection;
 use gatepost_api::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo};
 use gatepost_base::offload::OFFLOAD_THRESHOLD;
@@ -25,12 +24,8 @@ fn try_again(code: i32, reason: &str, message: String) -> StatusInfo {
 }
 
 /// Denial by a hook. Upstream: `W/errors/statuserror.go` ToStatusErr.
-pub(super) fn denied(decider: &dyn Decider, denial: &Denial) -> StatusInfo {
-    let (hook, said) = (decider.name(), &denial.0);
-    // A policy words the whole rejection.
-    if decider.is_policy() {
-        return (**said).clone();
-    }
+pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
+    let said = &denial.0;
     let why = match (&*said.message, &*said.reason) {
         ("", "") => " without explanation".to_owned(),
         ("", reason) => format!(": {reason}"),

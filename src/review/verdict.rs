@@ -117,7 +117,11 @@ impl<'a> Parts<'a> {
         }
         match &call.ending {
             Ending::Answered(answer) => {
-                rejections.extend(answer.denial.as_ref().map(|denial| (name, rejection::denied(call.decider, denial))));
+                rejections.extend(answer.denial.as_ref().map(|denial| match call.decider.is_policy() {
+                    // A policy words the whole rejection.
+                    true => (name, StatusInfo::clone(&denial.0)),
+                    false => (name, rejection::denied(name, denial)),
+                }));
             }
             // As upstream, nothing tells that a policy was skipped.
             Ending::FailedOpen(_) if call.decider.is_policy() => {}

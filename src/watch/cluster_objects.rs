@@ -96,14 +96,21 @@ impl ClusterReader {
     /// Reads objects until dropped.
     pub async fn run(mut self) {
         let (mut reading, mut waiting) = (JoinSet::new(), HashMap::<ObjectQuery, Waiting>::new());
+        let mut running = HashMap::new();
         loop {
             tokio::select! {
-                Some(ended) = reading.join_next(), if !reading.is_empty() => {
-                    // A read that panicked leaves its requests to their deadlines.
-                    if let Ok(end) = ended {
+                Some(ended) = reading.join_next_with_id(), if !reading.is_empty() => match ended {
+                    Ok((id, end)) => {
+                        running.remove(&id);
                         self.finish(end, &mut waiting);
                     }
-                }
+                    // A bug of ours: a read that panicked must not hold up later ones of the same objects.
+                    Err(panic) => {
+                        let waiting = running.remove(&panic.id()).and_then(|query| waiting.remove(&query));
+                        let requesters = waiting.unwrap_or_default();
+                        requesters.into_iter().for_each(|answer| _ = answer.send(Err(UNREAD.to_owned())));
+                    }
+                },
                 read = self.reads.recv(), if reading.len() < MAX_CONCURRENT_READS => {
                     // `self.objects` has a sender, so the channel is never closed.
                     let Some(ClusterRead { query, answer }) = read else { return };
@@ -114,7 +121,8 @@ impl ClusterReader {
                     match self.client().await {
                         Ok(client) => {
                             let known = self.known_resource(&query);
-                            reading.spawn(read_objects(client, query.clone(), known));
+                            let task = reading.spawn(read_objects(client, query.clone(), known));
+                            running.insert(task.id(), query.clone());
                             waiting.insert(query, answer.into_iter().collect());
                         }
                         Err(error) => {
@@ -275,10 +283,14 @@ async fn read_params(
     };
     // The items of a list do not repeat their kind.
     let with_kind = |mut object: Value| {
-        (object["apiVersion"], object["kind"]) = (api_version.into(), kind.into());
-        json(&object)
+        let Some(members) = object.as_object_mut() else {
+            return Err(ReadFailure::Kind("the apiserver's answer for a param is not an object".to_owned()));
+        };
+        members.insert("apiVersion".to_owned(), api_version.into());
+        members.insert("kind".to_owned(), kind.into());
+        Ok(json(&object))
     };
-    Ok(objects.into_iter().map(with_kind).collect())
+    objects.into_iter().map(with_kind).collect()
 }
 
 /// Returns a namespace with the fields that expressions can read. Source: `CreateNamespaceObject` in

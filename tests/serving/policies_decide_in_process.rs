@@ -1,6 +1,6 @@
 //! Admission policies beside hooks: order, bypass, bounds, and what one policy at fault does to others. What a policy
 //! itself decides is in `tests/policies`.
-#![allow(clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::time::Duration;
 
@@ -161,4 +161,25 @@ async fn large_objects_are_mutated_beside_the_worker() {
     assert!(verdict.allowed(), "{:?}", verdict.refusal);
     let operations: serde_json::Value = serde_json::from_slice(&verdict.patch.unwrap()).unwrap();
     assert_eq!(operations, json!([{"op": "add", "path": "/metadata/labels/team", "value": "a"}]));
+}
+
+/// A suspended evaluation goes on behind the binding that has denied; the denial must not be lost.
+#[tokio::test]
+async fn a_mutating_policy_that_moves_beside_the_worker_keeps_its_denials() {
+    let letters = "['a','b','c','d','e','f','g','h']";
+    let loops = (0..5).rev().fold("true".to_owned(), |inner, depth| format!("{letters}.all(x{depth}, {inner})"));
+    for value in ["'a'".to_owned(), format!("{loops} ? 'a' : 'b'")] {
+        let patch = format!("[JSONPatch{{op: 'add', path: '/metadata/labels/team', value: {value}}}]");
+        let spec = format!(
+            "paramKind: {{apiVersion: v1, kind: ConfigMap}}\n  reinvocationPolicy: Never\n  \
+             mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: {patch:?}}}}}]"
+        );
+        let param = "\n  paramRef: {name: absent, parameterNotFoundAction: Deny}";
+        let bindings =
+            binding("Mutating", "team", param) + &binding("Mutating", "team", "").replace("{name: team}", "{name: z}");
+        let gate = gate(&(policy("Mutating", "team", &spec) + &bindings), Reasons::First);
+        let verdict = ask_within(&gate, create_pod("1", 0), LONG).await;
+        let refusal = verdict.refusal.expect("the first binding denies");
+        assert!(refusal.message.contains("policy 'team' with binding 'team' denied request"), "{}", refusal.message);
+    }
 }

@@ -33,23 +33,20 @@ pub(in crate::review) async fn reinvoke<'a>(ctx: &'a ReviewContext<'a>, draft: &
     }
 }
 
-/// Mutating policies that decide once more if the object changes.
-#[derive(Debug)]
-pub(in crate::review) struct Reinvocable {
-    tasks: Vec<PolicyTask>,
-    /// The object after all policies.
-    after: Option<Arc<PatchedObject>>,
-    /// True if a policy has changed the object.
-    is_needed: bool,
-}
-
 /// Evaluates mutating policies in order, each with the object of those before it.
 async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks: Vec<PolicyTask>) -> Flow {
     let before = draft.object.clone();
     let review = ctx.current_review(before.as_ref());
     let namespace = namespace_object(ctx, review, &mut tasks).await;
-    let mutating =
-        Mutating { before: before.clone(), tasks, namespace, document: None, next: (0, 0, 0), is_needed: false };
+    let mutating = Mutating {
+        before: before.clone(),
+        partial: Partial::default(),
+        tasks,
+        namespace,
+        document: None,
+        next: (0, 0, 0),
+        is_needed: false,
+    };
     let mutating = match mutating.run(ctx, review, draft).await {
         Ok(mutating) => mutating,
         Err(refusal) => return draft.refuse(refusal),
@@ -80,6 +77,15 @@ fn not_changed(failure: &PatchFailure) -> StatusError {
     })
 }
 
+/// Results of those evaluations of a policy that have ended. They outlive a suspension: a denial among them counts.
+#[derive(Default)]
+struct Partial {
+    outcome: Outcome,
+    /// Whether the match conditions excluded the request, for each evaluation.
+    excluded: Vec<bool>,
+    took: Duration,
+}
+
 /// Mutating policies, while they are evaluated.
 struct Mutating {
     before: Option<Arc<PatchedObject>>,
@@ -89,6 +95,8 @@ struct Mutating {
     document: Option<(Document, Reservation)>,
     /// Next evaluation: indexes of the task, the binding and the param.
     next: (usize, usize, usize),
+    /// Results of the next task's evaluations before that one.
+    partial: Partial,
     /// True if a policy has changed the object. As upstream, policies then decide once more, the same one included.
     is_needed: bool,
 }
@@ -133,7 +141,10 @@ impl Mutating {
                 Some(Suspended::TooLong) if !offloaded => offloaded = true,
                 Some(Suspended::TooLong) => {
                     let (task, ..) = self.next;
-                    let end = self.tasks[task].failed(&too_long());
+                    let Partial { mut outcome, took, .. } = std::mem::take(&mut self.partial);
+                    let PolicyEnd { index, outcome: end, .. } = self.tasks[task].failed(&too_long());
+                    outcome.join(end);
+                    let end = PolicyEnd { index, outcome, took };
                     let _ = conclude(ctx, draft, HookType::Mutating, vec![end]);
                     self.next = (task + 1, 0, 0);
                 }
@@ -157,7 +168,8 @@ impl Mutating {
         let (mut ends, mut suspended) = (Vec::new(), None);
         let (mut task, mut binding, mut param) = self.next;
         'tasks: while let Some(PolicyTask { index, policy, bindings, failure }) = self.tasks.get(task) {
-            let (began, mut outcome, mut excluded) = (Instant::now(), Outcome::default(), Vec::new());
+            let began = Instant::now();
+            let Partial { mut outcome, mut excluded, took } = std::mem::take(&mut self.partial);
             if let Some(why) = failure {
                 outcome = gatepost_policy::failed(policy, why);
             }
@@ -179,6 +191,7 @@ impl Mutating {
                                 }
                                 Err(why) => {
                                     suspended = Some(why);
+                                    self.partial = Partial { outcome, excluded, took: took + began.elapsed() };
                                     break 'tasks;
                                 }
                             }
@@ -189,7 +202,7 @@ impl Mutating {
                 (binding, param) = (binding + 1, 0);
             }
             outcome.is_excluded = !excluded.is_empty() && excluded.iter().all(|excluded| *excluded);
-            ends.push(PolicyEnd { index: *index, outcome, took: began.elapsed() });
+            ends.push(PolicyEnd { index: *index, outcome, took: took + began.elapsed() });
             (task, binding, param) = (task + 1, 0, 0);
         }
         (self.next, self.document) = ((task, binding, param), Some((document, room)));
