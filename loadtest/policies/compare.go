@@ -50,8 +50,8 @@ var figures = []figure{
 // sample is how long a way is measured at a time, in CPU time.
 const sample = 100 * time.Millisecond
 
-// inTreeSample is the same for the in-tree side. With many policies its heap is so large that it takes seconds until the
-// garbage collector has run a few times.
+// inTreeSample is the same for the in-tree side. With many policies its heap is so large that it takes seconds until
+// the garbage collector has run a few times.
 func inTreeSample(cell string) time.Duration {
 	if strings.HasPrefix(cell, "many-") {
 		return 30 * sample
