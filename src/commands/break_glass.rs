@@ -1,4 +1,4 @@
-//! `break-glass`: skips all hooks and initializers, or named ones, for a bounded time.
+//! `break-glass`: skips all hooks, initializers and policies, or named ones, for a bounded time.
 
 mod destination;
 
@@ -28,7 +28,7 @@ What it does:
   configuration, and however old that is. It closes by itself. While it is open, every response has a warning, every
   audit record names it, and the log says so once a minute.
 
-UserFilter may:
+Who may:
   Anybody who may write the configuration: by the permissions of the folder, the role in etcd (readwrite on the prefix),
   or RBAC (create, patch and delete on breakglasses.gatepost.dev). --file counts only where
   `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.
@@ -36,14 +36,14 @@ UserFilter may:
 Exit codes:
   0  open, or closed
   1  not: why is on stderr
-  2  the command line is not understood, no sidecar would accept the document, or there is no hook or initializer of that
-     name
+  2  the command line is not understood, no sidecar would accept the document, or there is no hook, initializer or policy
+     of that name
 
-Names of hooks and initializers:
+Names of hooks, initializers and policies:
   They are looked up in the source, or with --file in the sidecar at --admin. If not all are known, since the source does
   not answer or a document of it cannot be served, a name is accepted as it is, with a warning.";
 
-/// Open everything, or hooks and initializers by name, for a bounded time
+/// Open everything, or hooks, initializers and policies by name, for a bounded time
 ///
 /// For emergencies: requests skip hooks without being checked, also while the configuration is stale. For requests that
 /// should always skip hooks, write a bypass rule into the configuration.
@@ -58,7 +58,7 @@ pub struct BreakGlassCommand {
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
-    /// Name of a hook or initializer that is not called; repeat for more. Unknown names are refused
+    /// Name of a hook, initializer or policy that is not called; repeat for more. Unknown names are refused
     #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
     hook: Vec<String>,
 
@@ -136,7 +136,7 @@ impl BreakGlassCommand {
         }
     }
 
-    /// Returns the first name in `--hook` that no hook or initializer has; `None` if all exist.
+    /// Returns the first name in `--hook` that no hook, initializer or policy has; `None` if all exist.
     async fn missing(&self) -> Option<MissingName> {
         if self.hook.is_empty() {
             return None;
@@ -173,9 +173,10 @@ impl BreakGlassCommand {
 
     fn describe(&self, glass: &BreakGlass, destination: &Destination, doubtful: bool) -> String {
         let what = match &*glass.hooks {
-            [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
+            [] => "EVERYTHING is open: no hook, initializer or policy is called".to_owned(),
             hooks => {
-                let look = "\n  look     at `notes` on /configz: a name that no hook or initializer has opens nothing";
+                let look =
+                    "\n  look     at `notes` on /configz: a name that no hook, initializer or policy has opens nothing";
                 format!("open: no longer called are {}{}", hooks.join(", "), if doubtful { look } else { "" })
             }
         };

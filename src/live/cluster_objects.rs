@@ -6,6 +6,7 @@
 //! policy decides.
 
 use std::{
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,12 +29,11 @@ pub const KEPT_FOR: Duration = Duration::from_secs(300);
 
 /// Maximum number of reads that can wait in the queue.
 const MAX_QUEUED_READS: usize = 1024;
-/// Maximum size in bytes of all kept objects, and their approximate number.
+/// Maximum size in bytes of all kept objects.
 const MAX_KEPT_BYTES: u64 = 32 << 20;
-const EXPECTED_OBJECTS: usize = 4096;
-
-/// Begin of the error of a read of params whose kind is not served, as upstream writes it.
-pub const UNKNOWN_KIND: &str = "failed to find resource referenced by paramKind";
+/// Expected number of objects. The cache divides its bytes evenly among shards of 32 objects or more, and a shard keeps
+/// nothing that is larger than its part: so there must be only one.
+const EXPECTED_OBJECTS: usize = 32;
 
 /// Objects that a policy reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,8 +67,48 @@ pub enum ParamSelection {
 /// Objects as JSON. Empty if there is none.
 pub type FoundObjects = Arc<[Bytes]>;
 
-/// Result of a read, or the reason why it failed, without addresses.
-pub type ObjectsResult = Result<FoundObjects, String>;
+/// Reason why there are no objects, as clients read it: without addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectsError {
+    /// The kind of the params is not served: no binding of the policy can be evaluated.
+    UnknownKind(String),
+    /// These params do not fit the binding.
+    Unusable(String),
+    /// The cluster was not read. Only then is a kept state used.
+    Unread(String),
+}
+
+impl ObjectsError {
+    /// Error of params whose kind is not served, in upstream's words.
+    pub fn unknown_kind(api_version: &str, kind: &str) -> Self {
+        Self::UnknownKind(format!("failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"))
+    }
+
+    /// Checks that params of a kind that is namespaced, or not, can be in this namespace: "" for a request outside of
+    /// namespaces, unless the binding names one (`is_given`).
+    ///
+    /// # Errors
+    /// They cannot. The message is upstream's: `CollectParams` in
+    /// `k8s.io/apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`.
+    pub fn check_namespace(is_namespaced: bool, namespace: &str, is_given: bool) -> Result<(), Self> {
+        let why = match (is_namespaced, namespace) {
+            (true, "") => "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources",
+            (false, _) if is_given => "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
+            _ => return Ok(()),
+        };
+        Err(Self::Unusable(why.to_owned()))
+    }
+}
+
+impl fmt::Display for ObjectsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::UnknownKind(why) | Self::Unusable(why) | Self::Unread(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// Result of a read.
+pub type ObjectsResult = Result<FoundObjects, ObjectsError>;
 
 /// One read of objects, for the task that sends it to the apiserver.
 #[derive(Debug)]
@@ -102,9 +142,9 @@ pub struct ClusterObjects {
     reads: mpsc::Sender<ClusterRead>,
 }
 
-impl std::fmt::Debug for ClusterObjects {
+impl fmt::Debug for ClusterObjects {
     /// Omits the objects.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterObjects").field("kept", &self.kept.len()).finish_non_exhaustive()
     }
 }
@@ -142,15 +182,18 @@ impl ClusterObjects {
         }
         let (answer, answered) = oneshot::channel();
         let read = ClusterRead { query: query.clone(), answer: Some(answer) };
+        let unread = |why: &str| Err(ObjectsError::Unread(why.to_owned()));
         let result = match self.reads.try_send(read) {
-            Err(_) => Err("too many objects of the cluster are read at once".to_owned()),
+            Err(_) => unread("too many objects of the cluster are read at once"),
             Ok(()) => match timeout_at(until.into(), answered).await {
-                Ok(result) => result.unwrap_or_else(|_| Err("nobody reads the cluster any more".to_owned())),
-                Err(_) => Err("the apiserver did not answer in time".to_owned()),
+                Ok(result) => result.unwrap_or_else(|_| unread("nobody reads the cluster any more")),
+                Err(_) => unread("the apiserver did not answer in time"),
             },
         };
         match (result, self.kept.get(query)) {
-            (Err(_), Some(kept)) if Moment::now(slept).since(kept.read) < KEPT_FOR => Ok(kept.objects),
+            (Err(ObjectsError::Unread(_)), Some(kept)) if Moment::now(slept).since(kept.read) < KEPT_FOR => {
+                Ok(kept.objects)
+            }
             (result, _) => result,
         }
     }
@@ -209,12 +252,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stale_object_is_used_only_if_it_cannot_be_read_and_not_for_ever() {
-        let down = || Some(Err("down".to_owned()));
+        let down = || Some(Err(ObjectsError::Unread("down".into())));
         assert_eq!(read_after(STALE_AFTER, Some(Ok(objects("new")))).await, Ok(objects("new")));
         assert_eq!(read_after(STALE_AFTER, down()).await, Ok(objects("old")));
         assert_eq!(read_after(STALE_AFTER, None).await, Ok(objects("old")));
-        assert_eq!(read_after(KEPT_FOR, down()).await, Err("down".into()));
-        assert_eq!(read_after(KEPT_FOR, None).await, Err("the apiserver did not answer in time".into()));
+        assert_eq!(read_after(KEPT_FOR, down()).await, Err(ObjectsError::Unread("down".into())));
+        let late = ObjectsError::Unread("the apiserver did not answer in time".into());
+        assert_eq!(read_after(KEPT_FOR, None).await, Err(late));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_object_is_not_used_if_the_cluster_says_that_there_is_none() {
+        let none = ObjectsError::UnknownKind("no such kind".into());
+        assert_eq!(read_after(STALE_AFTER, Some(Err(none.clone()))).await, Err(none));
+    }
+
+    #[test]
+    fn a_list_of_many_bytes_is_kept() {
+        let (cluster, _reads) = ClusterObjects::new();
+        let large: FoundObjects = vec![Bytes::from(vec![b' '; MAX_KEPT_BYTES as usize / 2])].into();
+        cluster.keep(query("a"), Arc::clone(&large), ago(Duration::ZERO));
+        assert_eq!(cluster.at_hand(&query("a")), Some(large));
     }
 
     #[test]
@@ -233,7 +291,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         assert_eq!(
             cluster.read(&query("b"), until).await,
-            Err("too many objects of the cluster are read at once".to_owned())
+            Err(ObjectsError::Unread("too many objects of the cluster are read at once".to_owned()))
         );
         drop(reads);
     }

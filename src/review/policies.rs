@@ -19,19 +19,19 @@ use bytes::Bytes;
 use tokio::time::timeout_at;
 
 use super::{
-    conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS, is_large},
-    context::{Reasons, ReviewContext},
+    conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS},
+    context::{OtherVersions, Reasons, ReviewContext},
     draft::{Draft, Flow},
     facts::{Facts, SelectorError},
-    object::{PatchFailure, PatchedObject, completed, document_of},
-    policy_task::{BoundTask, PolicyTask, Reinvocable},
+    policy_task::{BoundTask, PolicyTask},
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
+    select::is_called_by_other_review,
 };
 use crate::{
     live::{
         LivePolicy,
-        cluster_objects::{ObjectQuery, ParamSelection, UNKNOWN_KIND},
+        cluster_objects::{ObjectQuery, ObjectsError, ParamSelection},
         discovery::DiscoveryView,
     },
     telemetry::PolicyOutcome,
@@ -41,15 +41,12 @@ use gatepost_api::{
 };
 use gatepost_base::{
     clock::now,
-    memory::{Purpose, Reservation},
-    offload,
+    offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_config::{Match, MatchKind, MatchSet};
-use gatepost_json_patch::Document;
 use gatepost_policy::{
-    AuditedFailure, Bound, MatchResources, Mutated, MutationLimits, Outcome, ParamRef, ParamSelector, Policy,
-    Suspended, document::Reinvocation, mutate as mutate_one,
+    AuditedFailure, Bound, MatchResources, Outcome, PARAMS_NOT_FOUND, ParamRef, ParamSelector, Policy, Suspended,
 };
 
 /// Maximum time to wait for the namespace or the params of a policy. The wait is also limited to half of the time left.
@@ -62,9 +59,6 @@ const MAX_CAUSES: usize = 64;
 /// expensive policy takes as many as its cost, of which upstream allows ten millions for validations, and as many for
 /// audit annotations.
 const MAX_POLICY_STEPS: u64 = 6 * MAX_OFFLOADED_STEPS;
-
-/// Memory for what mutations make, in bytes, besides several times the object.
-const MIN_MUTATION_BYTES: usize = 256 << 10;
 
 impl Decider for LivePolicy {
     fn name(&self) -> &str {
@@ -96,8 +90,10 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return Flow::Continue(());
     }
     let namespace = namespace_object(ctx, review, &mut tasks).await;
+    let fails_open = tasks.iter().all(|task| task.policy.fails_open);
     match evaluate(ctx, review, tasks, namespace).await {
         Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
+        Err(_) if fails_open => draft.flow(),
         Err(refusal) => draft.refuse(refusal),
     }
 }
@@ -117,19 +113,20 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
         for Match { index, how } in matching {
             let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
             let definition = &live.policy.definition;
-            if definition.hook_type != hook_type || ctx.bypass.skips(&definition.name) {
+            let of_other_review = ctx.caller.other_versions == OtherVersions::ReviewedSeparately
+                && is_called_by_other_review(&*live.policy, how, review);
+            if definition.hook_type != hook_type || of_other_review || ctx.bypass.skips(&definition.name) {
                 continue;
             }
             if ctx.bypass.break_glass_covers(&definition.name) {
                 draft.break_glass_applied = true;
                 continue;
             }
-            let mut task = PolicyTask {
-                index: index as usize,
-                policy: Arc::clone(&live.policy),
-                bindings: Vec::new(),
-                failure: None,
+            let policy = match ctx.bypass.fails_open(&definition.name) {
+                true => Arc::new(Policy { fails_open: true, ..(*live.policy).clone() }),
+                false => Arc::clone(&live.policy),
             };
+            let mut task = PolicyTask { index: index as usize, policy, bindings: Vec::new(), failure: None };
             match self.applies(&definition.constraints, served).await {
                 Ok(false) => continue,
                 Ok(true) => {}
@@ -155,6 +152,38 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
         tasks
     }
 
+    /// Returns those tasks, with those bindings, whose selectors match the object as it is now.
+    async fn still_apply(&mut self, tasks: Vec<PolicyTask>) -> Vec<PolicyTask> {
+        let served = self.0.ctx.served();
+        let served = served.as_ref().map(DiscoveryView::served);
+        let mut kept = Vec::new();
+        for mut task in tasks {
+            match self.applies(&task.policy.definition.constraints, served).await {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(why) => task.failure = Some(why),
+            }
+            let mut bindings = Vec::new();
+            for mut bound in std::mem::take(&mut task.bindings) {
+                let resources = task.policy.bindings[bound.index].match_resources.as_ref();
+                let applies = match resources {
+                    Some(resources) => self.applies(resources, served).await,
+                    None => Ok(true),
+                };
+                match applies {
+                    Ok(false) => continue,
+                    Ok(true) => {}
+                    Err(why) => bound.params = Err(why),
+                }
+                bindings.push(bound);
+            }
+            if task.failure.is_some() || !bindings.is_empty() {
+                kept.push(PolicyTask { bindings, ..task });
+            }
+        }
+        kept
+    }
+
     /// Returns the bindings that apply, with their params.
     ///
     /// # Errors
@@ -172,16 +201,15 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                 Ok(true) => match (&policy.definition.param_kind, &binding.param_ref) {
                     (Some(kind), Some(param)) => {
                         let (ctx, review) = (self.0.ctx, self.0.review);
-                        params(ctx, review, (&kind.api_version, &kind.kind), param).await
+                        match params(ctx, review, (&kind.api_version, &kind.kind), param).await {
+                            Err(ObjectsError::UnknownKind(why)) => return Err(why),
+                            Err(ObjectsError::Unusable(why) | ObjectsError::Unread(why)) => Err(why),
+                            Ok(params) => Ok(params),
+                        }
                     }
                     _ => Ok(vec![None]),
                 },
             };
-            if let Err(why) = &params
-                && why.starts_with(UNKNOWN_KIND)
-            {
-                return Err(why.clone());
-            }
             // Without params and without an error, the binding is skipped.
             if params.as_ref().is_ok_and(Vec::is_empty) {
                 continue;
@@ -215,10 +243,10 @@ async fn params(
     review: &Review,
     (api_version, kind): (&str, &str),
     param: &ParamRef,
-) -> Result<Vec<Option<Bytes>>, String> {
-    const NOT_FOUND: &str = "no params found for policy binding with `Deny` parameterNotFoundAction";
+) -> Result<Vec<Option<Bytes>>, ObjectsError> {
     let Some(objects) = &ctx.deps.objects else {
-        return Err(format!("params of kind {kind} are in a cluster, and none is followed (--namespaces-from)"));
+        let why = format!("params of kind {kind} are in a cluster, and none is followed (--namespaces-from)");
+        return Err(ObjectsError::Unread(why));
     };
     let query = ObjectQuery::Params {
         api_version: api_version.into(),
@@ -232,7 +260,7 @@ async fn params(
     };
     let found = objects.read(&query, lookup_end(ctx)).await?;
     match found.is_empty() && param.deny_if_not_found {
-        true => Err(NOT_FOUND.to_owned()),
+        true => Err(ObjectsError::Unusable(PARAMS_NOT_FOUND.to_owned())),
         false => Ok(found.iter().cloned().map(Some).collect()),
     }
 }
@@ -248,7 +276,7 @@ async fn namespace_object(ctx: &ReviewContext<'_>, review: &Review, tasks: &mut 
     let name = &*review.namespace;
     let found = match &ctx.deps.objects {
         Some(objects) => objects.read(&ObjectQuery::Namespace(name.into()), lookup_end(ctx)).await,
-        None => Err("no cluster is followed (--namespaces-from)".to_owned()),
+        None => Err(ObjectsError::Unread("no cluster is followed (--namespaces-from)".to_owned())),
     };
     let why = match found.as_deref() {
         Ok([object, ..]) => return Some(object.clone()),
@@ -271,6 +299,14 @@ struct PolicyEnd {
     took: Duration,
 }
 
+/// Returns true if what the policies read is too large to be read on a worker's thread.
+fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) -> bool {
+    let params = tasks.iter().flat_map(|task| &task.bindings).flat_map(|bound| bound.params.iter().flatten());
+    let read: usize = params.flatten().chain(namespace).map(Bytes::len).sum();
+    let places = [&review.object, &review.old_object, &review.options, &review.user];
+    read >= OFFLOAD_THRESHOLD || places.into_iter().any(conditions::is_large)
+}
+
 /// Evaluates policies, until the request's deadline.
 ///
 /// # Errors
@@ -284,8 +320,7 @@ async fn evaluate(
     let until = ctx.caller.deadline.instant();
     let mut ends: Vec<PolicyEnd> = Vec::with_capacity(tasks.len());
     let (mut left, steps) = (tasks, Cell::new(MAX_STEPS));
-    let large = [&review.object, &review.old_object, &review.options, &review.user].into_iter().any(is_large);
-    let mut offloaded = large;
+    let mut offloaded = is_large(review, &left, namespace.as_ref());
     while !left.is_empty() {
         let decisions = ctx.access.decisions();
         let (found, suspended) = if offloaded {
@@ -359,9 +394,8 @@ fn run(
 
 impl BoundTask {
     fn documents(&self) -> Result<Vec<Option<JsonDocument<'_>>>, String> {
-        let document = |bytes: &Bytes| JsonDocument::new(bytes.as_ref().to_vec().into());
         let all = self.params.as_ref().map_err(Clone::clone)?;
-        Ok(all.iter().map(|param| param.as_ref().map(document)).collect())
+        Ok(all.iter().map(|param| param.as_ref().map(|bytes| JsonDocument::new(bytes.as_ref().into()))).collect())
     }
 }
 
@@ -376,10 +410,10 @@ impl PolicyTask {
 /// Adds the ends to the draft. As upstream, the client gets the first denial only; with [`Reasons::All`], that of each
 /// policy.
 fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: HookType, ends: Vec<PolicyEnd>) -> Flow {
-    let denials = ends.iter().flat_map(|end| &end.outcome.denials);
-    let mut causes: Vec<_> = denials.map(|denial| cause(&denial.message)).collect();
     // As upstream, a mutating policy's rejection names the denials of all.
-    causes.truncate(if hook_type == HookType::Mutating { MAX_CAUSES } else { 0 });
+    let named = if hook_type == HookType::Mutating { MAX_CAUSES } else { 0 };
+    let denials = ends.iter().flat_map(|end| &end.outcome.denials).take(named);
+    let mut causes: Vec<_> = denials.map(|denial| cause(&denial.message)).collect();
     for PolicyEnd { index, outcome, took } in ends {
         let Some(live) = ctx.generation.policies.get(index) else { continue };
         live.metrics.record(ctx.caller.worker, counted(&outcome), took);

@@ -19,6 +19,19 @@ pub(super) struct PolicyTask {
     pub(super) failure: Option<String>,
 }
 
+impl PolicyTask {
+    /// Keeps the params for which `keep` returns true, and the bindings that still have any. Gets the number of the
+    /// binding in the task, and of the param in the binding.
+    pub(super) fn retain_params(&mut self, keep: impl Fn(usize, usize) -> bool) {
+        for (number, bound) in self.bindings.iter_mut().enumerate() {
+            let Ok(params) = &mut bound.params else { continue };
+            let mut param = 0..;
+            params.retain(|_| param.next().is_some_and(|param| keep(number, param)));
+        }
+        self.bindings.retain(|bound| bound.params.as_ref().is_ok_and(|params| !params.is_empty()));
+    }
+}
+
 /// A binding that applies to a review.
 #[derive(Clone, Debug)]
 pub(super) struct BoundTask {

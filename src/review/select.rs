@@ -22,7 +22,7 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment};
 use gatepost_cel::Condition;
-use gatepost_config::{Match, MatchKind, MatchSet, WantedVersion};
+use gatepost_config::{Match, MatchKind, MatchSet, Ruled, WantedVersion};
 
 /// A hook to be called.
 #[derive(Debug)]
@@ -209,7 +209,8 @@ fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: Match) -> PreliminaryRol
     let (ctx, review) = (facts.ctx, facts.review);
     let Some(live) = ctx.generation.hooks.get(matched.index as usize) else { return PreliminaryRole::None };
     let reviewed_separately = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
-    if reviewed_separately && is_called_by_other_review(live, matched.how, review) || ctx.bypass.skips(&live.hook.name)
+    if reviewed_separately && is_called_by_other_review(&*live.hook, matched.how, review)
+        || ctx.bypass.skips(&live.hook.name)
     {
         return PreliminaryRole::None;
     }
@@ -311,12 +312,13 @@ pub(super) fn role<'a>(
     Ok(Role::Selected(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
 }
 
-/// Returns true if the caller calls this hook by another review of the request: the one in the version that the hook
-/// wants; or, if the hook's rules match the client's own request and this review is converted, the one that is not.
-fn is_called_by_other_review(live: &LiveHook, how: MatchKind, review: &Review) -> bool {
+/// Returns true if another review of the request is for this hook or policy: the one in the version that it wants; or,
+/// if its rules match the client's own request and this review is converted, the one that is not.
+pub(super) fn is_called_by_other_review(entry: &impl Ruled, how: MatchKind, review: &Review) -> bool {
+    let mut rules = (0..).map_while(|number| entry.rule(number));
     match how {
         MatchKind::AsMade => false,
-        MatchKind::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
+        MatchKind::AsSent => rules.any(|rule| rule.matches(&RuleTarget::as_made(review))),
         MatchKind::OtherVersion(_) => true,
     }
 }

@@ -56,7 +56,9 @@ pub(super) fn with_references(
     documents: &mut gatepost_config::LoadCache,
     pause: Pause<'_>,
 ) -> Contents {
-    if contents.references.is_empty() && !contents.files.iter().any(may_refer) {
+    // A check takes time: a policy is compiled for it. So only those files are checked that may refer to others.
+    let referring: Vec<_> = contents.files.iter().filter(|file| may_refer(file)).cloned().collect();
+    if contents.references.is_empty() && referring.is_empty() {
         return contents;
     }
     let followed = RefCell::new(BTreeMap::new());
@@ -66,7 +68,7 @@ pub(super) fn with_references(
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
     // Only the references are needed here. The check of these contents finds the problems again, and reports them.
-    let _ = documents.load(&contents.files, &read, pause);
+    let _ = documents.load(&referring, &read, pause);
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {
         found = found.noted(contents.notes);
@@ -77,9 +79,11 @@ pub(super) fn with_references(
     }
 }
 
-/// Returns true if the file may refer to others. The keys for that end in `File`, unless they contain an escape.
+/// Returns true if the file may refer to others, as documents of our own kinds may. The keys for that end in `File`,
+/// unless they contain an escape.
 fn may_refer(file: &SourceFile) -> bool {
-    str::from_utf8(&file.bytes).map_or(true, |text| text.contains("File") || text.contains('\\'))
+    let may = |text: &str| text.contains("gatepost.dev") && (text.contains("File") || text.contains('\\'));
+    str::from_utf8(&file.bytes).map_or(true, may)
 }
 
 /// Reads the regular file at `path`.
@@ -171,6 +175,15 @@ mod tests {
             let found = follow(Contents::new(vec![file], BTreeMap::new()), None).references;
             assert_eq!(found.keys().collect::<Vec<_>>(), ["ca.pem"], "{key}");
         }
+    }
+
+    #[test]
+    fn a_policy_is_not_checked_for_references() {
+        let file = |text: &str| SourceFile { name: "a.yaml".to_owned(), bytes: Bytes::from(text.to_owned()) };
+        let policy = r"kind: ValidatingAdmissionPolicy
+spec: {validations: [{expression: 'object.spec.tarFile.matches(''\\.tar$'')'}]}";
+        assert!(!may_refer(&file(policy)));
+        assert!(may_refer(&naming("ca.crt").files[0]));
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Scrape {
     /// Encodes decisions of policies.
     fn policies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let sums = |(hook_type, name, one): (HookType, Arc<str>, Arc<PolicyMetrics>)| {
-            (name, hook_type.as_str(), one.evaluations.sums())
+            (name, type_label(hook_type), one.evaluations.sums())
         };
         let all: Vec<_> = self.0.policies().map(sums).collect();
         family(encoder, &table::POLICY_DECISIONS, |out| {
@@ -398,10 +398,14 @@ impl HookSums {
     }
 
     fn labels(&self) -> [(&str, &str); 2] {
-        let hook_type = match self.hook_type {
-            HookType::Validating => "validating",
-            HookType::Mutating => "mutating",
-        };
-        [("hook", &self.name), ("type", hook_type)]
+        [("hook", &self.name), ("type", type_label(self.hook_type))]
+    }
+}
+
+/// Returns the value of the label `type`.
+fn type_label(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "validating",
+        HookType::Mutating => "mutating",
     }
 }

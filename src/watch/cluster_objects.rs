@@ -12,15 +12,15 @@ use tokio::{
 
 use crate::live::{
     ClusterObjects,
-    cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsResult, ParamSelection, UNKNOWN_KIND},
+    cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
 };
 use gatepost_base::clock::{Moment, slept};
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
 
 /// Maximum number of concurrent reads; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_READS: usize = 16;
-/// Interval at which the credentials of the client are checked for changes.
-const CLIENT_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum size in bytes of the params that a binding selects by labels.
+const MAX_LIST_BYTES: usize = 8 << 20;
 /// Time for which the resource of a kind is remembered.
 const RESOURCE_LIFETIME: Duration = Duration::from_secs(30);
 /// Maximum number of remembered resources.
@@ -28,6 +28,10 @@ const MAX_RESOURCES: usize = 1024;
 
 /// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
 const UNREAD: &str = "the apiserver gave no answer, and the log of Gatepost says why";
+
+fn unread() -> ObjectsError {
+    ObjectsError::Unread(UNREAD.to_owned())
+}
 
 /// Requests that wait for the result of one read.
 type Waiting = Vec<oneshot::Sender<ObjectsResult>>;
@@ -55,8 +59,8 @@ struct ReadEnd {
 enum ReadFailure {
     /// The apiserver did not answer.
     Kube(KubeError),
-    /// No such kind is served, or its objects have no namespace or need one.
-    Kind(String),
+    /// It did, and there are no such objects.
+    None(ObjectsError),
 }
 
 impl From<KubeError> for ReadFailure {
@@ -69,7 +73,6 @@ impl From<KubeError> for ReadFailure {
 #[derive(Debug)]
 pub struct ClusterReader {
     connection: ReloadingClient,
-    client: Option<(KubeClient, Instant)>,
     objects: Arc<ClusterObjects>,
     reads: mpsc::Receiver<ClusterRead>,
     resources: HashMap<Kind, (KindResource, Instant)>,
@@ -85,7 +88,7 @@ impl ClusterReader {
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let (objects, reads) = ClusterObjects::new();
         let connection = ReloadingClient::new(access).await?;
-        Ok(Self { connection, client: None, objects, reads, resources: HashMap::new(), logged: None })
+        Ok(Self { connection, objects, reads, resources: HashMap::new(), logged: None })
     }
 
     /// Returns the objects that requests use.
@@ -108,7 +111,7 @@ impl ClusterReader {
                     Err(panic) => {
                         let waiting = running.remove(&panic.id()).and_then(|query| waiting.remove(&query));
                         let requesters = waiting.unwrap_or_default();
-                        requesters.into_iter().for_each(|answer| _ = answer.send(Err(UNREAD.to_owned())));
+                        requesters.into_iter().for_each(|answer| _ = answer.send(Err(unread())));
                     }
                 },
                 read = self.reads.recv(), if reading.len() < MAX_CONCURRENT_READS => {
@@ -118,7 +121,7 @@ impl ClusterReader {
                         others.extend(answer);
                         continue;
                     }
-                    match self.client().await {
+                    match self.connection.recent_client().await {
                         Ok(client) => {
                             let known = self.known_resource(&query);
                             let task = reading.spawn(read_objects(client, query.clone(), known));
@@ -126,24 +129,13 @@ impl ClusterReader {
                             waiting.insert(query, answer.into_iter().collect());
                         }
                         Err(error) => {
-                            answer.into_iter().for_each(|answer| _ = answer.send(Err(UNREAD.to_owned())));
+                            answer.into_iter().for_each(|answer| _ = answer.send(Err(unread())));
                             self.report(Err(error));
                         }
                     }
                 }
             }
         }
-    }
-
-    async fn client(&mut self) -> Result<KubeClient, KubeError> {
-        if let Some((client, since)) = &self.client
-            && since.elapsed() < CLIENT_REFRESH_INTERVAL
-        {
-            return Ok(client.clone());
-        }
-        let client = self.connection.client().await?;
-        self.client = Some((client.clone(), Instant::now()));
-        Ok(client)
     }
 
     fn known_resource(&self, query: &ObjectQuery) -> Option<KindResource> {
@@ -167,10 +159,10 @@ impl ClusterReader {
                 self.report(Ok(()));
                 Ok(objects)
             }
-            Err(ReadFailure::Kind(why)) => Err(why),
+            Err(ReadFailure::None(why)) => Err(why),
             Err(ReadFailure::Kube(error)) => {
                 self.report(Err(error));
-                Err(UNREAD.to_owned())
+                Err(unread())
             }
         };
         for requester in waiting.remove(&query).unwrap_or_default() {
@@ -185,7 +177,6 @@ impl ClusterReader {
             Ok(()) => {}
             Err(failure) => {
                 self.connection.failed(&failure);
-                self.client = None;
                 if self.logged.as_ref() != Some(&failure) {
                     tracing::warn!(
                         %failure,
@@ -217,7 +208,7 @@ async fn read_objects(client: KubeClient, query: ObjectQuery, known: Option<Kind
                 Ok(found) => {
                     let result = match params_path(&version_path(api_version), &found, namespace, *is_namespace_given) {
                         Ok(path) => read_params(&client, &path, (api_version, kind), which).await,
-                        Err(why) => Err(ReadFailure::Kind(why.to_owned())),
+                        Err(why) => Err(ReadFailure::None(why)),
                     };
                     resource = Some(((api_version.clone(), kind.clone()), found));
                     result
@@ -250,25 +241,21 @@ async fn resource_of(client: &KubeClient, api_version: &str, kind: &str) -> Resu
         let plural = resource["name"].as_str().filter(|name| !name.contains('/'))?.to_owned();
         Some(KindResource { plural, is_namespaced: resource["namespaced"] == true })
     });
-    found.ok_or_else(|| ReadFailure::Kind(format!("{UNKNOWN_KIND}: '{api_version}, Kind={kind}'")))
+    found.ok_or_else(|| ReadFailure::None(ObjectsError::unknown_kind(api_version, kind)))
 }
 
-/// Returns the path of the params in this namespace. The errors are upstream's: `CollectParams` in
-/// `k8s.io/apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`.
+/// Returns the path of the params in this namespace.
 fn params_path(
     version: &str,
     resource: &KindResource,
     namespace: &str,
     is_namespace_given: bool,
-) -> Result<String, &'static str> {
-    match (resource.is_namespaced, namespace) {
-        (true, "") => Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"),
-        (true, namespace) => Ok(object_path(&format!("{version}/namespaces"), namespace) + "/" + &resource.plural),
-        (false, _) if is_namespace_given => {
-            Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
-        }
-        (false, _) => Ok(format!("{version}/{}", resource.plural)),
-    }
+) -> Result<String, ObjectsError> {
+    ObjectsError::check_namespace(resource.is_namespaced, namespace, is_namespace_given)?;
+    Ok(match resource.is_namespaced {
+        true => object_path(&format!("{version}/namespaces"), namespace) + "/" + &resource.plural,
+        false => format!("{version}/{}", resource.plural),
+    })
 }
 
 async fn read_params(
@@ -279,12 +266,13 @@ async fn read_params(
 ) -> Result<FoundObjects, ReadFailure> {
     let objects = match which {
         ParamSelection::Name(name) => client.find(path, name).await?.into_iter().collect(),
-        ParamSelection::Selector(selector) => client.list_labelled(path, selector).await?.items,
+        ParamSelection::Selector(selector) => client.list_labelled(path, selector, MAX_LIST_BYTES).await?.items,
     };
     // The items of a list do not repeat their kind.
     let with_kind = |mut object: Value| {
         let Some(members) = object.as_object_mut() else {
-            return Err(ReadFailure::Kind("the apiserver's answer for a param is not an object".to_owned()));
+            let why = "the apiserver's answer for a param is not an object";
+            return Err(ReadFailure::None(ObjectsError::Unusable(why.to_owned())));
         };
         members.insert("apiVersion".to_owned(), api_version.into());
         members.insert("kind".to_owned(), kind.into());

@@ -297,6 +297,23 @@ async fn labels_are_known_however_large_namespaces_are() {
 }
 
 #[tokio::test]
+async fn a_list_has_no_more_bytes_than_its_caller_takes() {
+    let apiserver = Apiserver::start(&[]).await;
+    // Two pages of 500 at most.
+    for number in 0..700 {
+        apiserver.has(&format!("ns-{number}"), "a");
+    }
+    apiserver.has_annotations_of(1_000);
+    let client = apiserver.client().await;
+    let list = client.list_labelled("/api/v1/namespaces", "", 1 << 20).await.expect("a list");
+    assert_eq!(list.items.len(), 700);
+    for most in [100, 600_000] {
+        let error = client.list_labelled("/api/v1/namespaces", "", most).await.expect_err("it is larger");
+        assert!(error.to_string().ends_with(&format!("is larger than {most} bytes")), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_that_breaks_off_is_asked_for_in_halves() {
     let apiserver = Apiserver::start(&[]).await;
     for number in 0..60 {

@@ -101,4 +101,5 @@ policies() {
   grep ' cases differ in ' "$work/said" || true
   sed -n '/^| field/,$p' "$work/policy-differences.md"
   policies_change
+  policy_step revoke >"$work/said" 2>&1 || broken "revoking the rights of the cases"
 }

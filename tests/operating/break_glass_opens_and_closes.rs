@@ -222,9 +222,9 @@ async fn break_glass_command_works_beside_broken_files() {
     // A document of the folder is broken, so that not all hooks are known; an emergency does not wait for that.
     let (code, stdout, stderr) = gatepost(&[&OPEN[..], &["--hook", "c.example.com"]].concat(), place);
     assert_eq!(code, Some(0), "{stderr}");
-    let doubt = "warning: cannot find out whether there is a hook or initializer named \"c.example.com\"";
+    let doubt = "warning: cannot find out whether there is a hook, initializer or policy named \"c.example.com\"";
     assert!(stderr.contains(doubt), "{stderr}");
-    assert!(stdout.contains("a name that no hook or initializer has opens nothing"), "{stdout}");
+    assert!(stdout.contains("a name that no hook, initializer or policy has opens nothing"), "{stdout}");
     let (code, stdout, _) = gatepost(&["--end", "--name", "night"], place);
     assert_eq!(code, Some(0), "{stdout}");
     until("it is closed", || !is_open(&running)).await;
@@ -253,7 +253,7 @@ async fn break_glass_file_works_without_a_source_unless_others_may_write_it() {
     let (code, _, stderr) = one("a.exmaple.com");
     assert_eq!((code, file.exists()), (Some(2), false), "{stderr}");
     assert!(
-        stderr.contains("there is no hook or initializer named \"a.exmaple.com\"") && stderr.contains(A),
+        stderr.contains("there is no hook, initializer or policy named \"a.exmaple.com\"") && stderr.contains(A),
         "{stderr}"
     );
     // The name of an initializer is as good, also of one that no process acts for.

@@ -18,7 +18,7 @@ use gatepost::{
     live::{
         Authorizer, ClusterObjects, Current, Discovery, Generation, LivePolicy,
         authorizer::AccessQuestion,
-        cluster_objects::{ClusterRead, ObjectQuery, ParamSelection, UNKNOWN_KIND},
+        cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ParamSelection},
     },
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
     telemetry::{Audit, Metrics},
@@ -70,7 +70,7 @@ async fn play_cluster(mut reads: mpsc::Receiver<ClusterRead>, answer: Value) {
     let (namespaces, params) = (all("namespaces"), all("params"));
     let served = all("resources");
     while let Some(ClusterRead { query, answer }) = reads.recv().await {
-        let found: Result<Vec<Value>, String> = match query {
+        let found: Result<Vec<Value>, ObjectsError> = match query {
             ObjectQuery::Namespace(name) => {
                 Ok(namespaces.iter().filter(|object| object["metadata"]["name"] == *name).cloned().collect())
             }
@@ -96,15 +96,11 @@ async fn play_cluster(mut reads: mpsc::Receiver<ClusterRead>, answer: Value) {
                         selector(text).matches(&labels)
                     }
                 };
-                match (is_known, is_cluster_scoped, &*namespace, is_namespace_given) {
-                    (false, ..) => Err(format!("{UNKNOWN_KIND}: '{api_version}, Kind={kind}'")),
-                    (true, false, "", _) => Err("cannot use namespaced paramRef in policy binding that matches \
-                                                 cluster-scoped resources"
-                        .to_owned()),
-                    (true, true, _, true) => {
-                        Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned())
-                    }
-                    _ => {
+                let is_namespaced = !is_cluster_scoped;
+                match ObjectsError::check_namespace(is_namespaced, &namespace, is_namespace_given) {
+                    _ if !is_known => Err(ObjectsError::unknown_kind(&api_version, &kind)),
+                    Err(why) => Err(why),
+                    Ok(()) => {
                         let params = params.iter().filter(is_kind).filter(in_namespace).filter(selected);
                         let mut params: Vec<_> = params.cloned().collect();
                         let place = |object: &Value| {

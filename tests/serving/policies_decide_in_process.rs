@@ -73,6 +73,25 @@ async fn a_policy_with_a_bypass_or_break_glass_does_not_decide() {
 }
 
 #[tokio::test]
+async fn under_a_bypass_that_fails_open_only_a_denial_rejects() {
+    let bypass = |names: &str| {
+        document(&[]) + "bypass:\n- {name: x, reason: y, effect: FailOpen, namespaces: [shop]" + names + "}\n"
+    };
+    let identity = "[JSONPatch{op: 'replace', path: '/kind', value: 'Other'}]";
+    for (policies, names, allowed) in [
+        (validating("broken", "Fail", "object.spec.absent == 1"), "", true),
+        (validating("broken", "Fail", "object.spec.absent == 1"), ", hooks: [broken]", true),
+        (validating("broken", "Fail", "object.spec.absent == 1"), ", hooks: [other]", false),
+        (validating("strict", "Fail", "false"), "", false),
+        (mutating("broken", "Never", "[JSONPatch{op: 'remove', path: '/absent'}]"), "", true),
+        (mutating("broken", "Never", identity), "", true),
+    ] {
+        let verdict = ask(&gate(&(bypass(names) + &policies), Reasons::First), create_pod("1", 0)).await;
+        assert_eq!(verdict.allowed(), allowed, "{names} {policies} {:?}", verdict.refusal);
+    }
+}
+
+#[tokio::test]
 async fn policies_decide_about_objects_too_large_for_the_worker() {
     let expression = "object.metadata.annotations.pad.size() < 1000";
     let gate = gate(&validating("small", "Fail", expression), Reasons::First);
@@ -112,9 +131,13 @@ async fn an_expensive_policy_is_ended_and_others_still_decide() {
 #[tokio::test]
 async fn the_deadline_ends_an_evaluation() {
     let both: String = (0..40).map(|number| validating(&format!("endless-{number}"), "Ignore", ENDLESS)).collect();
-    let gate = gate(&both, Reasons::First);
-    let refusal = ask_within(&gate, create_pod("1", 0), Duration::from_millis(50)).await.refusal.unwrap();
+    let refused = gate(&both, Reasons::First);
+    let refusal = ask_within(&refused, create_pod("1", 0), Duration::from_millis(50)).await.refusal.unwrap();
     assert_eq!(refusal.code, 504, "{}", refusal.message);
+    let bypass = document(&[]) + "bypass: [{name: x, reason: y, effect: FailOpen, namespaces: [shop]}]\n";
+    let opened = gate(&(bypass + &both), Reasons::First);
+    let verdict = ask_within(&opened, create_pod("1", 0), Duration::from_millis(50)).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
 }
 
 #[tokio::test]
@@ -153,6 +176,40 @@ async fn a_mutating_policy_decides_once_more_if_a_hook_changes_the_object() {
     }
 }
 
+/// As upstream, which dispatches anew: to policies that were applied, and whose selectors and conditions still match.
+#[tokio::test]
+async fn a_mutating_policy_decides_once_more_only_where_it_was_applied_and_still_applies() {
+    let add = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "x"}]);
+    let hook = judging(move |_| crate::support::mutating::patch(add.clone())).await;
+    let count = "[JSONPatch{op: 'add', path: '/metadata/labels/seen', \
+                 value: has(object.metadata.labels.hook) ? 'hook' : 'alone'}]";
+    let absent = "    objectSelector: {matchExpressions: [{key: hook, operator: DoesNotExist}]}\n";
+    let rules = "  matchConstraints:\n";
+    for (more, seen) in [
+        ((rules, format!("{rules}{absent}")), Some("alone")),
+        (
+            (
+                rules,
+                format!("  matchConditions: [{{name: a, expression: '!has(object.metadata.labels.hook)'}}]\n{rules}"),
+            ),
+            Some("alone"),
+        ),
+        (
+            (
+                rules,
+                format!("  matchConditions: [{{name: a, expression: 'has(object.metadata.labels.hook)'}}]\n{rules}"),
+            ),
+            None,
+        ),
+        (("  policyName: counts", format!("  policyName: counts\n  matchResources:\n{absent}")), Some("alone")),
+    ] {
+        let policy = mutating("counts", "IfNeeded", count).replace(more.0, &more.1);
+        let text = document(&[entry("adds", "Mutating", &hook, "")]) + &policy;
+        let verdict = ask(&gate(&text, Reasons::First), create_pod("1", 0)).await;
+        assert_eq!(patched(&verdict)["metadata"]["labels"]["seen"].as_str(), seen, "{policy}");
+    }
+}
+
 #[tokio::test]
 async fn large_objects_are_mutated_beside_the_worker() {
     let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}]";
@@ -182,4 +239,15 @@ async fn a_mutating_policy_that_moves_beside_the_worker_keeps_its_denials() {
         let refusal = verdict.refusal.expect("the first binding denies");
         assert!(refusal.message.contains("policy 'team' with binding 'team' denied request"), "{}", refusal.message);
     }
+}
+
+/// Also of those policies that are evaluated after another was moved beside the worker.
+#[tokio::test]
+async fn the_rejection_by_mutating_policies_names_the_denials_of_all() {
+    let broken = "[JSONPatch{op: 'remove', path: '/absent'}]";
+    let slow = format!("{ENDLESS} ? [JSONPatch{{op: 'remove', path: '/absent'}}] : []");
+    let text = mutating("a", "Never", broken) + &mutating("b", "Never", &slow) + &mutating("c", "Never", broken);
+    let refusal = ask_within(&gate(&text, Reasons::First), create_pod("1", 0), LONG).await.refusal.unwrap();
+    let named: Vec<_> = refusal.causes.iter().filter_map(|cause| cause.message.split('\'').nth(1)).collect();
+    assert_eq!(named, ["a", "b", "c"], "{:?}", refusal.causes);
 }

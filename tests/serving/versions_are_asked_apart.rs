@@ -54,6 +54,29 @@ async fn a_hook_that_wants_another_version_fails_or_is_asked_apart() {
     }
 }
 
+/// As hooks: another review of the request has the version that the policy wants.
+#[tokio::test]
+async fn a_policy_that_wants_another_version_fails_or_is_asked_apart() {
+    let policy = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+                  metadata: {name: no}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [x.io], \
+                  apiVersions: [v1], operations: ['*'], resources: [things]}]}\n  validations: [{expression: 'false'}]\n\
+                  ---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+                  metadata: {name: no}\nspec: {policyName: no, validationActions: [Deny]}\n";
+    let gate = gate(policy, Reasons::First);
+    for (sent, made, other_versions, why) in [
+        ("v1", "v1", OtherVersions::ReviewedSeparately, Some("failed expression: false")),
+        ("v1", "v2", OtherVersions::ReviewedSeparately, Some("failed expression: false")),
+        ("v2", "v2", OtherVersions::ReviewedSeparately, None),
+        ("v2", "v1", OtherVersions::ReviewedSeparately, None),
+        ("v2", "v2", OtherVersions::Fail, Some("only the caller can convert")),
+    ] {
+        let refusal = ask(&gate, sent, made, other_versions).await.refusal;
+        let message = refusal.map(|refusal| refusal.message);
+        assert_eq!(message.is_some(), why.is_some(), "{sent} {made} {message:?}");
+        assert!(message.unwrap_or_default().contains(why.unwrap_or_default()), "{sent} {made}");
+    }
+}
+
 #[tokio::test]
 async fn asked_apart_nothing_is_noted_and_other_failures_count() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;

@@ -225,7 +225,7 @@ impl ReceiverReader {
     async fn receivers(&mut self, client: &KubeClient, route: &Route) -> Result<Option<Receivers>, KubeError> {
         Ok(match route {
             Route::OtherUrl => None,
-            Route::Loopback => Some(match client.list_labelled(IDENTITY_LEASES_PATH, APISERVER_SELECTOR).await {
+            Route::Loopback => Some(match client.list_labelled(IDENTITY_LEASES_PATH, APISERVER_SELECTOR, usize::MAX).await {
                 Ok(list) => {
                     let leases = list.items.iter().filter_map(identity).collect();
                     Receivers::Apiservers(self.identities.alive(self.created.elapsed(), leases))
@@ -241,7 +241,7 @@ impl ReceiverReader {
                 let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
                 let selector = format!("kubernetes.io/service-name={name}");
                 let service = format!("{namespace}/{name}");
-                Some(match client.list_labelled(&path, &selector).await {
+                Some(match client.list_labelled(&path, &selector, usize::MAX).await {
                     Ok(list) => Receivers::Endpoints { service, pods: list.items.iter().flat_map(pods).collect() },
                     Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(format!(
                         "the endpoints of the Service {service} cannot be read; grant the verb list on endpointslices \

@@ -37,7 +37,7 @@ impl Expression {
         evaluator: &Evaluator<'_>,
         allowance: &Allowance<'_>,
     ) -> Vec<(String, String)> {
-        let root = Part::new(self.text(), environment);
+        let root = Subexpression::new(self.text(), environment);
         let mut explanation = Vec::new();
         let fresh = evaluator.fresh();
         root.explain(&fresh, allowance, true, &mut explanation);
@@ -45,27 +45,27 @@ impl Expression {
     }
 }
 
-/// A part of an expression.
-enum Part<'t> {
+/// An expression, or an operand in it.
+enum Subexpression<'t> {
     /// Operands of `&&`.
-    All(Vec<Part<'t>>),
+    All(Vec<Subexpression<'t>>),
     /// Operands of `||`.
-    Any(Vec<Part<'t>>),
-    Not(Box<Part<'t>>),
-    Ternary(Box<[Part<'t>; 3]>),
+    Any(Vec<Subexpression<'t>>),
+    Not(Box<Subexpression<'t>>),
+    Ternary(Box<[Subexpression<'t>; 3]>),
     Comparison(Leaf<'t>, [Leaf<'t>; 2]),
     Leaf(Leaf<'t>),
 }
 
-/// A part that is shown as a whole.
+/// An operand that is shown as a whole.
 struct Leaf<'t> {
     text: &'t str,
-    /// `None` if the part is no expression of its own.
+    /// `None` if it is no expression of its own.
     expression: Option<Expression>,
     result: OnceCell<LeafResult>,
 }
 
-/// The value of a part.
+/// The value of an operand.
 #[derive(Clone)]
 struct LeafResult {
     /// `None` if the value is no bool, or an error.
@@ -73,7 +73,7 @@ struct LeafResult {
     shown: String,
 }
 
-impl<'t> Part<'t> {
+impl<'t> Subexpression<'t> {
     fn new(text: &'t str, environment: &Environment) -> Self {
         let text = without_parentheses(text);
         let signs = signs(text);

@@ -1,6 +1,6 @@
 //! Writes the values of mutations as JSON text. Sources: `k8s.io/apiserver/pkg/cel/mutation`,
 //! `pkg/admission/plugin/policy/mutating/patch`, and the conversions of cel-go to `structpb.Value`.
-//!
+
 use std::fmt::Write;
 
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -114,8 +114,8 @@ impl CheckedContent {
     }
 }
 
-/// Returns a note for each name in a bypass or break-glass that no hook or initializer has. The name may be a mistake,
-/// or the hook may be added later.
+/// Returns a note for each name in a bypass or break-glass that no hook, initializer or policy has. The name may be a
+/// mistake, or the hook may be added later.
 fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
     let configurations = &checked.configurations;
     let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
@@ -127,16 +127,17 @@ fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
         return Vec::new();
     }
     let mut hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
-    // A bypass can name initializers, too.
+    // A bypass can name initializers and policies, too.
     let entries = configurations.iter().flat_map(|configuration| &configuration.initializers);
     hooks.extend(entries.flat_map(|entry| &entry.initializers).map(|one| &*one.name));
+    hooks.extend(checked.policies.iter().map(|placed| &*placed.item.name));
     let mut notes = Vec::new();
     for (what, name, named, (file, path)) in naming {
         for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
             notes.push(Note {
                 file: file.clone(),
                 path: path.clone(),
-                what: format!("no hook or initializer is called {}", quoted(hook)),
+                what: format!("no hook, initializer or policy is called {}", quoted(hook)),
                 why: format!("so the {what} {name} does nothing for it"),
                 fix: "correct the name, or remove it where the hook is not to come".to_owned(),
             });

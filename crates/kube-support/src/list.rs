@@ -41,7 +41,8 @@ pub(super) struct Page {
     path: String,
     body: Body,
     text: ListText,
-    /// Bytes left until the size limit.
+    /// Maximum number of bytes, and how many of them are left.
+    most: usize,
     left: usize,
     /// Time of the apiserver's clock, in seconds since 1970; `None` without a valid `Date` header.
     pub(super) now: Option<i64>,
@@ -78,7 +79,7 @@ impl Page {
     fn new(client: &KubeClient, path: &str, (headers, body): (&HeaderMap, Body), most: usize) -> Self {
         let (server, path) = (client.server().to_owned(), without_query(path));
         let now = headers.get(DATE).and_then(|date| seconds(date.to_str().ok()?));
-        Self { server, path, body, text: ListText::default(), left: most, now }
+        Self { server, path, body, text: ListText::default(), most, left: most, now }
     }
 
     /// Returns the texts of the objects in the next part of the body; `None` after the last part.
@@ -88,7 +89,7 @@ impl Page {
         let mut items = Vec::new();
         let frame = frame.map_err(|error| KubeError::broken(&self.server, &self.path, &error.to_string()))?;
         if let Ok(data) = frame.into_data() {
-            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE_BYTES))?;
+            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(self.most))?;
             self.text.push(&data, &mut items).map_err(|Oversized| self.invalid_response("it is no list".to_owned()))?;
         }
         Ok(Some(items))
@@ -118,8 +119,8 @@ impl Page {
         KubeError::InvalidResponse { server: self.server.clone(), path: self.path.clone(), cause }
     }
 
-    /// Reads the whole page, and appends its objects to `objects`.
-    async fn whole(mut self, objects: &mut Vec<Value>) -> Result<PageMetadata, KubeError> {
+    /// Reads the whole page, and appends its objects to `objects`. Returns its metadata, and the number of its bytes.
+    async fn whole(mut self, objects: &mut Vec<Value>) -> Result<(PageMetadata, usize), KubeError> {
         let first = objects.len();
         while let Some(items) = self.next().await? {
             for item in items {
@@ -132,12 +133,13 @@ impl Page {
                 objects.push(object);
             }
         }
+        let bytes = self.most - self.left;
         let page = self.end()?;
         for object in objects.iter_mut().skip(first).filter_map(Value::as_object_mut) {
             object.insert("apiVersion".to_owned(), page.api_version.clone().into());
             object.insert("kind".to_owned(), page.kind.clone().into());
         }
-        Ok(page)
+        Ok((page, bytes))
     }
 }
 
@@ -148,19 +150,22 @@ impl KubeClient {
     /// # Errors
     /// [`KubeError`] of a request.
     pub async fn list(&self, path: &str) -> Result<List, KubeError> {
-        self.list_labelled(path, "").await
+        self.list_labelled(path, "", usize::MAX).await
     }
 
-    /// Returns all objects at `path` that match this label selector, at one revision.
+    /// Returns all objects at `path` that match this label selector, at one revision: at most `most` bytes as the
+    /// apiserver writes them.
     ///
     /// # Errors
-    /// See [`KubeClient::list`].
-    pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
+    /// See [`KubeClient::list`]; [`KubeError::TooLarge`] if there are more bytes.
+    pub async fn list_labelled(&self, path: &str, selector: &str, most: usize) -> Result<List, KubeError> {
         let selector = labels(selector);
-        match self.pages(path, PAGE, &selector, "").await {
+        match self.pages(path, PAGE, &selector, "", most).await {
             // The token's revision has expired (compaction). A response without pages needs no token.
-            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
-            Err(KubeError::TooLarge { .. }) => self.pages(path, SMALL_PAGE, &selector, "").await,
+            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "", most).await,
+            Err(KubeError::TooLarge { .. }) if most > MAX_PAGE_BYTES => {
+                self.pages(path, SMALL_PAGE, &selector, "", most).await
+            }
             other => other,
         }
     }
@@ -171,7 +176,7 @@ impl KubeClient {
     /// [`KubeError`]; [`KubeError::Refused`] with code 410 if the revision has expired.
     pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
         let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
-        let list = self.pages(path, PAGE, "", &exactly).await?;
+        let list = self.pages(path, PAGE, "", &exactly, usize::MAX).await?;
         match list.revision == revision {
             true => Ok(list),
             false => Err(self.invalid_response(path, "it is of another revision than was requested".to_owned())),
@@ -179,12 +184,26 @@ impl KubeClient {
     }
 
     /// Only the request for the first page contains `revision`: the tokens of the other pages include it.
-    async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
-        let mut list = List::default();
+    async fn pages(
+        &self,
+        path: &str,
+        limit: usize,
+        selector: &str,
+        revision: &str,
+        most: usize,
+    ) -> Result<List, KubeError> {
+        let (mut list, mut left) = (List::default(), most);
         let mut at = format!("{path}?limit={limit}{selector}{revision}");
         loop {
-            let reading = async { self.page(&at, WHOLE, MAX_PAGE_BYTES).await?.whole(&mut list.items).await };
-            let page = self.in_time(reading).await?;
+            let room = left.min(MAX_PAGE_BYTES);
+            let reading = async { self.page(&at, WHOLE, room).await?.whole(&mut list.items).await };
+            let (page, bytes) = self.in_time(reading).await.map_err(|error| match error {
+                KubeError::TooLarge { server, path, most: page } if page == left => {
+                    KubeError::TooLarge { server, path, most }
+                }
+                other => other,
+            })?;
+            left -= bytes;
             if list.revision.is_empty() {
                 list.revision = page.revision;
             } else if list.revision != page.revision {
@@ -363,7 +382,15 @@ mod tests {
     async fn end(text: &str) -> Result<PageMetadata, String> {
         let body = Body::from(text.as_bytes().to_vec());
         let (server, path) = ("s".to_owned(), "/p".to_owned());
-        let mut page = Page { server, path, body, text: ListText::default(), left: MAX_PAGE_BYTES, now: None };
+        let mut page = Page {
+            server,
+            path,
+            body,
+            text: ListText::default(),
+            most: MAX_PAGE_BYTES,
+            left: MAX_PAGE_BYTES,
+            now: None,
+        };
         while page.next().await.map_err(|error| error.to_string())?.is_some() {}
         page.end().map_err(|error| error.to_string())
     }

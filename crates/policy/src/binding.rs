@@ -41,6 +41,9 @@ pub enum ParamSelector {
     Labels(Selector),
 }
 
+/// Error of a binding without params that must not be without, as upstream writes it.
+pub const PARAMS_NOT_FOUND: &str = "no params found for policy binding with `Deny` parameterNotFoundAction";
+
 /// Params of a binding. Upstream: `paramRef`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamRef {

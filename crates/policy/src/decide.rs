@@ -9,7 +9,7 @@ use gatepost_cel::{
 use crate::{
     binding::Binding,
     definition::{Definition, Policy, Reason, Validation},
-    outcome::{AnnotationCollector, Error, Outcome, ignores_errors},
+    outcome::{AnnotationCollector, Error, Outcome},
 };
 
 /// Maximum cost of the validations of a policy with their messages, of its audit annotations, and of a mutation, as
@@ -76,7 +76,7 @@ pub fn decide<'a>(
                     excluded += 1;
                     continue;
                 }
-                Some(Applicability::Failed(_)) if ignores_errors(policy) => {
+                Some(Applicability::Failed(_)) if policy.ignores_errors() => {
                     outcome.failed_open += 1;
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Outcome {
         for (index, decision) in validated.decisions.into_iter().enumerate() {
             let (why, reason, error) = match decision {
                 Decision::Admit => continue,
-                Decision::Error(_) if ignores_errors(policy) => {
+                Decision::Error(_) if policy.ignores_errors() => {
                     self.failed_open += 1;
                     continue;
                 }
@@ -156,7 +156,7 @@ impl Outcome {
         for (key, value) in validated.annotations {
             match value {
                 Ok(value) => annotations.add(key, value),
-                Err(_) if ignores_errors(policy) => self.failed_open += 1,
+                Err(_) if policy.ignores_errors() => self.failed_open += 1,
                 // As upstream, whatever the actions of the binding are.
                 Err(why) => self.deny(policy, Some(binding), Reason::Invalid, Error::Yes, &why),
             }

@@ -126,6 +126,15 @@ pub struct Policy {
     pub definition: Arc<Definition>,
     /// Bindings, in the order in which they are evaluated.
     pub bindings: Vec<Arc<Binding>>,
+    /// True if evaluations that fail have no effect, whatever the failure policy is.
+    pub fails_open: bool,
+}
+
+impl Policy {
+    /// Returns true if evaluations that fail have no effect.
+    pub(super) fn ignores_errors(&self) -> bool {
+        self.fails_open || self.definition.failure_policy == FailurePolicy::Ignore
+    }
 }
 
 impl Definition {

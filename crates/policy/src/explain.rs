@@ -118,7 +118,7 @@ mod tests {
             mutations: vec![],
             reinvocation: Reinvocation::Never,
         });
-        Policy { definition: Arc::new(definition.unwrap()), bindings: vec![] }
+        Policy { definition: Arc::new(definition.unwrap()), bindings: vec![], fails_open: false }
     }
 
     fn explained(policy: &Policy, kind: &str, object: &str) -> Vec<String> {

@@ -40,7 +40,7 @@
 //! #     actions: Actions { deny: true, ..Actions::default() },
 //! # }).unwrap();
 //! // A policy with the validation `object.spec.replicas <= 5`, and its binding:
-//! let policy = Policy { definition: Arc::new(definition), bindings: vec![Arc::new(binding)] };
+//! let policy = Policy { definition: Arc::new(definition), bindings: vec![Arc::new(binding)], fails_open: false };
 //! let input = Input {
 //!     request: Request::new(|| Ok(User::default())),
 //!     object: Some(JsonDocument::new(br#"{"spec":{"replicas":6}}"#.as_slice().into())),
@@ -86,7 +86,7 @@ mod outcome;
 mod tests;
 
 pub use self::{
-    binding::{Actions, Binding, ParamRef, ParamSelector},
+    binding::{Actions, Binding, PARAMS_NOT_FOUND, ParamRef, ParamSelector},
     check::Fault,
     decide::{Bound, Suspended, decide},
     definition::{Definition, Policy, Reason},

@@ -37,6 +37,8 @@ pub struct Mutated {
     pub object: Document,
     /// True if the object differs from what it was. White space counts, too.
     pub is_changed: bool,
+    /// True if the match conditions hold. As upstream, only such mutations are applied once more.
+    pub is_applied: bool,
     /// Failures, and whether match conditions exclude the request. There are no warnings and audit annotations.
     pub outcome: Outcome,
 }
@@ -64,11 +66,11 @@ pub fn mutate(
         Applicability::Applies => {}
         Applicability::Excluded => {
             outcome.is_excluded = true;
-            return Ok(Mutated { object: current, is_changed: false, outcome });
+            return Ok(Mutated { object: current, is_changed: false, is_applied: false, outcome });
         }
         Applicability::Failed(why) => {
             outcome.fail(policy, Some(binding), Reason::Invalid, &why);
-            return Ok(Mutated { object: current, is_changed: false, outcome });
+            return Ok(Mutated { object: current, is_changed: false, is_applied: false, outcome });
         }
     }
     for mutation in &definition.mutations {
@@ -84,7 +86,7 @@ pub fn mutate(
         }
     }
     let is_changed = text.is_some_and(|text| text != text_of(object));
-    Ok(Mutated { object: current, is_changed, outcome })
+    Ok(Mutated { object: current, is_changed, is_applied: true, outcome })
 }
 
 fn text_of(document: &Document) -> Bytes {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gatepost_api::{FailurePolicy, HookType};
+use gatepost_api::HookType;
 use serde::{Serialize, Serializer};
 
 use crate::{
@@ -138,7 +138,7 @@ impl Outcome {
 
     /// Adds the failure of an evaluation: a denial, or nothing if the failure policy is Ignore.
     pub(super) fn fail(&mut self, policy: &Policy, binding: Option<&Binding>, reason: Reason, why: &str) {
-        match ignores_errors(policy) {
+        match policy.ignores_errors() {
             true => self.failed_open += 1,
             false => self.deny(policy, binding, reason, Error::Yes, why),
         }
@@ -192,11 +192,6 @@ pub(super) enum Error {
     Yes,
     /// A validation is false.
     No,
-}
-
-/// Returns true if evaluations that fail have no effect.
-pub(super) fn ignores_errors(policy: &Policy) -> bool {
-    policy.definition.failure_policy == FailurePolicy::Ignore
 }
 
 /// Returns the outcome of a policy that cannot be evaluated: its selectors cannot be compared, or the object is not in

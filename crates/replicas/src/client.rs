@@ -106,17 +106,17 @@ impl AdminUrl {
         Ok(self.page::<Page<IgnoredAny>>(ca, within).await?.replica)
     }
 
-    /// Reads the report, and the names of all initializers in force there, built-in ones included.
+    /// Reads the report, and the names of all initializers (built-in ones included) and policies in force there.
     ///
     /// # Errors
     /// Message with the cause.
-    pub async fn report_and_initializers(
+    pub async fn report_and_names(
         &self,
         ca: Option<&Arc<[u8]>>,
         within: Duration,
     ) -> Result<(ReplicaReport, Vec<String>), String> {
         let Page { replica, configuration } = self.page(ca, within).await?;
-        Ok((replica, initializers(&configuration)))
+        Ok((replica, names(&configuration)))
     }
 
     async fn page<P: DeserializeOwned>(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<P, String> {
@@ -163,11 +163,11 @@ impl AdminUrl {
     }
 }
 
-/// Returns the names of the initializers in a configuration from `/configz`.
-fn initializers(configuration: &Value) -> Vec<String> {
+/// Returns the names of the initializers and policies in a configuration from `/configz`.
+fn names(configuration: &Value) -> Vec<String> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let entries = list(configuration, "resourceInitializers");
-    let all = entries.iter().flat_map(|entry| list(entry, "initializers"));
+    let all = entries.iter().flat_map(|entry| list(entry, "initializers")).chain(list(configuration, "policies"));
     all.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
 }
 

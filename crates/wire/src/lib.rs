@@ -24,6 +24,5 @@ pub mod object_head;
 pub mod outbound;
 pub mod request;
 pub mod review_json;
-pub mod rule_index;
 mod user;
 mod walk;

@@ -1,4 +1,4 @@
-//! Destination: where the document is written, and the names of hooks and initializers that are known there.
+//! Destination: where the document is written, and the names of hooks, initializers and policies that are known there.
 
 use std::{collections::BTreeSet, fmt, fs, io, path::PathBuf, time::Duration};
 
@@ -91,7 +91,7 @@ impl fmt::Display for Destination {
 }
 
 impl DestinationArgs {
-    /// Reads the names of hooks and initializers: from the source that sidecars read, or with `--file` from a sidecar.
+    /// Reads the names of hooks, initializers and policies: from the source that sidecars read, or with `--file` from a sidecar.
     pub(super) async fn names(self) -> Result<Names, WriteError> {
         Ok(match self.file {
             Some(_) => names_in_sidecar(&self.admin.unwrap_or_else(AdminUrl::local)).await,
@@ -170,7 +170,7 @@ const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of names listed in an error if no name is similar.
 const MAX_LISTED_NAMES: usize = 8;
 
-/// Names of hooks and initializers.
+/// Names of hooks, initializers and policies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     known: BTreeSet<String>,
@@ -178,7 +178,7 @@ pub(super) struct Names {
     gap: Option<String>,
 }
 
-/// Message about a name that no known hook or initializer has.
+/// Message about a name that no known hook, initializer or policy has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MissingName {
     /// All names are known, and this is none of them. The message contains a fix.
@@ -197,14 +197,14 @@ impl Names {
         let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
         if let Some(gap) = &self.gap {
             return Some(MissingName::Doubtful(format!(
-                "cannot find out whether there is a hook or initializer named {missing:?}: {gap}"
+                "cannot find out whether there is a hook, initializer or policy named {missing:?}: {gap}"
             )));
         }
         let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
         let near = nearest_words(missing, &known);
         let fix = match (near.is_empty(), known.len()) {
             (false, _) => format!("did you mean {}?", near.join(" or ")),
-            (true, 0) => "there is no hook or initializer at all".to_owned(),
+            (true, 0) => "there is no hook, initializer or policy at all".to_owned(),
             (true, count) => {
                 let (some, more) = (
                     known.get(..MAX_LISTED_NAMES).unwrap_or(&known).join(", "),
@@ -215,7 +215,7 @@ impl Names {
             }
         };
         Some(MissingName::Unknown(format!(
-            "there is no hook or initializer named {missing:?}, so nothing is opened; {fix}"
+            "there is no hook, initializer or policy named {missing:?}, so nothing is opened; {fix}"
         )))
     }
 }
@@ -255,7 +255,8 @@ async fn read(place: &SourceLocation) -> Names {
                 let snapshot = &candidate.snapshot;
                 let initializers = snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
                 let hooks = snapshot.hooks.iter().map(|hook| &hook.name);
-                hooks.chain(initializers.map(|one| &one.name)).map(ToString::to_string).collect()
+                let policies = snapshot.policies().iter().map(|policy| &policy.definition.name);
+                hooks.chain(initializers.map(|one| &one.name)).chain(policies).map(ToString::to_string).collect()
             },
             gap: candidate.quarantined.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
         },
@@ -264,11 +265,11 @@ async fn read(place: &SourceLocation) -> Names {
 }
 
 async fn names_in_sidecar(admin: &AdminUrl) -> Names {
-    match admin.report_and_initializers(None, NAMES_TIMEOUT).await {
-        Ok((report, initializers)) if report.generation > 0 => Names {
+    match admin.report_and_names(None, NAMES_TIMEOUT).await {
+        Ok((report, others)) if report.generation > 0 => Names {
             known: {
                 let hooks = report.hooks.into_iter().filter(|hook| hook.state != HookStanding::Gone);
-                hooks.map(|hook| hook.name).chain(initializers).collect()
+                hooks.map(|hook| hook.name).chain(others).collect()
             },
             gap: (report.hooks_left_out > 0).then(|| format!("{admin} does not name all hooks")),
         },
@@ -298,7 +299,7 @@ mod tests {
         };
         let near = "did you mean no-latest.example.com or no-latest2.example.com?";
         assert!(
-            message.contains("there is no hook or initializer named \"no-latst.example.com\"")
+            message.contains("there is no hook, initializer or policy named \"no-latst.example.com\"")
                 && message.ends_with(near),
             "{message}"
         );
@@ -308,7 +309,7 @@ mod tests {
             "{message}"
         );
         let Some(MissingName::Unknown(message)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
-        assert!(message.ends_with("there is no hook or initializer at all"), "{message}");
+        assert!(message.ends_with("there is no hook, initializer or policy at all"), "{message}");
     }
 
     #[test]
@@ -320,17 +321,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn break_glass_reads_names_of_hooks_and_initializers_from_a_folder() {
+    async fn break_glass_reads_names_of_hooks_initializers_and_policies_from_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
-                    resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n";
+                    resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n\
+                    ---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+                    metadata: {name: three}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [''], \
+                    apiVersions: [v1], operations: [CREATE], resources: [pods]}]}\n  validations: [{expression: 'true'}]\n\
+                    ---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+                    metadata: {name: three}\nspec: {policyName: three, validationActions: [Deny]}\n";
         fs::write(folder.path().join("a.yaml"), text).unwrap();
         let read = || names_in_source(SourceLocation::File(folder.path().to_owned()));
-        assert_eq!(read().await, names(&["one.x", "two.x"], None));
+        assert_eq!(read().await, names(&["one.x", "three", "two.x"], None));
         fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
         let gap = Some("b.yaml cannot be served, and may hold one");
-        assert_eq!(read().await, names(&["one.x", "two.x"], gap));
+        assert_eq!(read().await, names(&["one.x", "three", "two.x"], gap));
         fs::remove_file(folder.path().join("a.yaml")).unwrap();
         assert!(read().await.gap.is_some());
     }

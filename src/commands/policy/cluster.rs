@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::live::{
     authorizer::AccessQuestion,
-    cluster_objects::{ClusterRead, ObjectQuery, ObjectsResult, ParamSelection},
+    cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
 };
 
 /// Namespace of objects that name none, as kubectl has it.
@@ -118,14 +118,8 @@ impl FixtureCluster {
         let has_namespace = |object: &Value| !text_at(object, "/metadata/namespace").is_empty();
         let is_namespaced =
             is_namespaced(api_version, kind).unwrap_or_else(|| self.objects.iter().filter(of_kind).any(has_namespace));
-        // In upstream's words.
-        if is_namespaced && namespace.is_empty() {
-            let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
-            return Err(why.to_owned());
-        }
-        if !is_namespaced && is_namespace_given && self.objects.iter().any(|object| of_kind(&object)) {
-            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
-        }
+        let is_given = is_namespace_given && self.objects.iter().any(|object| of_kind(&object));
+        ObjectsError::check_namespace(is_namespaced, namespace, is_given)?;
         let selector = match which {
             ParamSelection::Selector(text) => selector(text),
             ParamSelection::Name(_) => Selector::default(),
@@ -270,7 +264,7 @@ mod tests {
                 is_namespace_given: true,
                 which,
             };
-            let found = cluster.find(&query)?;
+            let found = cluster.find(&query).map_err(|why| why.to_string())?;
             let name = |object: &bytes::Bytes| {
                 text_at(&serde_json::from_slice::<Value>(object).unwrap(), "/metadata/name").to_owned()
             };

@@ -8,8 +8,8 @@ use gatepost_cel::{AccessDecisions, Allowance, Input, JsonDocument, Request, Use
 use gatepost_config::{MatchSet, Snapshot};
 use gatepost_json_patch::Document;
 use gatepost_policy::{
-    Binding, Bound, Explanation, MatchResources, MutationLimits, Outcome, ParamRef, ParamSelector, Policy, Suspended,
-    decide, explain, mutate,
+    Binding, Bound, Explanation, MatchResources, MutationLimits, Outcome, PARAMS_NOT_FOUND, ParamRef, ParamSelector,
+    Policy, Suspended, decide, explain, mutate,
 };
 use serde_json::Value;
 
@@ -166,9 +166,10 @@ impl<'a> EvaluatedRequest<'a> {
                 ParamSelector::Name(name) => ParamSelection::Name(name.clone()),
                 ParamSelector::Labels(selector) => ParamSelection::Selector(selector.to_string().into()),
             },
-        })?;
+        });
+        let found = found.map_err(|why| why.to_string())?;
         match found.is_empty() && *deny_if_not_found {
-            true => Err("no params found".to_owned()),
+            true => Err(PARAMS_NOT_FOUND.to_owned()),
             false => Ok(found.iter().cloned().map(Some).collect()),
         }
     }

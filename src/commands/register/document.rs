@@ -283,20 +283,20 @@ const SIDE_EFFECTS: &str =
     "sideEffects: NoneOnDryRun, because hooks that may have side effects are not called on a dry run.";
 
 const MUTATION_UNREAD: &str = "\
-reinvocationPolicy: Never, since no hook was read. Give --config PATH where a hook has IfNeeded: then the apiserver
-  asks again where something behind Gatepost changes the object.
+reinvocationPolicy: Never, since no hook was read. Give --config PATH where a hook or policy has IfNeeded: then the
+  apiserver asks again where something behind Gatepost changes the object.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const MUTATION_NEVER: &str = "\
-reinvocationPolicy: Never, as that of every hook. Gatepost asks the hooks in the order of its configuration, each
-  about what those before it have made of the object, and answers with one patch.
+reinvocationPolicy: Never, as that of every hook and policy. Gatepost asks the hooks in the order of its configuration,
+  each about what those before it have made of the object, and answers with one patch.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const MUTATION_IF_NEEDED: &str = "\
-reinvocationPolicy: IfNeeded, as that of a hook. Gatepost asks the hooks in the order of its configuration, each
-  about what those before it have made of the object, asks some of them once more where a later one changes it, and
-  answers with one patch. Where something behind Gatepost changes the object, the apiserver asks again, and Gatepost
-  then asks every hook, those with Never too: nothing in such a review says that it is the second. With
+reinvocationPolicy: IfNeeded, as that of a hook or policy. Gatepost asks the hooks in the order of its configuration,
+  each about what those before it have made of the object, asks some of them once more where a later one changes it,
+  and answers with one patch. Where something behind Gatepost changes the object, the apiserver asks again, and Gatepost
+  then asks every hook and policy, those with Never too: nothing in such a review says that it is the second. With
   isolate: true on the hooks with IfNeeded, and this printed again, only they are asked again.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 

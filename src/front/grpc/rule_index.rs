@@ -21,6 +21,7 @@ use std::{
 use bytes::Bytes;
 use h2::{RecvStream, SendStream, server::SendResponse};
 use http::HeaderMap;
+use prost::Message as _;
 use tokio::time::sleep_until;
 use tonic::Code;
 
@@ -34,7 +35,7 @@ use gatepost_base::{
     memory::{Purpose, Reservation},
 };
 use gatepost_config::coverage::rule_index::{IndexRule, PhaseRules};
-use gatepost_wire::{outbound::framed, pb::gatepost::v1 as pb, rule_index as wire};
+use gatepost_wire::{outbound::framed, pb::gatepost::v1 as pb};
 
 /// Longest message of a plugin.
 const MAX_MESSAGE: usize = 256;
@@ -122,7 +123,7 @@ impl Stream<'_> {
 
     /// Handles one poll.
     fn handle(&mut self, message: Bytes) -> Result<(), End> {
-        let poll = wire::poll(message).ok_or(UNREADABLE)?;
+        let poll = pb::IndexPoll::decode(message).map_err(|_| UNREADABLE)?;
         if !self.polls.admits(now()) {
             return Err(TOO_MANY_POLLS);
         }

@@ -1,6 +1,38 @@
 //! The phase of mutating policies: each changes the object for those after it.
 
-use super::*;
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::time::timeout_at;
+
+use super::{
+    super::{
+        conditions,
+        context::ReviewContext,
+        draft::{Draft, Flow},
+        facts::Facts,
+        object::{PatchFailure, PatchedObject, completed, document_of},
+        policy_task::{PolicyTask, Reinvocable},
+        rejection::{self, StatusError},
+    },
+    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, is_large, namespace_object, too_long,
+};
+use gatepost_api::{HookType, Review};
+use gatepost_base::{
+    clock::now,
+    memory::{Purpose, Reservation},
+    offload,
+};
+use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
+use gatepost_json_patch::Document;
+use gatepost_policy::{Mutated, MutationLimits, Outcome, Suspended, document::Reinvocation, mutate as mutate_one};
+
+/// Memory for what mutations make, in bytes, besides several times the object.
+const MIN_MUTATION_BYTES: usize = 256 << 10;
 
 /// Lets the mutating policies that match this request change the object, by name.
 pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
@@ -27,9 +59,14 @@ pub(in crate::review) async fn reinvoke<'a>(ctx: &'a ReviewContext<'a>, draft: &
         (None, None) => true,
         _ => false,
     };
-    match is_needed || !is_same {
-        true => Box::pin(change(ctx, draft, tasks)).await,
-        false => Flow::Continue(()),
+    if !is_needed && is_same {
+        return Flow::Continue(());
+    }
+    let object = draft.object.clone();
+    let tasks = Collecting(Facts::new(ctx, ctx.current_review(object.as_ref()), None)).still_apply(tasks).await;
+    match tasks.is_empty() {
+        true => Flow::Continue(()),
+        false => Box::pin(change(ctx, draft, tasks)).await,
     }
 }
 
@@ -45,22 +82,32 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
         namespace,
         document: None,
         next: (0, 0, 0),
+        applied: Vec::new(),
         is_needed: false,
     };
-    let mutating = match mutating.run(ctx, review, draft).await {
+    let fails_open = mutating.tasks.iter().all(|task| task.policy.fails_open);
+    let mut ends = Vec::new();
+    let ended = mutating.run(ctx, review, &mut ends).await;
+    let _ = conclude(ctx, draft, HookType::Mutating, ends);
+    let mutating = match ended {
         Ok(mutating) => mutating,
+        // What they have changed so far is lost as well.
+        Err(_) if fails_open => return draft.flow(),
         Err(refusal) => return draft.refuse(refusal),
     };
-    let Mutating { tasks, document, is_needed, .. } = mutating;
+    let Mutating { mut tasks, document, applied, is_needed, .. } = mutating;
     if let Some((document, room)) = document {
         match completed(review, before.as_ref(), document, 0, room) {
             Ok(Some(object)) => draft.object = Some(Arc::new(object)),
             Ok(None) => {}
+            Err(_) if fails_open => return draft.flow(),
             Err(failure) => return draft.refuse(not_changed(&failure)),
         }
     }
-    let again = |task: &PolicyTask| task.policy.definition.reinvocation == Reinvocation::IfNeeded;
-    let tasks: Vec<_> = tasks.into_iter().filter(again).collect();
+    for (number, task) in tasks.iter_mut().enumerate() {
+        task.retain_params(|binding, param| applied.binary_search(&(number, binding, param)).is_ok());
+    }
+    tasks.retain(|task| task.policy.definition.reinvocation == Reinvocation::IfNeeded && !task.bindings.is_empty());
     if !tasks.is_empty() && !draft.is_rejected {
         draft.reinvocable = Some(Reinvocable { tasks, after: draft.object.clone(), is_needed });
     }
@@ -97,17 +144,19 @@ struct Mutating {
     next: (usize, usize, usize),
     /// Results of the next task's evaluations before that one.
     partial: Partial,
+    /// Evaluations whose match conditions hold, in order. Only they are repeated.
+    applied: Vec<(usize, usize, usize)>,
     /// True if a policy has changed the object. As upstream, policies then decide once more, the same one included.
     is_needed: bool,
 }
 
 impl Mutating {
-    /// Evaluates all policies, until the request's deadline, and adds their ends to the draft.
-    async fn run<'a>(
+    /// Evaluates all policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
+    async fn run(
         mut self,
-        ctx: &'a ReviewContext<'a>,
+        ctx: &ReviewContext<'_>,
         review: &Review,
-        draft: &mut Draft<'a>,
+        ends: &mut Vec<PolicyEnd>,
     ) -> Result<Self, StatusError> {
         let until = ctx.caller.deadline.instant();
         let object = review.object.clone().unwrap_or_default();
@@ -117,11 +166,11 @@ impl Mutating {
         let document = document_of(review, object, self.before.as_ref(), &mut room).map_err(|why| not_changed(&why))?;
         self.document = Some((document, room));
         let steps = Cell::new(MAX_STEPS);
-        let mut offloaded = is_large(&review.object) || is_large(&review.old_object);
+        let mut offloaded = is_large(review, &self.tasks, self.namespace.as_ref());
         loop {
             let decisions = ctx.access.decisions();
-            let (ends, suspended);
-            (self, ends, suspended) = if offloaded {
+            let (found, suspended);
+            (self, found, suspended) = if offloaded {
                 let (review, mutating) = (review.clone(), self);
                 let evaluating = offload::evaluate(move || {
                     let steps = Cell::new(MAX_POLICY_STEPS);
@@ -133,7 +182,7 @@ impl Mutating {
                 let allowance = Allowance { steps: &steps, over: &|| now() >= until };
                 self.evaluate(review, decisions, &allowance)
             };
-            let _ = conclude(ctx, draft, HookType::Mutating, ends);
+            ends.extend(found);
             match suspended {
                 None => return Ok(self),
                 Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
@@ -144,8 +193,7 @@ impl Mutating {
                     let Partial { mut outcome, took, .. } = std::mem::take(&mut self.partial);
                     let PolicyEnd { index, outcome: end, .. } = self.tasks[task].failed(&too_long());
                     outcome.join(end);
-                    let end = PolicyEnd { index, outcome, took };
-                    let _ = conclude(ctx, draft, HookType::Mutating, vec![end]);
+                    ends.push(PolicyEnd { index, outcome, took });
                     self.next = (task + 1, 0, 0);
                 }
             }
@@ -162,9 +210,9 @@ impl Mutating {
         let Some((mut document, room)) = self.document.take() else { return (self, Vec::new(), None) };
         let namespace = self.namespace.clone();
         let namespace = namespace.as_deref().map(|object| JsonDocument::new(object.into()));
+        let current = document.rope().copy_of(0..document.rope().len());
         let mut input = conditions::input(review, true, decisions, namespace);
-        let current = document.rope();
-        input.object = Some(JsonDocument::new(current.copy_of(0..current.len()).to_vec().into()));
+        input.object = Some(JsonDocument::new(current.as_ref().into()));
         let (mut ends, mut suspended) = (Vec::new(), None);
         let (mut task, mut binding, mut param) = self.next;
         'tasks: while let Some(PolicyTask { index, policy, bindings, failure }) = self.tasks.get(task) {
@@ -182,7 +230,10 @@ impl Mutating {
                             let params = one.as_ref().map(|bytes| JsonDocument::new(bytes.as_ref().into()));
                             let which = (&**policy, &**of_policy, params.as_ref());
                             match mutate_one(which, &mut input, &document, &MutationLimits::default(), allowance) {
-                                Ok(Mutated { object, is_changed, outcome: end }) => {
+                                Ok(Mutated { object, is_changed, is_applied, outcome: end }) => {
+                                    if is_applied {
+                                        self.applied.push((task, binding, param));
+                                    }
                                     excluded.push(end.is_excluded);
                                     outcome.join(end);
                                     if is_changed {

@@ -287,8 +287,11 @@ func (c *policyCase) rights() []object {
 		if one.Path != "" {
 			rules = rules[1:]
 		}
-		rights = append(rights, newObject(rbac, "ClusterRole", name).with("rules", rules),
-			bindingOf("ClusterRole", name, user))
+		ofCluster := []object{newObject(rbac, "ClusterRole", name).with("rules", rules), bindingOf("ClusterRole", name, user)}
+		for _, one := range ofCluster {
+			one["metadata"].(map[string]any)["labels"] = map[string]any{"e2e": "policies"}
+		}
+		rights = append(rights, ofCluster...)
 	}
 	return rights
 }

@@ -64,6 +64,8 @@ func policies(s *server, folder, list, out, step string) error {
 		return applyPolicies(s, all)
 	case "remove":
 		return removePolicies(s)
+	case "revoke":
+		return revokeRights(s)
 	case "await-none":
 		return awaitPolicies(s, false)
 	case "direct", "through":
@@ -184,17 +186,37 @@ func applyPolicies(s *server, all []policyCase) error {
 func removePolicies(s *server) error {
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
-		for _, path := range []string{resource + "?labelSelector=e2e%3Dpolicies", resource + "/zz-marker"} {
-			got, err := s.send(call{method: "DELETE", path: admission + path})
-			if err != nil {
+		for _, path := range []string{resource + labelled, resource + "/zz-marker"} {
+			if err := s.remove(admission + path); err != nil {
 				return err
-			}
-			if got.code != http.StatusOK {
-				return fmt.Errorf("%s: %d %s", path, got.code, got.status.Message)
 			}
 		}
 	}
 	return awaitPolicies(s, false)
+}
+
+// revokeRights removes what users were allowed in the whole cluster, which other trials do not expect.
+func revokeRights(s *server) error {
+	for _, resource := range []string{"clusterrolebindings", "clusterroles"} {
+		if err := s.remove("/apis/" + rbac + "/" + resource + labelled); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labelled selects the objects of the cases.
+const labelled = "?labelSelector=e2e%3Dpolicies"
+
+func (s *server) remove(path string) error {
+	got, err := s.send(call{method: "DELETE", path: path})
+	if err != nil {
+		return err
+	}
+	if got.code != http.StatusOK {
+		return fmt.Errorf("%s: %d %s", path, got.code, got.status.Message)
+	}
+	return nil
 }
 
 // awaitPolicies waits until the markers of both types are in force, or none is.

@@ -326,7 +326,7 @@ pub(crate) fn bound(
             Some(mut own) => {
                 own.sort_by_key(|binding| Arc::clone(&binding.item.name));
                 let bindings = own.into_iter().map(|binding| Arc::clone(&binding.item)).collect();
-                policies.push(Arc::new(Policy { definition: Arc::clone(definition), bindings }));
+                policies.push(Arc::new(Policy { definition: Arc::clone(definition), bindings, fails_open: false }));
                 places.push((file.clone(), path.clone()));
             }
             None => notes.push(note(

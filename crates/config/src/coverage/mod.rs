@@ -485,6 +485,7 @@ pub fn policy_as_a_hook(policy: &Policy) -> Hook {
         match_policy: constraints.match_policy,
         namespace_selector: constraints.namespace_selector.clone(),
         object_selector: constraints.object_selector.clone(),
+        reinvocation: definition.reinvocation,
         ..stand_in(
             format!("policy \"{}\"", definition.name),
             definition.hook_type,

@@ -159,7 +159,8 @@ const PORT_NAME: &str = "https";
 /// false if an endpoint's certificate is unknown, or if there is no endpoint.
 pub(super) async fn served_everywhere(client: &KubeClient, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", service.namespace);
-    let slices = client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name)).await?;
+    let slices =
+        client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name), usize::MAX).await?;
     let Some(endpoints) = endpoints(&slices.items) else { return Ok(false) };
     let tls = EndpointTls {
         server_name: service.server_name().into(),

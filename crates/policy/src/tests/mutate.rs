@@ -340,7 +340,7 @@ fn mutations_behind_one_that_fails_are_applied() {
         &MutationLimits::default(),
         (10_000, false),
     );
-    let Mutated { object, is_changed, outcome } = result.unwrap();
+    let Mutated { object, is_changed, outcome, .. } = result.unwrap();
     assert_eq!((text(&object), is_changed), (r#"{"x":1}"#.to_owned(), true));
     assert_eq!((outcome.denials.len(), outcome.failed_open), (0, 1));
 }

@@ -36,7 +36,7 @@ fn a_rule_is_compiled() {
     assert_eq!(*bypass.who.users, ["u".into(), "system:serviceaccount:ns:sa.x".into()]);
     assert_eq!((bypass.is_about("h.example.com"), bypass.is_about("i.example.com")), (true, false));
     let note = &snapshot.notes()[0];
-    assert!(note.to_string().contains("no hook or initializer is called \"h.example.com\""), "{note}");
+    assert!(note.to_string().contains("no hook, initializer or policy is called \"h.example.com\""), "{note}");
     assert_eq!(note.path, "bypass[0].hooks");
     let by_default = loaded("- {name: ci, reason: told so, users: [u]}\n").expect("good");
     assert_eq!(by_default.bypasses()[0].effect, BypassEffect::Skip);
@@ -49,7 +49,7 @@ fn a_rule_may_name_an_initializer() {
                  resourceInitializers: [{resource: pods, initializers: [i.example.com]}]\n";
     let notes: Vec<_> = loaded(entry).expect("good").notes().iter().map(ToString::to_string).collect();
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("no hook or initializer is called \"j.example.com\""), "{notes:?}");
+    assert!(notes[0].contains("no hook, initializer or policy is called \"j.example.com\""), "{notes:?}");
 }
 
 #[test]
