@@ -16,11 +16,12 @@ use std::{
 };
 
 /// Each layer may use itself and the rows above its own. Layers of one row do not know each other.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["telemetry"],
-    &["source", "hooks"],
+    &["hooks"],
     &["live"],
-    &["review", "replicas", "rotate", "watch"],
+    &["review", "source"],
+    &["rotate"],
     &["front"],
     &["runtime"],
     &["commands"],
@@ -35,7 +36,7 @@ const DOORS: [(&str, &[&str]); 13] = [
     ("flate2", &["hooks/reply.rs", "commands/"]),
     ("h2", &["front/", "hooks/"]),
     ("mimalloc", &["main.rs"]),
-    ("prost", &["hooks/probe.rs"]),
+    ("prost", &["front/grpc/rule_index.rs", "hooks/probe.rs"]),
     ("rcgen", &["commands/demo"]),
     (
         "rustix",
@@ -44,7 +45,7 @@ const DOORS: [(&str, &[&str]); 13] = [
             "runtime/resources.rs",
             "runtime/threads.rs",
             "telemetry/audit.rs",
-            "source/guarded.rs",
+            "source/break_glass.rs",
         ],
     ),
     // Its hashes have no key: only for keys that nobody outside chooses (numbers of ours, names in the code), or where
@@ -69,7 +70,7 @@ const DOORS: [(&str, &[&str]); 13] = [
 ];
 
 /// Files that measure freshness, which setting the clock must not move.
-const TIMELESS: [&str; 3] = ["live/freshness.rs", "live/namespaces.rs", "source/poll.rs"];
+const TIMELESS: [&str; 3] = ["live/freshness.rs", "live/namespaces.rs", "source/mod.rs"];
 
 /// Lines of a file at most.
 const MAX_LINES: usize = 600;
@@ -116,7 +117,7 @@ fn made_up_offences_are_found() {
         reported("hooks/x.rs", "use crate::{\n    telemetry::Audit,\n    live::{Kept, load},\n};"),
         "hooks/x.rs uses live, which stands above it"
     );
-    assert_eq!(reported("rotate/x.rs", "use crate::review;"), "rotate/x.rs uses review, which stands above it");
+    assert_eq!(reported("review/x.rs", "use crate::source;"), "review/x.rs uses source, which stands above it");
     assert_eq!(reported("odd/x.rs", "use crate::live;"), "odd/x.rs is in no layer");
     assert_eq!(reported("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
     assert_eq!(

@@ -24,7 +24,7 @@ use std::{
 
 use cases::Case;
 use etcd::{Cluster, wait};
-use gatepost::replicas::{ReplicaReport, TTL};
+use gatepost_replicas::{ReplicaReport, TTL};
 use support::gate::{document, hook};
 
 const CASES: [Case; 5] = [

@@ -13,14 +13,10 @@ use gatepost_operator::command::{CommandExit, block_on, complain, duration, misu
 use tokio::time::{sleep, timeout};
 
 use super::source::SourceArgs;
-use crate::{
-    replicas::{
-        AdminUrl, Progress, ReplicasSeen, StatusPlace, authorities, read_all, read_etcd, read_objects, wait as progress,
-    },
-    source::SourceLocation,
-};
+use crate::{runtime::StatusPlace, source::SourceLocation};
 use gatepost_etcd_client::EtcdClient;
 use gatepost_kube_support::{KubeAccess, KubeClient};
+use gatepost_replicas::{AdminUrl, Progress, ReplicasSeen, authorities, read_all, read_etcd, read_objects};
 
 /// Timeout of one read of the reports.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -217,6 +213,6 @@ impl Drain {
             return misused("drain", &why);
         }
         let expect = self.replicas.expect;
-        wait(self.replicas, self.timeout, |seen| progress::drained(seen, &self.hook, expect))
+        wait(self.replicas, self.timeout, |seen| gatepost_replicas::wait::drained(seen, &self.hook, expect))
     }
 }

@@ -19,11 +19,10 @@ use super::{
     adopt::ADOPT_NAMESPACE, examine::HazardsArg, register::upkeep, replicas::StatusPrefix, source::SourceArgs,
 };
 use crate::{
-    replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
     runtime::{
-        Running, Settings, Sidecar,
+        Running, Settings, Sidecar, StatusPlace,
         settings::AuditLog,
         signals::{Signals, StopSignals},
     },
@@ -32,6 +31,7 @@ use crate::{
 use gatepost_adopt::{AdoptionScope, AdoptionSettings};
 use gatepost_api::Dispatch;
 use gatepost_kube_support::KubeAccess;
+use gatepost_replicas::Replica;
 use gatepost_tls::{MinTlsVersion, ServerFiles};
 
 const EXAMPLES: &str = "\

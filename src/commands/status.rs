@@ -11,11 +11,11 @@ use super::{
     adopt::{self, ADOPT_NAMESPACE},
     replicas::{self, ReplicaArgs},
 };
-use crate::replicas::{HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, wait};
 use gatepost_api::{
     Revision,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFaultKind},
 };
+use gatepost_replicas::{HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, wait};
 
 const EXAMPLES: &str = "\
 Examples:

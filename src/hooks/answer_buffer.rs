@@ -72,7 +72,7 @@ const UNRESERVED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct AnswerBuffer {
     bytes: Vec<u8>,
-    budget: Arc<AnswerBudget>,
+    pub(super) budget: Arc<AnswerBudget>,
     memory: AnswerMemory,
 }
 
@@ -89,10 +89,6 @@ impl AnswerBuffer {
     /// Returns the memory reserved so far.
     pub(super) fn memory(&self) -> AnswerMemory {
         self.memory.clone()
-    }
-
-    pub(super) fn budget(&self) -> &Arc<AnswerBudget> {
-        &self.budget
     }
 
     pub(super) fn len(&self) -> usize {

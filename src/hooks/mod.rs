@@ -10,8 +10,7 @@
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `worker_client` | [`Channel`]: all connections to one endpoint, by a client for each worker |
-//! | `worker_client` | one client: dialling, connected, pausing; connections that drain |
+//! | `worker_client` | [`Channel`]: all connections to one endpoint, by a client for each worker, which dials and drains |
 //! | `commands` | commands to a client, and calls that wait for a connection |
 //! | `dialler`, `connect`, `resolver` | connections: their pace and handshake, sockets and TLS, names to addresses |
 //! | `connection_budget` | the limits on connections, of all hooks and of each |

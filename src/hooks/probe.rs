@@ -49,7 +49,7 @@ struct HealthCheckResponse {
 const SERVING: i32 = 1;
 
 /// Path and form of a probe's POST.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProbePost {
     /// The hook's path.
     pub path: Arc<str>,
@@ -115,11 +115,14 @@ impl Channel {
         match (self.endpoint().transport, post) {
             (Transport::Grpc, _) => self.check_serves(left, timeout).await,
             (Transport::Http, None) => Ok(()),
-            (Transport::Http, Some(post)) => self.check_replies(post, left).await.map_err(|cause| {
-                let failure = ProbeFailure::at(Step::Review, timeout)(cause);
-                let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
-                ProbeFailure { posted, ..failure }
-            }),
+            (Transport::Http, Some(post)) => {
+                let posted = async { self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await };
+                posted.await.and_then(|reply| check_status(reply.status)).map_err(|cause| {
+                    let failure = ProbeFailure::at(Step::Review, timeout)(cause);
+                    let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
+                    ProbeFailure { posted, ..failure }
+                })
+            }
         }
     }
 
@@ -148,16 +151,10 @@ impl Channel {
         }
     }
 
-    /// Posts the probe's review, and checks that the hook itself replies.
-    async fn check_replies(&self, post: &ProbePost, left: Duration) -> Result<(), CallFailure> {
-        let reply = self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await?;
-        check_status(reply.status)
-    }
-
     /// Waits until the first worker is connected.
     async fn wait_connected(&self, timeout: Duration) -> Result<(), Unreachable> {
         let (probe, text) = oneshot::channel();
-        self.probe_connection(probe);
+        self.client(0).probe(probe);
         match tokio::time::timeout(timeout, text).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unreachable::at(Step::Connect, "gatepost is stopping")),

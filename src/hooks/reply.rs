@@ -75,23 +75,14 @@ pub struct HttpReply {
     /// True if its `content-type` can be parsed, or there is none.
     pub readable_type: bool,
     /// The whole body as it arrived.
-    body: Bytes,
-    memory: AnswerMemory,
-    gzipped: Option<Gzipped>,
-}
-
-/// Head of an [`HttpReply`], with the values of its headers.
-pub(super) struct ReplyHead {
-    pub(super) status: u16,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) readable_type: bool,
-    /// True if the body is in gzip.
-    pub(super) gzipped: bool,
+    pub(super) body: Bytes,
+    pub(super) memory: AnswerMemory,
+    pub(super) gzipped: Option<Gzipped>,
 }
 
 /// Memory for the contents of a body in gzip.
 #[derive(Clone, Debug)]
-struct Gzipped {
+pub(super) struct Gzipped {
     budget: Arc<AnswerBudget>,
     /// Memory that the contents hold, once they are unpacked.
     memory: Arc<OnceLock<AnswerMemory>>,
@@ -113,11 +104,10 @@ impl HttpReply {
         Self { status, retry_after: None, readable_type: true, body, memory, gzipped: None }
     }
 
-    /// Creates a reply whose body has arrived in that buffer.
-    pub(super) fn received(head: ReplyHead, body: AnswerBuffer) -> Self {
-        let ReplyHead { status, retry_after, readable_type, gzipped } = head;
-        let gzipped = gzipped.then(|| Gzipped { budget: Arc::clone(body.budget()), memory: Arc::default() });
-        Self { status, retry_after, readable_type, memory: body.memory(), gzipped, body: body.finish() }
+    /// Creates a reply of that status whose body has arrived in that buffer, in gzip or not.
+    pub(super) fn received(status: u16, gzipped: bool, body: AnswerBuffer) -> Self {
+        let gzipped = gzipped.then(|| Gzipped { budget: Arc::clone(&body.budget), memory: Arc::default() });
+        Self { memory: body.memory(), gzipped, ..Self::new(status, body.finish()) }
     }
 
     /// Returns the body, unpacked if it arrived in gzip. [`Reply::cost`] returns the amount of work.
@@ -178,8 +168,7 @@ mod tests {
     fn a_body_in_gzip_costs_what_may_be_in_it() {
         let body = Bytes::from(vec![b'{'; 600]);
         let plain = HttpReply::new(200, body);
-        let head = ReplyHead { status: 200, retry_after: None, readable_type: true, gzipped: true };
-        let gzipped = HttpReply::received(head, AnswerBuffer::new(&AnswerBudget::unlimited()));
+        let gzipped = HttpReply::received(200, true, AnswerBuffer::new(&AnswerBudget::unlimited()));
         let gzipped = HttpReply { body: plain.body.clone(), ..gzipped };
         assert_eq!(Reply::Http(plain).cost(), 600);
         assert!(Reply::Http(gzipped).cost() > OFFLOAD_THRESHOLD, "unpacked beside the worker");

@@ -150,6 +150,7 @@ pub type Ports = HashMap<u16, Arc<[SocketAddr]>>;
 /// A Service's name resolves to its ClusterIP. A proxy behind it picks an endpoint for each connection, so a connection
 /// that carries all calls stays with one endpoint. With this type a dial sees every ready endpoint. A Service that is
 /// unknown, or whose endpoints are too old, is looked up as any other name.
+#[derive(Debug)]
 pub struct ServiceAddresses {
     known: RwLock<HashMap<Box<str>, Ports>>,
     /// Time since the apiserver last confirmed the endpoints; unknown before the first complete list.
@@ -160,12 +161,6 @@ pub struct ServiceAddresses {
     named_since: Age,
     /// True if it was logged that names are looked up.
     logged_old: AtomicBool,
-}
-
-impl fmt::Debug for ServiceAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceAddresses").finish_non_exhaustive()
-    }
 }
 
 impl ServiceAddresses {

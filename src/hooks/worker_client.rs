@@ -251,17 +251,17 @@ async fn drain(
     abandoned_calls: Arc<Notify>,
 ) {
     let mut abandoned = pin!(abandoned_calls.notified());
-    while !connection.is_settled() {
+    while !connection.protocol.is_idle() {
         tokio::select! {
             biased;
             _ = &mut keeper_dropped => {
-                connection.fail_calls("the hook has left too many connections without answering on them");
+                connection.protocol.fail("the hook has left too many connections without answering on them");
             }
             () = &mut abandoned => {
                 // Before the check, so that no later notice is missed.
                 abandoned.set(abandoned_calls.notified());
                 abandoned.as_mut().enable();
-                connection.cancel_abandoned();
+                connection.protocol.cancel_abandoned();
             }
             () = connection.finish_calls() => {}
         }
@@ -356,13 +356,8 @@ impl Channel {
         }
     }
 
-    /// Reports to the probe whether the first worker can connect.
-    pub(super) fn probe_connection(&self, probe: Probe) {
-        self.client(0).probe(probe);
-    }
-
     #[allow(clippy::indexing_slicing)]
-    fn client(&self, worker: usize) -> &WorkerClient {
+    pub(super) fn client(&self, worker: usize) -> &WorkerClient {
         &self.clients[worker % self.clients.len()]
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     hooks::{Channel, PatchRates, ProbeFailure},
     telemetry::{BypassMetrics, HookMetrics, InitializerMetrics, Metrics, PolicyMetrics},
 };
-use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision, SideEffects};
+use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision};
 use gatepost_config::Snapshot;
 use gatepost_policy::Policy;
 
@@ -20,9 +20,12 @@ use gatepost_policy::Policy;
 /// decide whether the hook is called and what a failure causes, are those of [`LiveHook::hook`](super::LiveHook).
 #[derive(Clone, Debug)]
 pub struct CallTarget {
-    entry: Arc<Hook>,
-    channel: Arc<Channel>,
-    patch_rates: Option<Arc<PatchRates>>,
+    /// Entry by which the hook is called.
+    pub(crate) entry: Arc<Hook>,
+    /// Channel that calls use.
+    pub(crate) channel: Arc<Channel>,
+    /// Patch rates of a mutating hook at its endpoint; `None` for other hooks.
+    pub(crate) patch_rates: Option<Arc<PatchRates>>,
 }
 
 impl CallTarget {
@@ -37,39 +40,14 @@ impl CallTarget {
         Self { entry, channel, patch_rates }
     }
 
-    /// Returns the entry by which the hook is called.
-    pub fn entry(&self) -> &Arc<Hook> {
-        &self.entry
-    }
-
-    /// Returns the channel that calls use.
-    pub fn channel(&self) -> &Arc<Channel> {
-        &self.channel
-    }
-
-    /// Returns the endpoint of the calls.
-    pub fn endpoint(&self) -> &Endpoint {
-        self.channel.endpoint()
-    }
-
-    /// Returns the protocol of the calls, with the path.
-    pub fn protocol(&self) -> &Protocol {
-        &self.entry.protocol
-    }
-
-    /// Returns the patch rates of a mutating hook at its endpoint; `None` for other hooks.
-    pub fn patch_rates(&self) -> Option<&PatchRates> {
-        self.patch_rates.as_deref()
-    }
-
     /// Returns the timeout of one call.
     pub fn timeout(&self) -> Duration {
         self.entry.timeout
     }
 
-    /// Returns the side effects of the hook at its endpoint.
-    pub fn side_effects(&self) -> SideEffects {
-        self.entry.side_effects
+    /// Returns the endpoint of the calls.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.channel.endpoint()
     }
 }
 

@@ -24,6 +24,7 @@ use gatepost_api::{
     schema::status::{ReplicaFault, ReplicaFaultKind},
 };
 use gatepost_initializers::desk::NameState;
+use gatepost_replicas::time;
 use gatepost_tls::ServerTls;
 
 /// Health of this replica.
@@ -161,10 +162,6 @@ fn initializer(one: &Attendance, generation: &Generation, (now, clock): (Instant
         "{name}: hangs or fails: {failed} of {calls} objects in the last {over} got no usable answer in time{last}; \
          attached instances: {instances}; {means}"
     ))
-}
-
-fn time(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Returns the attendance of each configured initializer with `attach`, by name.

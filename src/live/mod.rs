@@ -1,6 +1,7 @@
 //! State in force: hooks, rotation, age, rule index, break-glass, namespaces, discovery, authorizer, stored objects,
 //! health.
 
+pub mod adoption;
 pub mod authorizer;
 pub mod break_glass;
 pub mod cluster_objects;
@@ -12,18 +13,19 @@ pub mod generation;
 pub mod health;
 pub mod labelled;
 pub mod namespaces;
+pub mod report;
 pub mod rotation;
 pub mod rule_index;
 pub mod segment_moves;
 
+pub use adoption::AdoptionSidecar;
 pub use authorizer::Authorizer;
 pub use break_glass::BreakGlassDocuments;
 pub use cluster_objects::ClusterObjects;
 pub use configuration_status::{
     ConfigurationStatus, FailedRead, LastGoodState, PendingConfirmation, QuarantinedDocument, Rejection,
 };
-pub use current::Current;
-pub use current::GenerationGuard;
+pub use current::{Current, GenerationGuard};
 pub use discovery::Discovery;
 pub use freshness::STALE_AFTER;
 pub use gatepost_initializers::{Hub, StoredObjects};
@@ -31,4 +33,5 @@ pub use generation::{CallTarget, Generation, HookState, LiveHook, LivePolicy, Ov
 pub use health::{RegistrationState, ReplicaHealth, attendance};
 pub use labelled::Labelled;
 pub use namespaces::Namespaces;
+pub use report::replica_report;
 pub use rotation::{RetireReason, RetiredEntry, Rotation, RotationEvent};

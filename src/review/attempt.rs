@@ -151,7 +151,7 @@ impl<'a> Attempt<'a> {
         let (span, retry_state) = (debug_span!("hook", name = %live.hook.name), RetryState::default());
         // The side effects of the endpoint that is called count, not those of a new configuration: a hook that moves
         // must not be called twice at its former endpoint if it has side effects there.
-        let idempotent = live.target.side_effects().none_for(review.dry_run);
+        let idempotent = live.target.entry.side_effects.none_for(review.dry_run);
         let (decode_by, resume_at, in_flight, settled) = (None, None, false, false);
         Self {
             live,
@@ -218,7 +218,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns the request to the hook, the same for each send, as upstream.
     pub(super) fn request(&self, caller: &Caller, began: Instant) -> HookRequest {
-        match self.live.target.protocol() {
+        match &self.live.target.entry.protocol {
             Protocol::Grpc => {
                 let method = match self.live.hook.hook_type {
                     HookType::Validating => Method::Validate,

@@ -213,7 +213,7 @@ impl<'a> MutatingPhase<'a, '_> {
     fn may_share_batch(&self, live: &LiveHook) -> bool {
         let ReviewContext { deps, review, .. } = self.ctx;
         live.hook.dispatch.unwrap_or(deps.speculation.dispatch) == Dispatch::Speculative
-            && live.target.side_effects().none_for(review.dry_run)
+            && live.target.entry.side_effects.none_for(review.dry_run)
     }
 
     /// Returns true if one more hook may be called behind this batch. Returns false if the call would probably be
@@ -226,7 +226,8 @@ impl<'a> MutatingPhase<'a, '_> {
 
     /// Adds the hook at index `at` of `matching` to the batch.
     fn add_to_batch(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
-        batch.no_patch_probability *= 1.0 - hook.live.target.patch_rates().map_or(0.0, |rates| rates.chance(self.kind));
+        batch.no_patch_probability *=
+            1.0 - hook.live.target.patch_rates.as_ref().map_or(0.0, |rates| rates.chance(self.kind));
         batch.discarded_if_first_patches += usize::from(!batch.is_empty());
         batch.selection.add(at, Role::Selected(hook));
     }
@@ -267,7 +268,7 @@ impl<'a> MutatingPhase<'a, '_> {
             self.next = at + 1;
             if self.round == 0
                 && matches!(record.ending, Ending::Answered(_))
-                && let Some(rates) = live.target.patch_rates()
+                && let Some(rates) = &live.target.patch_rates
             {
                 rates.record(self.kind, record.patch().is_some());
             }

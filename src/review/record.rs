@@ -66,7 +66,7 @@ impl Decider for LiveHook {
     }
 
     fn is_chained(&self) -> bool {
-        *self.target.protocol() == Protocol::Grpc
+        self.target.entry.protocol == Protocol::Grpc
     }
 
     fn metrics(&self) -> Option<&HookMetrics> {

@@ -161,7 +161,7 @@ impl<'a, 'r> Round<'a, 'r> {
     /// Calls one hook, unless the request is a dry run and the hook has side effects, or the hook cannot be called for
     /// this request.
     fn start(&mut self, tag: usize, hook: &SelectedHook<'a>) {
-        let side_effects = hook.live.target.side_effects();
+        let side_effects = hook.live.target.entry.side_effects;
         if self.review.dry_run && !side_effects.none_for(true) {
             if side_effects == SideEffects::Undeclared {
                 self.settle_as_failed(tag, CallFailure::SideEffectsUndeclared, Duration::ZERO);
@@ -180,7 +180,7 @@ impl<'a, 'r> Round<'a, 'r> {
     fn send(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
-        let body = match self.encodings.get(target.protocol().into()) {
+        let body = match self.encodings.get((&target.entry.protocol).into()) {
             Ok(body) => body,
             Err(failure) => return self.settle_as_failed(tag, failure, now() - self.began),
         };
@@ -197,9 +197,9 @@ impl<'a, 'r> Round<'a, 'r> {
             forwarded: self.ctx.caller.forwarded.passed_on(),
         };
         if retry_state.over_spare_client {
-            target.channel().submit_to_spare(call);
+            target.channel.submit_to_spare(call);
         } else {
-            target.channel().submit(self.ctx.caller.worker, call);
+            target.channel.submit(self.ctx.caller.worker, call);
         }
     }
 
@@ -225,7 +225,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
         let memory = reply.memory_guard();
         let hook_type = attempt.live.hook.hook_type;
-        let form = match attempt.live.target.protocol() {
+        let form = match &attempt.live.target.entry.protocol {
             Protocol::Http { form, .. } => Some(*form),
             Protocol::Grpc => None,
         };
@@ -374,7 +374,7 @@ impl<'a, 'r> Round<'a, 'r> {
         let took = now() - self.began;
         for (attempt, record) in self.attempts.iter_mut().zip(&mut self.records) {
             if std::mem::take(&mut attempt.in_flight) {
-                attempt.live.target.channel().cancel_abandoned(self.ctx.caller.worker);
+                attempt.live.target.channel.cancel_abandoned(self.ctx.caller.worker);
             }
             // An attempt in a pause is not in flight, but ends cancelled too.
             if !attempt.settled {
@@ -397,7 +397,7 @@ async fn encodings<'r>(hooks: &[SelectedHook<'_>], review: &'r Review, caller: &
     if review.bytes.len() < OFFLOAD_THRESHOLD {
         return Encodings::of(review);
     }
-    let forms = hooks.iter().map(|hook| HookEncoding::from(hook.live.target.protocol()));
+    let forms = hooks.iter().map(|hook| HookEncoding::from(&hook.live.target.entry.protocol));
     let forms: HashSet<_> = forms.filter(|form| Encodings::must_write(review, *form)).collect();
     if forms.is_empty() {
         return Encodings::of(review);

@@ -2,16 +2,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt::Write as _,
     sync::Arc,
     time::Duration,
 };
 
 use rustls::ClientConfig;
-use sha2::{Digest, Sha256};
 
 use super::hazards::{OnHazard, OwnAddresses};
-use crate::source::Contents;
+use crate::source::{Contents, contents::PartsDigest};
 use gatepost_api::{
     BreakGlass, Endpoint, Revision,
     hook::{EndpointTls, Transport},
@@ -308,27 +306,20 @@ fn policy_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
 /// Returns the digest (hex) of a configuration with held-back documents, which no state of the source contains. It
 /// covers the newest contents, and the states that replace some of them.
 fn mixed_digest(newest: &str, documents: &LastGoodDocuments, held: &[HeldBackDocument]) -> String {
-    let mut sha = Sha256::new();
-    let mut part = |bytes: &[u8]| {
-        sha.update((bytes.len() as u64).to_be_bytes());
-        sha.update(bytes);
-    };
-    part(b"held back");
-    part(newest.as_bytes());
+    let mut digest = PartsDigest::default();
+    digest.part("held back");
+    digest.part(newest);
     for held in held {
-        part(held.file.as_bytes());
-        part(&[u8::from(held.keeps)]);
+        digest.part(&held.file);
+        digest.part([u8::from(held.keeps)]);
     }
     let names: HashSet<_> = held.iter().map(|held| &*held.file).collect();
     for state in documents.parts().filter(|state| names.contains(&*state.file().name)) {
-        part(&state.file().bytes);
+        digest.part(&state.file().bytes);
         for (path, content) in state.references() {
-            part(path.as_bytes());
-            part(content);
+            digest.part(path);
+            digest.part(content);
         }
     }
-    sha.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    digest.hex()
 }

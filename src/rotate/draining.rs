@@ -21,11 +21,11 @@ const GONE_RETENTION: Duration = Duration::from_secs(60 * 60);
 const MAX_GONE: usize = 256;
 
 /// Retired hooks and initializers, and former generations in use. A generation ends with its last request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Drain {
     former: Vec<FormerGeneration>,
     draining: Vec<DrainingEntry>,
-    /// MinTlsVersion first, each with the time at which it is dropped.
+    /// Oldest first, each with the time at which it is dropped.
     gone: VecDeque<(RetiredEntry, Instant)>,
     /// Endpoints that proven hooks have left recently, with their channels while requests hold these.
     recently_left: HashMap<Endpoint, RecentlyLeftEndpoint>,
@@ -61,14 +61,7 @@ struct DrainingEntry {
 
 impl Drain {
     pub(super) fn new(bound: Duration) -> Self {
-        Self {
-            former: Vec::new(),
-            draining: Vec::new(),
-            gone: VecDeque::new(),
-            recently_left: HashMap::default(),
-            changed: false,
-            bound,
-        }
+        Self { bound, ..Self::default() }
     }
 
     /// Retires hooks and initializers that are in `old` and not in `new`. Call this before `new` replaces `old`.
@@ -89,7 +82,7 @@ impl Drain {
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
         let called: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
         for live in old.hooks.iter().filter(|live| live.is_proven() && !called.contains(live.target.endpoint())) {
-            let recently_left = RecentlyLeftEndpoint { channel: Arc::downgrade(live.target.channel()), until };
+            let recently_left = RecentlyLeftEndpoint { channel: Arc::downgrade(&live.target.channel), until };
             self.recently_left.insert(live.target.endpoint().clone(), recently_left);
         }
         for (index, live) in (0..).zip(&old.hooks) {

@@ -57,10 +57,7 @@ impl Placement {
     /// Returns the placement while the process is starting, when no hook waits for a probe. The file that was read
     /// first may have been half written, and a restart must enforce the rest of it, too.
     pub fn while_starting(self) -> Self {
-        match self {
-            Self::ProbeFirst | Self::Migrate(_) => Self::Bootstrap,
-            other => other,
-        }
+        if self.is_probed() { Self::Bootstrap } else { self }
     }
 
     fn is_probed(self) -> bool {
@@ -107,14 +104,14 @@ pub(super) struct Placements {
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
     /// Resources that the connections to all hooks share.
-    pub(super) resources: Resources,
+    resources: Resources,
     /// Endpoints that have not passed a probe yet.
     pub(super) probing: HashMap<Endpoint, Probing>,
     probe_results: (mpsc::Sender<ProbeResult>, mpsc::Receiver<ProbeResult>),
     /// Wait of each hook, by id. It continues if the hook's entry or endpoint changes, or is removed for a short time.
     waiting: HashMap<Arc<str>, Wait>,
-    /// Time at which the next hook is overdue.
-    overdue_at: Option<Instant>,
+    /// Time at which the next hook is overdue, unless a probe passes before.
+    pub(super) overdue_at: Option<Instant>,
     /// Time for which the wait of a removed hook is remembered.
     remembered_for: Duration,
 }
@@ -148,16 +145,6 @@ impl Placements {
         }
     }
 
-    /// Returns the runtimes of the threads that call hooks.
-    pub(super) fn workers(&self) -> &[Handle] {
-        &self.workers
-    }
-
-    /// Returns the time at which the next hook is overdue, unless a probe passes before.
-    pub(super) fn overdue_at(&self) -> Option<Instant> {
-        self.overdue_at
-    }
-
     /// Waits for the result of a probe.
     pub(super) async fn probe_result(&mut self) -> Option<ProbeResult> {
         let (_, results) = &mut self.probe_results;
@@ -173,7 +160,12 @@ impl Placements {
         recently_left: &[(Endpoint, Option<Arc<Channel>>)],
         starting: bool,
     ) -> Vec<LiveHook> {
-        let former: Vec<_> = in_force.hooks.iter().map(hook_in_force).collect();
+        let former = in_force.hooks.iter().map(|live| HookInForce {
+            id: &live.hook.id,
+            endpoint: live.target.endpoint(),
+            proven: live.is_proven(),
+        });
+        let former: Vec<_> = former.collect();
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let proven: Vec<_> = recently_left.iter().map(|(endpoint, _)| endpoint).collect();
         let mut placements = place_hooks((in_force.number > 0).then_some(&former), &proven, new);
@@ -193,10 +185,7 @@ impl Placements {
             let (target, rotation, replacing, metrics) = match placement {
                 Placement::Bootstrap | Placement::Rejoin(_) => {
                     let held = match placement {
-                        Placement::Rejoin(place) => {
-                            let (_, channel) = &recently_left[place];
-                            channel.clone()
-                        }
+                        Placement::Rejoin(place) => recently_left[place].1.clone(),
                         _ => None,
                     };
                     let open = || held.unwrap_or_else(|| self.open(&hook.endpoint, candidate));
@@ -207,7 +196,7 @@ impl Placements {
                 }
                 Placement::Reuse(place) => {
                     let old = &in_force.hooks[place];
-                    let target = CallTarget::new(Arc::clone(hook), Arc::clone(old.target.channel()));
+                    let target = CallTarget::new(Arc::clone(hook), Arc::clone(&old.target.channel));
                     (target, old.rotation.clone(), None, metrics(old))
                 }
                 Placement::ProbeFirst => {
@@ -256,7 +245,7 @@ impl Placements {
         let probing = self.probing.get_mut(endpoint).filter(|probing| probing.is_current(&result))?;
         match result.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
-            Err(failure) if probing.last_failure() == Some(&failure) => return None,
+            Err(failure) if probing.last_failure.as_ref() == Some(&failure) => return None,
             Err(failure) => {
                 // The hook's text may be logged: a probe sends no user's object that the text could repeat. Enforced
                 // overdue hooks are called although their probe fails.
@@ -264,7 +253,7 @@ impl Placements {
                     in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.is_called());
                 let hook = if called { "is asked there all the same" } else { "is not asked there" };
                 tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook {hook}");
-                probing.failed(failure);
+                probing.last_failure = Some(failure);
             }
         }
         let probing = self.probing.get(endpoint);
@@ -323,10 +312,6 @@ fn log_overdue(live: &LiveHook) {
     let failure = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
     let what = live.overdue_effect().unwrap_or_default();
     tracing::error!(hook, %within, failure, "hook is overdue, it has passed no probe in time: {what}");
-}
-
-fn hook_in_force(live: &LiveHook) -> HookInForce<'_> {
-    HookInForce { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
 }
 
 /// Returns the review to post to each endpoint that must pass a probe: that of its first hook in the configuration to

@@ -19,7 +19,7 @@ use crate::{
     hooks::{Channel, ProbeFailure, ProbePost, Resources},
     live::{Rotation, generation::Replacement},
 };
-use gatepost_api::{Endpoint, HttpForm};
+use gatepost_api::Endpoint;
 use gatepost_base::clock::{Backoff, chance, jittered};
 
 /// Timeout of one probe, including connection and handshake.
@@ -47,7 +47,7 @@ pub(super) struct Probing {
     /// Review that the newest configuration allows to post there.
     post: watch::Sender<Option<ProbePost>>,
     since: SystemTime,
-    last_failure: Option<ProbeFailure>,
+    pub(super) last_failure: Option<ProbeFailure>,
     probes: AbortHandle,
 }
 
@@ -79,14 +79,6 @@ impl Probing {
     #[cfg(test)]
     pub(super) fn post(&self) -> Option<ProbePost> {
         self.post.borrow().clone()
-    }
-
-    pub(super) fn last_failure(&self) -> Option<&ProbeFailure> {
-        self.last_failure.as_ref()
-    }
-
-    pub(super) fn failed(&mut self, failure: ProbeFailure) {
-        self.last_failure = Some(failure);
     }
 
     pub(super) fn rotation(&self) -> Rotation {
@@ -146,14 +138,14 @@ pub enum TrialResult {
 }
 
 /// Endpoint and review of a trial. Hooks that share them share the trial.
-type TrialKey = (Endpoint, Option<(Arc<str>, HttpForm)>);
+type TrialKey = (Endpoint, Option<ProbePost>);
 
 /// Tries every hook, all of them in the time `within`. Returns the results in the order of the hooks.
 pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> {
     let until = Instant::now() + within;
     let (resources, room) = (Resources::unlimited(), Arc::new(Semaphore::new(MAX_CONCURRENT_TRIALS)));
-    let keys: Vec<TrialKey> =
-        candidate.snapshot.hooks.iter().map(|hook| key(&hook.endpoint, ProbePost::to(hook))).collect();
+    let hooks = candidate.snapshot.hooks.iter();
+    let keys: Vec<TrialKey> = hooks.map(|hook| (hook.endpoint.clone(), ProbePost::to(hook))).collect();
     let mut trials = JoinSet::new();
     let mut results_by_key: HashMap<TrialKey, TrialResult> = HashMap::new();
     for key in &keys {
@@ -166,7 +158,10 @@ pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> 
             let Ok(_permit) = room.acquire().await else { return (key, TrialResult::TimedOut) };
             let began = Instant::now();
             let channel = Channel::open_within(&resources, key.0.clone(), tls, &[Handle::current()]);
-            let tried = run_trial(&channel, key.1.clone(), began).await;
+            let tried = match channel.probe(key.1.as_ref(), PROBE_TIMEOUT).await {
+                Ok(()) => TrialResult::Passed(began.elapsed(), key.1.as_ref().map(|post| Arc::clone(&post.path))),
+                Err(failure) => TrialResult::Failed(failure),
+            };
             (key, tried)
         });
     }
@@ -175,16 +170,4 @@ pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> 
         results_by_key.insert(key, tried);
     }
     keys.iter().map(|key| results_by_key.get(key).cloned().unwrap_or(TrialResult::TimedOut)).collect()
-}
-
-fn key(endpoint: &Endpoint, post: Option<ProbePost>) -> TrialKey {
-    (endpoint.clone(), post.map(|post| (post.path, post.form)))
-}
-
-async fn run_trial(channel: &Channel, post: Option<(Arc<str>, HttpForm)>, began: Instant) -> TrialResult {
-    let post = post.map(|(path, form)| ProbePost { path, form });
-    match channel.probe(post.as_ref(), PROBE_TIMEOUT).await {
-        Ok(()) => TrialResult::Passed(began.elapsed(), post.map(|post| post.path)),
-        Err(failure) => TrialResult::Failed(failure),
-    }
 }

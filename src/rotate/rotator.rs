@@ -31,7 +31,7 @@ use crate::{
     telemetry::{Metrics, ReadOutcome},
 };
 use gatepost_api::{BreakGlass, Revision};
-use gatepost_base::clock::Moment;
+use gatepost_base::clock::{Moment, now};
 use gatepost_config::{HeldBackDocument, LastGoodDocuments, Problem, Relaxation, Snapshot, break_glass};
 
 /// Maximum number of logged problems of one rejected configuration.
@@ -39,13 +39,6 @@ const MAX_LOGGED_PROBLEMS: usize = 100;
 
 /// Maximum number of logged causes of failed reads until the next good read.
 const MAX_LOGGED_CAUSES: usize = 16;
-
-/// Failed reads since the last good one.
-#[derive(Debug, Default)]
-struct ReadFailures {
-    logged: Vec<ReadError>,
-    logged_stale: bool,
-}
 
 /// Configuration in force, to be written to disk.
 #[derive(Clone, Debug)]
@@ -79,7 +72,7 @@ pub struct RotatorOptions {
     pub cache: CandidateCache,
     /// Resources that the connections to all hooks share.
     pub resources: Resources,
-    /// States of documents that were in force before the process began.
+    /// States of the documents in force; at first of those that were in force before the process began.
     pub last_good: LastGoodDocuments,
     /// Receives the configuration in force after each read that confirms it.
     pub in_force: Option<watch::Sender<Option<InForce>>>,
@@ -107,20 +100,15 @@ impl RotatorOptions {
 #[derive(Debug)]
 pub struct Rotator {
     current: Arc<Current>,
-    status: Arc<ConfigurationStatus>,
-    break_glass: Arc<BreakGlassDocuments>,
     metrics: Arc<Metrics>,
-    on_hazard: OnHazard,
-    on_invalid: OnInvalid,
+    /// Options, of which `cache` and `last_good` change with each configuration.
+    options: RotatorOptions,
     placements: Placements,
     drain: Drain,
     /// Digest of the contents checked last, valid or not: equal contents are not checked again.
     checked_digest: String,
-    cache: CandidateCache,
-    /// States of the documents in force. The digest is that of the contents with exactly these states, or empty.
-    last_good: LastGoodDocuments,
+    /// Digest of the contents with exactly the states of documents in `options.last_good`, or empty.
     last_good_digest: String,
-    in_force: Option<watch::Sender<Option<InForce>>>,
     /// Candidate that waits for a second read with the same relaxations.
     pending_confirmation: Option<Candidate>,
     break_glass_documents: ConfirmedDocuments,
@@ -129,7 +117,9 @@ pub struct Rotator {
     /// True once the configuration in force was read whole: in a transaction, or twice and equal. Until then the
     /// process is still starting.
     settled: bool,
-    read_failures: ReadFailures,
+    /// Errors of reads that were logged since the last good read, and whether a stale configuration was.
+    logged_failures: Vec<ReadError>,
+    logged_stale: bool,
     /// Number of guaranteed connections beyond the limit, as last logged.
     logged_missing: usize,
 }
@@ -137,37 +127,23 @@ pub struct Rotator {
 impl Rotator {
     /// Creates a rotator that publishes to `current`.
     pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, options: RotatorOptions) -> Self {
-        let RotatorOptions {
-            status,
-            break_glass,
-            workers,
-            drain_bound,
-            on_hazard,
-            on_invalid,
-            cache,
-            resources,
-            last_good,
-            in_force,
-        } = options;
+        let RotatorOptions { workers, resources, drain_bound, .. } = &options;
+        let placements = Placements::new(Arc::clone(&metrics), workers.clone(), resources.clone(), *drain_bound);
+        let drain = Drain::new(*drain_bound);
         Self {
             current,
-            status,
-            break_glass,
-            placements: Placements::new(Arc::clone(&metrics), workers, resources, drain_bound),
+            options,
+            placements,
             metrics,
-            on_hazard,
-            on_invalid,
-            drain: Drain::new(drain_bound),
+            drain,
             checked_digest: String::new(),
-            cache,
-            last_good,
             last_good_digest: String::new(),
-            in_force,
             pending_confirmation: None,
             break_glass_documents: ConfirmedDocuments::default(),
             may_be_truncated: true,
             settled: false,
-            read_failures: ReadFailures::default(),
+            logged_failures: Vec::new(),
+            logged_stale: false,
             logged_missing: 0,
         }
     }
@@ -175,7 +151,7 @@ impl Rotator {
     /// Applies reads until their channel is closed.
     pub async fn run(mut self, mut readings: mpsc::Receiver<TimedRead>) {
         loop {
-            let overdue = self.placements.overdue_at();
+            let overdue = self.placements.overdue_at;
             tokio::select! {
                 reading = readings.recv() => match reading {
                     Some(reading) => self.apply_read(reading).await,
@@ -196,7 +172,7 @@ impl Rotator {
                 let outcome = self.judge(contents).await;
                 // After every outcome of a good read, but not before: until here, an older read is in force.
                 self.stamp(reading.started);
-                self.status.set_observed(as_of);
+                self.options.status.set_observed(as_of);
                 outcome
             }
             Err(error) => {
@@ -218,10 +194,10 @@ impl Rotator {
         // Before the first configuration, only the age `None` makes requests be rejected; see `runtime::last_good`.
         if in_force.number > 0 {
             self.current.freshness().stamp(started);
-            if let Some(sender) = &self.in_force {
+            if let Some(sender) = &self.options.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
                 sender.send_replace(Some(InForce {
-                    documents: self.last_good.clone(),
+                    documents: self.options.last_good.clone(),
                     digest,
                     revision,
                     read: started,
@@ -247,15 +223,15 @@ impl Rotator {
         self.pending_confirmation = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
-        let pending = self.status.pending_confirmation.get();
+        let pending = self.options.status.pending_confirmation.get();
         self.may_be_truncated = !contents.is_transactional();
         self.settled |= in_force.number > 0 && !self.may_be_truncated;
         let may_be_truncated = in_force.number > 0 && self.may_be_truncated;
         // Compiling a large configuration is slow, and this thread also accepts connections.
-        let empty = self.cache.empty_copy();
-        let mut cache = std::mem::replace(&mut self.cache, empty);
-        let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.last_good.is_empty());
-        let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.last_good.clone());
+        let empty = self.options.cache.empty_copy();
+        let mut cache = std::mem::replace(&mut self.options.cache, empty);
+        let (on_hazard, starts) = (self.options.on_hazard, in_force.number == 0 && self.options.last_good.is_empty());
+        let around = (!starts || self.options.on_invalid == OnInvalid::Skip).then(|| self.options.last_good.clone());
         let check = move || {
             let candidate = cache.candidate(&contents, on_hazard, around.as_ref());
             let candidate = candidate.map(|candidate| {
@@ -267,12 +243,11 @@ impl Rotator {
         };
         match spawn_blocking(check).await {
             Ok((candidate, cache)) => {
-                self.cache = cache;
+                self.options.cache = cache;
                 match candidate {
-                    Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
                     // The previous read relaxed the same checks. Other bytes may change with every read.
                     Ok((candidate, relaxations))
-                        if pending.is_some_and(|pending| pending.relaxations == relaxations) =>
+                        if relaxations.is_empty() || pending.is_some_and(|it| it.relaxations == relaxations) =>
                     {
                         return self.put_in_force(candidate);
                     }
@@ -281,7 +256,7 @@ impl Rotator {
                         return ReadOutcome::Unconfirmed;
                     }
                     Err((problems, break_glass)) => {
-                        self.status.pending_confirmation.set(None);
+                        self.options.status.pending_confirmation.set(None);
                         // Break-glass applies even if other documents are invalid.
                         self.apply_read_break_glass(break_glass);
                         self.reject(problems, revision);
@@ -313,10 +288,10 @@ impl Rotator {
         );
         self.report_quarantined(&candidate);
         self.apply_read_break_glass(candidate.break_glass.clone());
-        let since = self.status.pending_confirmation.get().map_or_else(SystemTime::now, |before| before.since);
+        let since = self.options.status.pending_confirmation.get().map_or_else(SystemTime::now, |before| before.since);
         let (_, revision) = &candidate.read;
         let revision = revision.clone();
-        self.status.pending_confirmation.set(Some(PendingConfirmation { relaxations, revision, since }));
+        self.options.status.pending_confirmation.set(Some(PendingConfirmation { relaxations, revision, since }));
         self.pending_confirmation = Some(candidate);
     }
 
@@ -342,13 +317,13 @@ impl Rotator {
             self.report_last_good_unused(&candidate);
         }
         self.pending_confirmation = None;
-        self.status.pending_confirmation.set(None);
+        self.options.status.pending_confirmation.set(None);
         let in_force = self.current.load();
         // The state in force of a held-back document is not in these contents, so equal reads confirm nothing.
         self.last_good_digest = if candidate.quarantined.is_empty() { read_digest.clone() } else { String::new() };
-        let former = std::mem::replace(&mut self.last_good, candidate.documents.clone());
+        let former = std::mem::replace(&mut self.options.last_good, candidate.documents.clone());
         // If everything that has changed is held back, the configuration in force keeps its revision.
-        if in_force.number > 0 && !candidate.quarantined.is_empty() && former.is(&self.last_good) {
+        if in_force.number > 0 && !candidate.quarantined.is_empty() && former.is(&self.options.last_good) {
             return ReadOutcome::Rejected;
         }
         let outcome = if candidate.quarantined.is_empty() { ReadOutcome::Changed } else { ReadOutcome::HeldBack };
@@ -366,7 +341,7 @@ impl Rotator {
     /// Applies contents that must not renew freshness: puts them in force, for their bypass rules and break-glass.
     /// While the configuration in force is fresh (from the last good one on disk), only break-glass applies.
     async fn apply_undated(&mut self, contents: Contents) {
-        if self.current.freshness().is_fresh(Instant::now().into_std()) {
+        if self.current.freshness().is_fresh(now()) {
             self.apply_break_glass(break_glass(&contents.files));
         } else {
             self.judge(contents).await;
@@ -381,12 +356,7 @@ impl Rotator {
     }
 
     fn apply_break_glass(&self, documents: Vec<BreakGlass>) {
-        self.break_glass.set_documents(
-            BreakGlassOrigin::Source,
-            documents,
-            Instant::now().into_std(),
-            SystemTime::now(),
-        );
+        self.options.break_glass.set_documents(BreakGlassOrigin::Source, documents, now(), SystemTime::now());
     }
 
     fn on_probe_result(&mut self, result: ProbeResult) {
@@ -443,7 +413,11 @@ impl Rotator {
         }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
-        self.refresh_workers();
+        // Each worker drops its cached generation: that of an idle worker would never finish draining.
+        for worker in &self.options.workers {
+            let current = Arc::clone(&self.current);
+            worker.spawn(async move { current.refresh() });
+        }
         self.report_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
         let (revision, hooks) = (&new.revision, new.hooks.len());
@@ -453,42 +427,30 @@ impl Rotator {
 
     fn report_retired(&mut self) {
         if let Some(retired) = self.drain.retired_if_changed(self.current.hub()) {
-            self.status.set_retired(retired);
-        }
-    }
-
-    /// Makes each worker drop its cached generation: that of an idle worker would never finish draining.
-    fn refresh_workers(&self) {
-        for worker in self.placements.workers() {
-            let current = Arc::clone(&self.current);
-            worker.spawn(async move { current.refresh() });
-        }
-    }
-
-    /// Clears the rejection: the newest configuration is valid.
-    fn clear_rejection(&self) {
-        if self.status.rejected.get().is_some() {
-            tracing::info!("configuration is valid again");
-            self.status.rejected.set(None);
+            self.options.status.set_retired(retired);
         }
     }
 
     /// Reports that the last good configuration on disk is no longer in use, once no document in force comes from it.
     fn report_last_good_unused(&self, candidate: &Candidate) {
-        let in_use = self.status.last_good.get().is_some_and(|state| state.in_use.is_some());
+        let in_use = self.options.status.last_good.get().is_some_and(|state| state.in_use.is_some());
         if in_use && candidate.quarantined.iter().all(|held| !held.keeps) {
             tracing::info!("the last good configuration on disk is no longer in use");
-            self.status.update_last_good(|state| state.in_use = None);
+            self.options.status.update_last_good(|state| state.in_use = None);
         }
     }
 
     /// Reports the held-back documents of the newest configuration; clears the rejection if there are none.
     fn report_quarantined(&self, candidate: &Candidate) {
         if candidate.quarantined.is_empty() {
-            return self.clear_rejection();
+            if self.options.status.rejected.get().is_some() {
+                tracing::info!("configuration is valid again");
+                self.options.status.rejected.set(None);
+            }
+            return;
         }
         let (_, revision) = &candidate.read;
-        let (before, revision) = (self.status.rejected.get(), revision.clone());
+        let (before, revision) = (self.options.status.rejected.get(), revision.clone());
         let reported: HashMap<_, _> =
             before.iter().flat_map(|before| &before.quarantined).map(|held| (&*held.document, held)).collect();
         let held_back = |held: &HeldBackDocument| {
@@ -514,13 +476,13 @@ impl Rotator {
             return self.update_rejected_revision(revision);
         }
         let since = before.as_ref().map_or_else(SystemTime::now, |before| before.since);
-        self.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: held }));
+        self.options.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: held }));
     }
 
     /// Updates the revision of the rejected contents.
     fn update_rejected_revision(&self, revision: Revision) {
-        if let Some(rejected) = self.status.rejected.get().filter(|rejected| rejected.revision != revision) {
-            self.status.rejected.set(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
+        if let Some(rejected) = self.options.status.rejected.get().filter(|rejected| rejected.revision != revision) {
+            self.options.status.rejected.set(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
         }
     }
 
@@ -529,7 +491,7 @@ impl Rotator {
             problems.iter().all(Problem::is_whole),
             "{problems:?} have one without a reason, or without advice"
         );
-        let before = self.status.rejected.get();
+        let before = self.options.status.rejected.get();
         if before.as_ref().is_some_and(|before| before.problems == problems && before.is_whole()) {
             return self.update_rejected_revision(revision);
         }
@@ -541,7 +503,7 @@ impl Rotator {
             tracing::error!(more, "more problems: see /configz or `gatepost check`");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
-        self.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: Vec::new() }));
+        self.options.status.rejected.set(Some(Rejection { problems, revision, since, quarantined: Vec::new() }));
     }
 
     /// Logs an error if hooks are guaranteed more connections than this process may open. The process serves
@@ -549,7 +511,7 @@ impl Rotator {
     fn report_missing_connections(&mut self, hooks: usize) {
         /// Number of additional open files that give hooks at least one more connection (`runtime::resources`).
         const FILES_PER_CONNECTION: usize = 4;
-        let connections = &self.placements.resources.connections;
+        let connections = &self.options.resources.connections;
         let (missing, limit) = (connections.missing(), connections.limit());
         if std::mem::replace(&mut self.logged_missing, missing) == missing || missing == 0 {
             return;
@@ -567,30 +529,30 @@ impl Rotator {
 
     fn report_failed_read(&mut self, error: ReadError) {
         // A wrong peer alternates between several errors, so each is logged once.
-        if !self.read_failures.logged.contains(&error) && self.read_failures.logged.len() < MAX_LOGGED_CAUSES {
+        if !self.logged_failures.contains(&error) && self.logged_failures.len() < MAX_LOGGED_CAUSES {
             tracing::warn!(%error, "cannot read the configuration; the one in force is getting old");
-            self.read_failures.logged.push(error.clone());
+            self.logged_failures.push(error.clone());
         }
-        let before = self.status.failed_read.get();
-        self.status.failed_read.set(Some(FailedRead {
+        let before = self.options.status.failed_read.get();
+        self.options.status.failed_read.set(Some(FailedRead {
             error: error.to_string(),
             since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
             count: before.map_or(0, |before| before.count) + 1,
         }));
-        let stale = !self.current.freshness().is_fresh(Instant::now().into_std());
-        if stale && !self.read_failures.logged_stale {
+        let stale = !self.current.freshness().is_fresh(now());
+        if stale && !self.logged_stale {
             tracing::error!(after = ?self.current.freshness().stale_after(), "the configuration is stale: every request is refused until it \
                                                    can be read");
-            self.read_failures.logged_stale = true;
+            self.logged_stale = true;
         }
     }
 
     fn report_recovery(&mut self) {
-        if !std::mem::take(&mut self.read_failures.logged).is_empty() {
-            tracing::info!(was_stale = self.read_failures.logged_stale, "reading the configuration again");
-            self.status.failed_read.set(None);
+        if !std::mem::take(&mut self.logged_failures).is_empty() {
+            tracing::info!(was_stale = self.logged_stale, "reading the configuration again");
+            self.options.status.failed_read.set(None);
         }
-        self.read_failures.logged_stale = false;
+        self.logged_stale = false;
     }
 }
 

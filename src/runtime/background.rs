@@ -1,6 +1,6 @@
 //! Background loops: tasks of the control plane besides the reviews, from the start of a sidecar until it has drained.
 
-use std::{fmt, pin::Pin};
+use std::pin::Pin;
 
 use tokio::{
     sync::watch,
@@ -23,14 +23,11 @@ impl Shutdown {
 }
 
 /// Loop that has not started.
-struct BackgroundLoop {
-    name: &'static str,
-    run: Pin<Box<dyn Future<Output = ()> + Send>>,
-}
+type BackgroundLoop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Background loops of a sidecar that has not started.
 pub(super) struct Loops {
-    loops: Vec<BackgroundLoop>,
+    loops: Vec<(&'static str, BackgroundLoop)>,
     shutdown: watch::Sender<bool>,
 }
 
@@ -40,23 +37,10 @@ impl Default for Loops {
     }
 }
 
-impl fmt::Debug for Loops {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.loops.iter().map(|one| one.name)).finish()
-    }
-}
-
 impl Loops {
     /// Adds a loop that is dropped at the shutdown, at whatever point it is.
     pub(super) fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
         self.add_with_shutdown(name, |shutdown| shutdown.or(run));
-    }
-
-    /// Adds the loop if there is one.
-    pub(super) fn add_some(&mut self, name: &'static str, run: Option<impl Future<Output = ()> + Send + 'static>) {
-        if let Some(run) = run {
-            self.add(name, run);
-        }
     }
 
     /// Adds a loop that handles the shutdown itself; the shutdown waits for its end.
@@ -64,14 +48,13 @@ impl Loops {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let run = Box::pin(run(Shutdown(self.shutdown.subscribe())));
-        self.loops.push(BackgroundLoop { name, run });
+        self.loops.push((name, Box::pin(run(Shutdown(self.shutdown.subscribe())))));
     }
 
     /// Spawns all loops on the current runtime.
     pub(super) fn spawn(self) -> RunningLoops {
         let mut tasks = JoinSet::new();
-        let names = self.loops.into_iter().map(|one| (tasks.spawn(one.run).id(), one.name)).collect();
+        let names = self.loops.into_iter().map(|(name, run)| (tasks.spawn(run).id(), name)).collect();
         RunningLoops { tasks, names, shutdown: self.shutdown }
     }
 }

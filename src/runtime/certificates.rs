@@ -66,31 +66,20 @@ impl Certificates {
     }
 
     fn on_read(&mut self, looked: Result<FileCheck, ReadFailure>) {
+        let logged = std::mem::replace(&mut self.read_failure, looked.as_ref().err().copied());
         match looked {
-            Ok(looked) => {
-                self.read_failure = None;
-                self.report(looked);
-            }
-            Err(why) if self.read_failure != Some(why) => {
-                tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use");
-                self.read_failure = Some(why);
-            }
-            Err(_) => {}
-        }
-    }
-
-    fn report(&self, looked: FileCheck) {
-        match looked {
-            FileCheck::Same | FileCheck::Rejected { news: false, .. } => {}
-            FileCheck::Replaced => {
+            Ok(FileCheck::Same | FileCheck::Rejected { news: false, .. }) => {}
+            Ok(FileCheck::Replaced) => {
                 tracing::info!("the TLS files have changed; new connections use them");
                 self.metrics.tls_reload(TlsReload::Replaced);
             }
-            FileCheck::Rejected { error, news: true } => {
+            Ok(FileCheck::Rejected { error, news: true }) => {
                 let fix = error.fix();
                 tracing::warn!(%error, fix, "the changed TLS files are not valid; the last good ones stay in use");
                 self.metrics.tls_reload(TlsReload::Rejected);
             }
+            Err(why) if logged == Some(why) => {}
+            Err(why) => tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use"),
         }
     }
 
@@ -101,7 +90,7 @@ impl Certificates {
             let before: FxHashMap<_, _> = self.hooks.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
             let known = |hook: &Arc<Hook>| before.get(&Arc::as_ptr(hook)).copied().cloned();
             let secured =
-                generation.hooks.iter().map(|live| live.target.entry()).filter(|hook| hook.endpoint.tls.is_some());
+                generation.hooks.iter().map(|live| &live.target.entry).filter(|hook| hook.endpoint.tls.is_some());
             let end = |hook: &Arc<Hook>| known(hook).unwrap_or_else(|| expiry::of_hook(hook));
             self.hooks = secured.map(|hook| (Arc::clone(hook), end(hook))).collect();
             self.generation = Some(generation.number);

@@ -8,15 +8,14 @@ use std::{
 
 use tokio::{sync::watch, task::spawn_blocking};
 
-use super::{settings::Settings, start_error::StartError};
+use super::{StartError, settings::Settings};
 use crate::{
     live::{
         ConfigurationStatus, LastGoodState, Rejection, ReplicaHealth, STALE_AFTER, break_glass::BreakGlassOrigin,
         configuration_status::LastGoodUse,
     },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
-    source::{Contents, LastGood, LastGoodFile, ReadError, Source},
-    watch::break_glass::read_at_start,
+    source::{Contents, LastGood, LastGoodFile, ReadError, Source, break_glass},
 };
 use gatepost_base::{
     clock::{BootMoment, Moment, slept},
@@ -215,7 +214,7 @@ fn is_break_glass_open(health: &ReplicaHealth, contents: Option<&Contents>, file
             SystemTime::now(),
         );
     }
-    file.into_iter().for_each(|file| read_at_start(glasses, file));
+    file.into_iter().for_each(|file| break_glass::read_at_start(glasses, file));
     !glasses.open(Instant::now()).is_empty()
 }
 

@@ -9,15 +9,16 @@ mod last_good;
 pub mod listeners;
 mod process;
 mod proxy_admin;
+mod publishing;
 pub mod resources;
 mod running;
 pub mod settings;
 pub mod signals;
-mod start_error;
 pub mod threads;
 
 use std::{
-    io,
+    fmt, io,
+    net::SocketAddr,
     sync::{Arc, OnceLock, mpsc},
     time::{Duration, Instant},
 };
@@ -28,7 +29,8 @@ use self::{
     background::Loops,
     certificates::Certificates,
     last_good::{FirstGeneration, LastGoodWriter},
-    listeners::{Port, UnixPort},
+    listeners::{BindError, Port, UnixPort},
+    publishing::Publishing,
     resources::{Descriptors, fitting_budget},
     running::Service,
     settings::AuditLog,
@@ -36,28 +38,28 @@ use self::{
 };
 pub use self::{
     proxy_admin::ProxyAdmin,
+    publishing::StatusPlace,
     running::{Addresses, DrainResult, Running},
     settings::Settings,
-    start_error::StartError,
 };
 use crate::{
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
-    live::{Authorizer, ClusterObjects, Current, Discovery, Namespaces, ReplicaHealth},
-    replicas::{Publishing, Replica},
+    live::{AdoptionSidecar, Authorizer, ClusterObjects, Current, Discovery, Namespaces, ReplicaHealth},
     review::AdmissionDeps,
     rotate::{OwnAddresses, Rotator, RotatorOptions, candidate::CandidateCache},
-    source::{self, LastGoodFile},
-    telemetry::{Audit, Metrics, Reading},
-    watch::{
-        AccessReviews, AdoptionSidecar, ClusterReader, LabelledObjects, NamespaceWatcher, RegistrationWatch,
-        ServiceWatcher, break_glass,
+    source::{
+        self, AccessReviews, ClusterReader, LabelledObjects, LastGoodError, LastGoodFile, NamespaceWatcher, ReadError,
+        RegistrationWatch, ServiceWatcher, break_glass,
     },
+    telemetry::{Audit, Metrics, Reading},
 };
 use gatepost_adopt::Adoption;
 use gatepost_base::memory::MemoryBudget;
-use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
-use gatepost_tls::ServerTls;
+use gatepost_config::Problem;
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
+use gatepost_replicas::Replica;
+use gatepost_tls::{ServerTls, TlsError};
 pub(crate) use threads::UnwaitedRuntime;
 
 /// Time beyond the deadline of requests before a drain cuts them, to write their answers.
@@ -200,10 +202,9 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let (readings, read) = channel(1);
     loops.add("source", source::poll(source, settings.read_every, readings));
     loops.add("rotation", rotator.run(read));
-    loops.add_some(
-        "last good",
-        last_good.map(|file| LastGoodWriter { file, status: Arc::clone(&health.status), news }.run()),
-    );
+    if let Some(file) = last_good {
+        loops.add("last good", LastGoodWriter { file, status: Arc::clone(&health.status), news }.run());
+    }
 
     // An operator who sees that this instance is ready may end the instance that has served the callers so far.
     let decides = current.decides(Instant::now());
@@ -275,7 +276,7 @@ impl Cluster {
             cluster.services = Some(watcher.addresses());
             loops.add("services", watcher.run());
         }
-        let reviews = AccessReviews::new(access()).await?.with_metrics(Arc::clone(metrics));
+        let reviews = AccessReviews::new(access(), Arc::clone(metrics)).await?;
         cluster.authorizer = Some(reviews.authorizer());
         loops.add("access reviews", reviews.run());
         let reader = ClusterReader::new(access()).await?;
@@ -311,4 +312,59 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::File(path) => path.as_path(),
     };
     Audit::to_path(path, lower_priority).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+}
+
+/// Reasons why a sidecar does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Neither TLS nor plaintext was chosen for callers.
+    #[error(
+        "no TLS certificate for {0}: give --tls-cert FILE and --tls-key FILE, or, on a loopback address, --plaintext"
+    )]
+    NoTls(SocketAddr),
+    /// The key pair or the clients' CA file cannot be used.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Tls(#[from] TlsError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The audit log cannot be written.
+    #[error(
+        "cannot open the audit log {path}: {cause}; its folder must exist, and this process be able to write there"
+    )]
+    Audit {
+        /// The file.
+        path: String,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+    /// The last good configuration cannot be written.
+    #[error("--last-good: {0}; make that folder, or name another path")]
+    LastGood(LastGoodError),
+    /// The configuration cannot be read.
+    #[error("{0}; nothing is served without a configuration")]
+    Unreadable(#[from] ReadError),
+    /// The configuration is invalid.
+    #[error("{}", Listed(.0))]
+    Invalid(Vec<Problem>),
+    /// The kubeconfig, or the Pod's service account, cannot be used.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Cluster(#[from] KubeError),
+    /// The operating system cannot create a thread or an event queue.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Display of problems, one a line, after their number.
+struct Listed<'a>(&'a [Problem]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the configuration has problems ({}); nothing is served until they are corrected", self.0.len())?;
+        for (index, problem) in self.0.iter().enumerate() {
+            let end = if index + 1 < self.0.len() { "\n" } else { "" };
+            write!(f, "{problem}{end}")?;
+        }
+        Ok(())
+    }
 }

@@ -100,7 +100,6 @@ impl Drop for Running {
 }
 
 /// Control plane of a sidecar: accepts connections and assigns them to the workers, besides its loops.
-#[derive(Debug)]
 pub(super) struct Service {
     pub(super) front: Arc<Front>,
     pub(super) sockets: Vec<Bound>,
@@ -122,7 +121,7 @@ impl Service {
             let stopped = async move { stopped.wait_for(|stopped| *stopped).await.map_or((), drop) };
             let mut loops = loops.spawn();
             let drained = tokio::select! {
-                drained = accept::serve(front, sockets, workers.handles(), stopped) => Some(drained.cut),
+                drained = accept::serve(front, sockets, workers.workers.clone(), stopped) => Some(drained.cut),
                 () = loops.panicked() => None,
             };
             let drained = DrainResult { cut: drained };

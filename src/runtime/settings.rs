@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
+use super::StatusPlace;
 use crate::{
-    replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::{OnHazard, OnInvalid},
-    source::{SourceLocation, poll::READ_INTERVAL},
+    source::{READ_INTERVAL, SourceLocation},
 };
 use gatepost_kube_support::KubeAccess;
+use gatepost_replicas::Replica;
 use gatepost_tls::ServerFiles;
 
 /// Sink of audit records.

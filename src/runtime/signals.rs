@@ -62,9 +62,14 @@ impl Signals {
             let mut interrupt = signal(SignalKind::interrupt())?;
             let reopening = tokio::spawn(reopen(hangup, Arc::clone(&running.audit)));
             announce(&running);
+            let mut stop_signal = async || {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                () = stop_signal() => {}
                 _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
             }
             tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
@@ -72,10 +77,7 @@ impl Signals {
             let stopped = tokio::select! {
                 biased;
                 drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(DrainResult { cut: None }))),
-                () = second_signal(async || tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }) => Ok(StopSignals::Twice),
+                () = second_signal(stop_signal) => Ok(StopSignals::Twice),
                 () = sleep(running.ends_within) => {
                     tracing::error!("something blocks the shutdown; ending without it");
                     Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(DrainResult { cut: None })))

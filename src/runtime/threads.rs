@@ -79,7 +79,7 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Re
 /// Threads that serve reviews. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Workers {
-    workers: Vec<Arc<Worker>>,
+    pub(super) workers: Vec<Arc<Worker>>,
     threads: Vec<JoinHandle<()>>,
     end: watch::Sender<bool>,
 }
@@ -95,11 +95,6 @@ impl Workers {
             workers.threads.push(spawn(format!("gatepost-worker-{index}"), run)?);
         }
         Ok(workers)
-    }
-
-    /// Returns the workers, for connections.
-    pub(super) fn handles(&self) -> Vec<Arc<Worker>> {
-        self.workers.clone()
     }
 
     /// Returns the runtimes of the workers.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -33,11 +34,8 @@ pub enum ReadError {
         cause: String,
     },
     /// A path is no regular file.
-    #[error("{} is not a regular file; configuration is read from files only", path.display())]
-    NotAFile {
-        /// Path at fault.
-        path: PathBuf,
-    },
+    #[error("{} is not a regular file; configuration is read from files only", .0.display())]
+    NotAFile(PathBuf),
     /// The configuration is larger than any plausible one.
     #[error("{} holds more than {limit} bytes of configuration; is this the right folder?", path.display())]
     TooLarge {
@@ -47,11 +45,8 @@ pub enum ReadError {
         limit: u64,
     },
     /// Files changed during every attempt.
-    #[error("{} kept changing while it was read; replace files by rename, or write less often", path.display())]
-    Unsettled {
-        /// Path of the source.
-        path: PathBuf,
-    },
+    #[error("{} kept changing while it was read; replace files by rename, or write less often", .0.display())]
+    Unsettled(PathBuf),
     /// The file system did not answer within this time.
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
@@ -138,9 +133,9 @@ impl ReadError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
-            Self::NotAFile { .. } => "not_a_file",
+            Self::NotAFile(_) => "not_a_file",
             Self::TooLarge { .. } | Self::Kube(KubeError::TooLarge { .. }) => "too_large",
-            Self::Unsettled { .. } => "unsettled",
+            Self::Unsettled(_) => "unsettled",
             Self::Hung(_) | Self::NotBegun(_) | Self::Unfinished { .. } | Self::Kube(KubeError::TimedOut { .. }) => {
                 "hung"
             }
@@ -270,33 +265,46 @@ impl Contents {
 }
 
 fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes: &[Note], pause: Pause<'_>) -> String {
-    let mut sha = Sha256::new();
-    // The length of each part comes first, so that different contents have different digests.
-    let mut part = |bytes: &[u8]| {
-        sha.update((bytes.len() as u64).to_be_bytes());
-        sha.update(bytes);
-    };
-    part(&(files.len() as u64).to_be_bytes());
+    let mut digest = PartsDigest::default();
+    digest.part((files.len() as u64).to_be_bytes());
     for file in files {
-        part(file.name.as_bytes());
-        part(&file.bytes);
+        digest.part(&file.name);
+        digest.part(&file.bytes);
         pause();
     }
     for (written, reference) in references {
-        part(written.as_bytes());
+        digest.part(written);
         match reference {
-            Ok(bytes) => part(bytes),
+            Ok(bytes) => digest.part(bytes),
             Err((_, cause)) => {
-                part(b"unreadable");
-                part(cause.as_bytes());
+                digest.part("unreadable");
+                digest.part(cause);
             }
         }
     }
-    for note in notes {
-        part(note.to_string().as_bytes());
+    notes.iter().for_each(|note| digest.part(note.to_string()));
+    digest.hex()
+}
+
+/// SHA-256 of a sequence of parts. The length of each part comes first, so that different sequences have different
+/// digests.
+#[derive(Default)]
+pub(crate) struct PartsDigest(pub(in crate::source) Sha256);
+
+impl PartsDigest {
+    pub(crate) fn part(&mut self, part: impl AsRef<[u8]>) {
+        let bytes = part.as_ref();
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
     }
-    use std::fmt::Write;
-    sha.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+
+    pub(crate) fn hex(self) -> String {
+        hex(&self.0.finalize())
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex
     })

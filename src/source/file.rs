@@ -81,7 +81,7 @@ impl FileSource {
                 return Ok(contents);
             }
             if began.elapsed() + RETRY_PAUSE >= deadline {
-                return Err(ReadError::Unsettled { path: self.path.clone() });
+                return Err(ReadError::Unsettled(self.path.clone()));
             }
             thread::sleep(RETRY_PAUSE);
         }
@@ -188,7 +188,7 @@ fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => ReadError::NotAFile { path: path.clone() },
+            io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => ReadError::NotAFile(path.clone()),
             io::ErrorKind::FileTooLarge => ReadError::TooLarge { path: source.to_owned(), limit: MAX_BYTES },
             _ => ReadError::unreadable(path, &error),
         };

@@ -91,8 +91,7 @@ pub struct KubernetesSource {
     connection: ReloadingClient,
     /// Uid of the cluster that answered first.
     cluster: Option<String>,
-    /// Latest revision seen.
-    newest: u64,
+    /// Contents of the latest revision seen.
     last: Option<Contents>,
     assembling: BlockingReads,
     adoption: Option<Adoption>,
@@ -152,7 +151,7 @@ impl KubernetesSource {
         let connection = ReloadingClient::new(place.access.clone()).await?;
         let adoption = place.adopt.as_ref().map(|adopt| Adoption::new(&adopt.replica));
         let assembling = BlockingReads::default();
-        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
+        Ok(Self { place, connection, cluster: None, last: None, assembling, adoption })
     }
 
     /// Returns the input of the adoption loop, once; `None` if nothing is adopted.
@@ -196,8 +195,8 @@ impl KubernetesSource {
         let Ok(now) = lists.revision.parse::<u64>() else {
             return Err(ReadError::Garbled { store, cause: "the list's resourceVersion is not a number".to_owned() });
         };
-        if now < self.newest {
-            return Err(ReadError::WentBack { store, before: self.newest, now });
+        if let Some(before) = self.last.as_ref().and_then(|last| last.as_of).filter(|before| now < *before) {
+            return Err(ReadError::WentBack { store, before, now });
         }
         let (place, last) = (self.place.clone(), self.last.clone());
         let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.reader)));
@@ -224,7 +223,6 @@ impl KubernetesSource {
         let logged = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
         contents.notes.iter().filter(|note| !logged(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);
-        self.newest = now;
         self.last = Some(contents.clone());
         Ok(contents)
     }
@@ -318,7 +316,8 @@ fn assemble(
         None => references::follow(Contents::new(files, Default::default()).noted(notes).at(now), folder),
     };
     let view = adopted.map(|(adopt, shared, view)| {
-        let updates = place.upkeep.map(|upkeep| locked(&shared).updates((adopt, upkeep), &others, (&contents, &view)));
+        let updates =
+            place.upkeep.map(|upkeep| locked(&shared).upkeep.updates((adopt, upkeep), &others, (&contents, &view)));
         AdoptionView { updates: updates.unwrap_or_default(), ..view }
     });
     Ok((contents, view))

@@ -13,6 +13,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
@@ -25,7 +26,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::guarded::effective_user;
+use super::{break_glass::effective_user, contents::hex};
 use gatepost_base::{clock::BootMoment, files};
 use gatepost_config::{LastGoodDocuments, SourceFile};
 
@@ -37,82 +38,12 @@ const LIMIT: u64 = 192 << 20;
 /// Length of the third line in bytes.
 const CONFIRMATION_LEN: usize = 36 + 1 + 20 + 1 + 16 + 1;
 
-/// Reason why a file is not used or not written.
+/// Reason why a file is not used or not written: its path, what is wrong, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LastGoodError {
-    /// The file cannot be read.
-    #[error("{path} cannot be read: {cause}")]
-    Unreadable {
-        /// Path of the file.
-        path: String,
-        /// Error of the operating system.
-        cause: String,
-    },
-    /// Other users can read the keys in the file, or might have written it.
-    #[error("{path} has mode {mode:04o}, and may be read or written by others: it holds private keys; chmod 0600 it")]
-    Open {
-        /// Path of the file.
-        path: String,
-        /// Permission bits of the file.
-        mode: u32,
-    },
-    /// Another user owns the file, and might have written it.
-    #[error(
-        "{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as; chown or remove it"
-    )]
-    Owner {
-        /// Path of the file.
-        path: String,
-        /// Uid of the owner.
-        owner: u32,
-    },
-    /// The file has another format.
-    #[error("{0} holds no last good configuration of gatepost; name another path, or remove it")]
-    Foreign(String),
-    /// A later version of Gatepost wrote the file.
-    #[error(
-        "{path} was written by a later gatepost (its form is {found}, this one reads {VERSION}); remove it, or upgrade"
-    )]
-    Newer {
-        /// Path of the file.
-        path: String,
-        /// Version of the file's format.
-        found: u64,
-    },
-    /// The file is truncated or damaged.
-    #[error("{path} is truncated or damaged: {what}; remove it")]
-    Damaged {
-        /// Path of the file.
-        path: String,
-        /// Description of the damage.
-        what: &'static str,
-    },
-    /// The configuration in the file is from another source.
-    #[error("{path} is of {found}, and the configuration is read from {wanted}; name another path, or remove it")]
-    OtherSource {
-        /// Path of the file.
-        path: String,
-        /// Source of the configuration in the file.
-        found: String,
-        /// Source in the settings.
-        wanted: String,
-    },
-    /// The file cannot be written.
-    #[error("{path} cannot be written: {cause}")]
-    Unwritable {
-        /// Path of the file.
-        path: String,
-        /// Error of the operating system.
-        cause: String,
-    },
-    /// The configuration is too large for the file.
-    #[error("{path} is not written: the configuration takes {size} bytes there, and {LIMIT} are the most")]
-    TooLarge {
-        /// Path of the file.
-        path: String,
-        /// Size in bytes that the file would have.
-        size: usize,
-    },
+#[error("{path} {what}")]
+pub struct LastGoodError {
+    path: String,
+    what: String,
 }
 
 /// Body of the file.
@@ -174,15 +105,22 @@ impl LastGoodFile {
     /// Checks that the file's folder exists. Blocks.
     ///
     /// # Errors
-    /// [`LastGoodError::Unwritable`].
+    /// Returns [`LastGoodError`].
     pub fn check_folder(&self) -> Result<(), LastGoodError> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let unwritable = |cause: String| LastGoodError::Unwritable { path: self.shown(), cause };
         match fs::metadata(folder) {
             Ok(found) if found.is_dir() => Ok(()),
-            Ok(_) => Err(unwritable(format!("{} is not a folder", folder.display()))),
-            Err(error) => Err(unwritable(format!("its folder {}: {error}", folder.display()))),
+            Ok(_) => Err(self.unwritable(format_args!("{} is not a folder", folder.display()))),
+            Err(error) => Err(self.unwritable(format_args!("its folder {}: {error}", folder.display()))),
         }
+    }
+
+    fn error(&self, what: impl Into<String>) -> LastGoodError {
+        LastGoodError { path: self.shown(), what: what.into() }
+    }
+
+    fn unwritable(&self, cause: impl fmt::Display) -> LastGoodError {
+        self.error(format!("cannot be written: {cause}"))
     }
 
     /// Reads the file; `None` if it does not exist. Blocks.
@@ -190,31 +128,38 @@ impl LastGoodFile {
     /// # Errors
     /// [`LastGoodError`]; the file is not used.
     pub fn read(&self) -> Result<Option<LastGood>, LastGoodError> {
-        let path = self.shown();
-        let unreadable = |error: io::Error| LastGoodError::Unreadable { path: path.clone(), cause: error.to_string() };
+        let unreadable = |error: io::Error| self.error(format!("cannot be read: {error}"));
         let (file, opened) = match files::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(unreadable)?,
         };
         let (mode, owner) = (opened.mode() & 0o7777, opened.uid());
         if mode & 0o077 != 0 {
-            return Err(LastGoodError::Open { path, mode });
+            return Err(self.error(format!(
+                "has mode {mode:04o}, and may be read or written by others: it holds private keys; chmod 0600 it"
+            )));
         }
         if owner != 0 && owner != effective_user() {
-            return Err(LastGoodError::Owner { path, owner });
+            return Err(self.error(format!(
+                "belongs to user {owner}, who is neither root nor the user that gatepost runs as; chown or remove it"
+            )));
         }
         let bytes = files::read_opened(file, opened.len(), LIMIT).map_err(unreadable)?;
         self.parsed(&bytes).map(Some)
     }
 
     fn parsed(&self, bytes: &[u8]) -> Result<LastGood, LastGoodError> {
-        let path = self.shown();
-        let damaged = |what| LastGoodError::Damaged { path: path.clone(), what };
-        let Some(rest) = bytes.strip_prefix(MAGIC.as_bytes()) else { return Err(LastGoodError::Foreign(path)) };
+        let damaged = |what| self.error(format!("is truncated or damaged: {what}; remove it"));
+        let foreign = || self.error("holds no last good configuration of gatepost; name another path, or remove it");
+        let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or_else(foreign)?;
         let (version, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
         match version.parse() {
             Ok(VERSION) => {}
-            Ok(found) if found > VERSION => return Err(LastGoodError::Newer { path, found }),
+            Ok(found) if found > VERSION => {
+                return Err(self.error(format!(
+                    "was written by a later gatepost (its form is {found}, this one reads {VERSION}); remove it, or upgrade"
+                )));
+            }
             _ => return Err(damaged("its version is not a number")),
         }
         let (check, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
@@ -228,7 +173,10 @@ impl LastGoodFile {
         }
         let body: Body = serde_json::from_slice(body).map_err(|_| damaged("it is not as written"))?;
         if body.source != self.source {
-            return Err(LastGoodError::OtherSource { path, found: body.source, wanted: self.source.clone() });
+            let (found, wanted) = (&body.source, &self.source);
+            return Err(self.error(format!(
+                "is of {found}, and the configuration is read from {wanted}; name another path, or remove it"
+            )));
         }
         let document = |stored: StoredDocument| {
             let decoded = |text: String| STANDARD.decode(text).map(Bytes::from).ok();
@@ -257,8 +205,6 @@ impl LastGoodFile {
         revision: &str,
         read: BootMoment,
     ) -> Result<(), LastGoodError> {
-        let path = self.shown();
-        let unwritable = |error: io::Error| LastGoodError::Unwritable { path: path.clone(), cause: error.to_string() };
         let encoded = |bytes: &Bytes| STANDARD.encode(bytes);
         let documents = kept.parts().map(|part| StoredDocument {
             name: part.file().name.clone(),
@@ -272,11 +218,12 @@ impl LastGoodFile {
             revision: revision.to_owned(),
             documents: documents.collect(),
         };
-        let body = serde_json::to_vec(&body).map_err(|error| unwritable(error.into()))?;
+        let body = serde_json::to_vec(&body).map_err(|error| self.unwritable(error))?;
         let head = format!("{MAGIC}{VERSION}\n{} {}\n{}", hex(&Sha256::digest(&body)), body.len(), confirmation(read));
         let size = head.len() + body.len();
         if size as u64 > LIMIT {
-            return Err(LastGoodError::TooLarge { path, size });
+            let what = format!("is not written: the configuration takes {size} bytes there, and {LIMIT} are the most");
+            return Err(self.error(what));
         }
         // In the same folder, or it could not be renamed. The fixed name leaves at most one file after crashes.
         let mut beside = self.path.as_os_str().to_owned();
@@ -289,7 +236,7 @@ impl LastGoodFile {
         });
         written.map_err(|error| {
             let _ = fs::remove_file(&beside);
-            unwritable(error)
+            self.unwritable(error)
         })
     }
 
@@ -297,7 +244,7 @@ impl LastGoodFile {
     /// the record has no meaning after a reboot.
     ///
     /// # Errors
-    /// [`LastGoodError::Unwritable`].
+    /// Returns [`LastGoodError`].
     pub fn confirm(&self, read: BootMoment) -> Result<(), LastGoodError> {
         let confirming = || {
             let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
@@ -308,8 +255,7 @@ impl LastGoodFile {
             let (at, _) = second.ok_or(io::ErrorKind::InvalidData)?;
             file.write_all_at(confirmation(read).as_bytes(), at as u64 + 1)
         };
-        confirming()
-            .map_err(|error: io::Error| LastGoodError::Unwritable { path: self.shown(), cause: error.to_string() })
+        confirming().map_err(|error: io::Error| self.unwritable(error))
     }
 }
 
@@ -343,14 +289,6 @@ fn parse_confirmation(line: &[u8]) -> Option<BootMoment> {
     let (boot, nanos) = text.rsplit_once(' ')?;
     let whole = hex(&Sha256::digest(text)).get(..16) == Some(check);
     whole.then_some(BootMoment { boot: boot.trim_end().to_owned(), nanos: nanos.parse().ok()? })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 #[cfg(test)]

@@ -1,27 +1,47 @@
-//! Source of configuration: one full consistent read, once a second. The function [`poll`](fn@poll) is the loop of
-//! these reads, and the module [`poll`](mod@poll) has its timer.
+//! Reads of files and clusters.
+//!
+//! A [`Source`] of configuration is read as one consistent whole, once a second. The function [`poll`] is the loop of these
+//! reads. The other loops here keep the rest of the state in force current: namespaces, served resources, endpoints of
+//! Services, break-glass, access checks, registrations, stored objects with a label, and the params and namespaces
+//! of policies.
 
+pub mod access_reviews;
+pub mod break_glass;
+pub mod cluster_objects;
 pub mod contents;
 pub mod etcd;
 pub mod file;
-pub mod guarded;
 pub mod kubernetes;
+pub mod labelled;
 pub mod last_good;
-pub mod poll;
+pub mod namespaces;
 mod references;
+pub mod registration;
+pub mod services;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{self, Interval, MissedTickBehavior},
+};
 
+pub use access_reviews::AccessReviews;
+pub use cluster_objects::ClusterReader;
 pub use contents::{Contents, READ_DEADLINE, ReadError, Reference};
 pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{KubernetesLocation, KubernetesSource};
+pub use labelled::LabelledObjects;
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
-pub use poll::{Ticks, TimedRead};
+pub use namespaces::NamespaceWatcher;
+pub use registration::RegistrationWatch;
+pub use services::ServiceWatcher;
 
-use gatepost_base::{clock::slept, files::BlockingReads};
+use gatepost_base::{
+    clock::{Moment, Slept, now, slept},
+    files::BlockingReads,
+};
 
 /// Location of the configuration, from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,4 +139,72 @@ impl Source {
 pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
     let mut ticks = Ticks::new(every, slept);
     while readings.send(ticks.read(source.read()).await).await.is_ok() {}
+}
+
+/// Interval between reads of the source.
+// source: dynamic-admission-control-configuration.md, "a consistent read each second".
+pub const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Read, and when it began. Freshness counts from the beginning, since changes during the read may not be in it.
+#[derive(Debug)]
+pub struct TimedRead {
+    /// Time at which the read began.
+    pub started: Moment,
+    /// Duration of the read.
+    pub took: Duration,
+    /// Result of the read.
+    pub outcome: Result<Contents, ReadError>,
+}
+
+/// Timer of reads.
+#[derive(Debug)]
+pub struct Ticks {
+    ticks: Interval,
+    slept: Slept,
+}
+
+impl Ticks {
+    /// Creates a timer, first due after one interval. `slept` is the clock of the time that the machine has slept.
+    pub fn new(every: Duration, slept: Slept) -> Self {
+        let mut ticks = time::interval_at(time::Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self { ticks, slept }
+    }
+
+    /// Waits for the next tick, and makes this read.
+    pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> TimedRead {
+        self.ticks.tick().await;
+        let started = Moment::now(self.slept);
+        let outcome = read.await;
+        let took = now().saturating_duration_since(started.instant);
+        TimedRead { started, took, outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_second_a_reading_dated_from_its_start_good_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.yaml");
+        fs::write(&path, "kind: x").unwrap();
+        let began = time::Instant::now().into_std();
+        let (sender, mut readings) = mpsc::channel(1);
+        tokio::spawn(poll(Source::file(&path), READ_INTERVAL, sender));
+        let first = readings.recv().await.unwrap();
+        assert_eq!(first.started.instant - began, READ_INTERVAL);
+        let digest = first.outcome.unwrap().digest;
+        fs::remove_file(&path).unwrap();
+        // The next reading may have been made before the file went.
+        let later = [readings.recv().await.unwrap(), readings.recv().await.unwrap()];
+        assert!(matches!(later[1].outcome, Err(ReadError::Unreadable { .. })), "{later:?}");
+        assert!(
+            later[0].outcome.as_ref().is_err() || later[0].outcome.as_ref().is_ok_and(|read| read.digest == digest)
+        );
+        assert_eq!(later[1].started.instant - began, READ_INTERVAL * 3);
+    }
 }

@@ -12,8 +12,8 @@ use crate::support::{
 use gatepost::{
     review::Reasons,
     runtime::{Settings, Sidecar},
+    source::AccessReviews,
     telemetry::Metrics,
-    watch::AccessReviews,
 };
 use gatepost_kube_support::KubeAccess;
 use gatepost_wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo};
@@ -36,11 +36,10 @@ async fn the_apiserver_decides_within_the_request() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("kubeconfig");
     apiserver.write_kubeconfig(&path);
-    let reviews =
-        AccessReviews::new(KubeAccess::Kubeconfig { path: Some(path), context: None }).await.expect("credentials");
+    let (access, metrics) = (KubeAccess::Kubeconfig { path: Some(path), context: None }, Arc::new(Metrics::default()));
+    let reviews = AccessReviews::new(access, Arc::clone(&metrics)).await.expect("credentials");
     let authorizer = reviews.authorizer();
-    let metrics = Arc::new(Metrics::default());
-    tokio::spawn(reviews.with_metrics(Arc::clone(&metrics)).run());
+    tokio::spawn(reviews.run());
     let gate = |expression: &str| {
         let mut gate = gate(&asking(expression, &no.url()), Reasons::First);
         Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(Arc::clone(&authorizer));

@@ -17,8 +17,8 @@ use crate::support::{
 use gatepost::{
     live::{Namespaces, namespaces::TOO_OLD_AFTER},
     review::{AdmissionDeps, Caller, Reasons, decide},
+    source::NamespaceWatcher,
     telemetry::UnreadableObjects,
-    watch::NamespaceWatcher,
 };
 use gatepost_api::{Phase, Rope, Verdict};
 use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gatepost::{review::Reasons, telemetry::UnreadableObjects, watch::LabelledObjects};
+use gatepost::{review::Reasons, source::LabelledObjects, telemetry::UnreadableObjects};
 use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
 use gatepost_base::memory::MemoryBudget;
 use gatepost_initializers::{Initializers, marks::InitState};

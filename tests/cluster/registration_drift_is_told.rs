@@ -15,7 +15,7 @@ use crate::support::{
 use gatepost::{
     live::ReplicaHealth,
     runtime::{Settings, Sidecar},
-    watch::RegistrationWatch,
+    source::RegistrationWatch,
 };
 use gatepost_kube_support::KubeAccess;
 use serde_json::{Value, json};

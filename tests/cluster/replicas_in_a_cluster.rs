@@ -8,11 +8,11 @@ use std::{
 };
 
 use crate::cluster::{CONFIGURATIONS, Cluster, Say, configuration};
-use gatepost::replicas::{
+use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
+use gatepost_replicas::{
     FINALIZER, HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, StatusObjects,
     read_objects,
 };
-use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

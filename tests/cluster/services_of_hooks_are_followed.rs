@@ -11,8 +11,8 @@ use crate::{cluster::kubeconfig, front::until};
 use gatepost::{
     hooks::{Channel, ServiceAddresses},
     live::{CallTarget, Current, Generation, LiveHook, Rotation},
+    source::ServiceWatcher,
     telemetry::Metrics,
-    watch::ServiceWatcher,
 };
 use gatepost_api::Revision;
 use gatepost_config::{SourceFile, load};

@@ -16,7 +16,7 @@ use crate::support::{
 use gatepost::{
     live::Discovery,
     review::{AdmissionDeps, Reasons},
-    watch::NamespaceWatcher,
+    source::NamespaceWatcher,
 };
 use gatepost_api::Served;
 use gatepost_kube_support::Discoverer;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gatepost::{
     review::{AdmissionDeps, Caller, Reasons, decide},
-    watch::AccessReviews,
+    source::AccessReviews,
 };
 use gatepost_api::{Phase, Rope, Verdict};
 use gatepost_kube_support::KubeAccess;
@@ -43,7 +43,8 @@ async fn asking(apiserver: &Apiserver) -> AdmissionDeps {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     apiserver.write_kubeconfig(&path);
-    let reviews = AccessReviews::new(KubeAccess::Kubeconfig { path: Some(path), context: None }).await.unwrap();
+    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+    let reviews = AccessReviews::new(access, Arc::default()).await.unwrap();
     let authorizer = Some(reviews.authorizer());
     tokio::spawn(async move {
         // The client reads it when it is asked first.

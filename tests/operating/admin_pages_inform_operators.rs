@@ -10,11 +10,11 @@ use std::{
 use gatepost::{
     front::admin::Admin,
     live::{Current, FailedRead, Generation, Namespaces, Rejection, ReplicaHealth},
-    replicas::{Replica, ReplicaReport},
     telemetry::{Metrics, Refused},
 };
 use gatepost_api::Labels;
 use gatepost_config::{Problem, Snapshot};
+use gatepost_replicas::{Replica, ReplicaReport};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -16,10 +16,10 @@ use crate::webhook::{Connection, assert_allowed, post, review};
 use gatepost::{
     front::admin::Admin,
     live::{Current, ReplicaHealth},
-    replicas::{AdminUrl, Replica},
     runtime::{Running, Settings, Sidecar, StartError},
     telemetry::Metrics,
 };
+use gatepost_replicas::{AdminUrl, Replica};
 use gatepost_tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

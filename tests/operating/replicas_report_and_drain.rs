@@ -14,7 +14,8 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::replicas::{HookStanding, ReplicaReport, StatusPlace};
+use gatepost::runtime::StatusPlace;
+use gatepost_replicas::{HookStanding, ReplicaReport};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -20,10 +20,7 @@ use gatepost::{
     live::{Current, Generation, STALE_AFTER},
     review::{AdmissionDeps, Reasons},
     rotate::{Rotator, RotatorOptions},
-    source::{
-        Contents, READ_DEADLINE, ReadError,
-        poll::{READ_INTERVAL, Ticks},
-    },
+    source::{Contents, READ_DEADLINE, READ_INTERVAL, ReadError, Ticks},
 };
 use gatepost_api::{Revision, Verdict, verdict::REVISION};
 use gatepost_config::SourceFile;

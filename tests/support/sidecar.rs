@@ -4,8 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use gatepost::{
     live::{LiveHook, Rotation},
-    replicas::StatusPlace,
-    runtime::{Running, Settings, Sidecar},
+    runtime::{Running, Settings, Sidecar, StatusPlace},
 };
 use tempfile::TempDir;
 

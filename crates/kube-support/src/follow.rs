@@ -117,13 +117,13 @@ pub trait FollowHandler: Send {
 /// Follows the objects of the handler until dropped.
 pub async fn follow<F: FollowHandler>(follower: &mut F) {
     let mut backoff = Backoff::new(FAILURE_PAUSES.0, FAILURE_PAUSES.1);
-    let mut logged = None;
+    let mut log = FailureLog::default();
     let mut pages = PAGE_OBJECTS;
     loop {
         let began = Instant::now();
         let ended = match follower.target().await {
             Ok(Some(target)) => {
-                let mut round = Round { target, follower: &mut *follower, logged: &mut logged, pages: &mut pages };
+                let mut round = Round { target, follower: &mut *follower, log: &mut log, pages: &mut pages };
                 round.list_and_watch().await
             }
             Ok(None) => {
@@ -137,12 +137,33 @@ pub async fn follow<F: FollowHandler>(follower: &mut F) {
         }
         if let Err(failure) = ended {
             follower.on_failure(&failure);
-            if logged.as_ref() != Some(&failure) {
-                tracing::warn!(%failure, fix = failure.fix(), "{}", F::FAILURE_MESSAGE);
-                logged = Some(failure);
-            }
+            log.failed(F::FAILURE_MESSAGE, failure);
         }
         sleep(backoff.pause()).await;
+    }
+}
+
+/// Log of the failures of one kind of request: a failure is logged when it differs from the one before.
+#[derive(Debug, Default)]
+pub struct FailureLog {
+    /// The last logged failure.
+    failure: Option<KubeError>,
+}
+
+impl FailureLog {
+    /// Logs a failure, with the message `lost`.
+    pub fn failed(&mut self, lost: &str, failure: KubeError) {
+        if self.failure.as_ref() != Some(&failure) {
+            tracing::warn!(%failure, fix = failure.fix(), "{lost}");
+            self.failure = Some(failure);
+        }
+    }
+
+    /// Logs the message `found` after a failure.
+    pub fn recovered(&mut self, found: &str) {
+        if self.failure.take().is_some() {
+            tracing::info!("{found}");
+        }
     }
 }
 
@@ -150,8 +171,7 @@ pub async fn follow<F: FollowHandler>(follower: &mut F) {
 struct Round<'a, F> {
     target: FollowTarget,
     follower: &'a mut F,
-    /// The last logged failure; `None` while following works.
-    logged: &'a mut Option<KubeError>,
+    log: &'a mut FailureLog,
     /// Objects per page; 0 requests all objects in one page.
     pages: &'a mut usize,
 }
@@ -166,9 +186,7 @@ impl<F: FollowHandler> Round<'_, F> {
                 Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
                 changes => changes?,
             };
-            if self.logged.take().is_some() {
-                tracing::info!("{}", F::RECOVERY_MESSAGE);
-            }
+            self.log.recovered(F::RECOVERY_MESSAGE);
             let (opened, began) = (Moment::now(slept), Instant::now());
             self.follower.handle(FollowEvent::Current(opened)).await?;
             // Stop the watch if the apiserver is gone without a reset: after the requested duration and a margin.

@@ -22,7 +22,7 @@ pub use self::{
     client::{KubeClient, object_path},
     discovery::Discoverer,
     error::KubeError,
-    follow::{FollowEvent, FollowHandler, FollowTarget, follow},
+    follow::{FailureLog, FollowEvent, FollowHandler, FollowTarget, follow},
     lease::{LeaderElection, LeaseObserver, lease_spec, leases_path, micro_time, patch_lease, release_lease},
     list::{List, ObjectIdentity},
     object::{MANAGED_BY, RawAnswer, created, is_our_own, webhook_suffix},

@@ -8,13 +8,13 @@ use tokio::time::timeout;
 
 use crate::{
     commands::source::SourceArgs,
-    replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
     source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
 use gatepost_config::{LastGoodDocuments, nearest_words};
 use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError};
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
+use gatepost_replicas::{AdminUrl, HookStanding};
 
 /// API path of BreakGlass objects in a cluster.
 const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";

@@ -4,11 +4,9 @@ use std::{
 };
 
 use super::*;
-use crate::{
-    live::{Current, ReplicaHealth},
-    replicas::{Replica, replica_report},
-};
+use crate::live::{Current, ReplicaHealth, replica_report};
 use gatepost_api::schema::status::ReplicaFault;
+use gatepost_replicas::Replica;
 
 fn hook(name: &str, state: HookStanding) -> HookReport {
     HookReport {

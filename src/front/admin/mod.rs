@@ -19,12 +19,12 @@ use self::{
 use crate::{
     live::{
         BreakGlassDocuments, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
-        ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
+        ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState, replica_report,
     },
-    replicas::{Replica, replica_report},
     telemetry::Metrics,
 };
 use gatepost_config::{Problem, describe_protocol, hazards::Finding};
+use gatepost_replicas::Replica;
 use gatepost_tls::ServerTls;
 
 /// State that operators may see.
@@ -182,7 +182,7 @@ fn hook(live: &LiveHook) -> Value {
     json!({
         "name": &*live.hook.name,
         "endpoint": live.target.endpoint().to_string(),
-        "protocol": describe_protocol(live.target.protocol()),
+        "protocol": describe_protocol(&live.target.entry.protocol),
         "effectivePolicy": live.shown_policy().as_str(),
         "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,

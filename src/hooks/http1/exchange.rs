@@ -75,12 +75,6 @@ pub(super) enum ConnectionChoice {
     None(Unreachable),
 }
 
-/// A connection that has carried nothing yet, or a slot for one.
-enum NewConnection {
-    Dialled(Socket),
-    Dial(Slot),
-}
-
 /// Result of a call, and the connection if it can carry another one.
 #[derive(Debug)]
 pub(super) struct CallOutcome {
@@ -113,23 +107,21 @@ impl CallRunner {
             ConnectionChoice::Reused(connection) => {
                 return self.post(connection, &call).await.map_err(on_reused_connection);
             }
-            ConnectionChoice::DialInTurn => {
-                NewConnection::Dial(self.dialler.slot().await.map_err(CallFailure::Connect)?)
-            }
-            ConnectionChoice::Dialled(socket) => NewConnection::Dialled(socket),
-            ConnectionChoice::Dial(slot) => NewConnection::Dial(slot),
+            ConnectionChoice::DialInTurn => Err(self.dialler.slot().await.map_err(CallFailure::Connect)?),
+            ConnectionChoice::Dialled(socket) => Ok(socket),
+            ConnectionChoice::Dial(slot) => Err(slot),
             ConnectionChoice::None(why) => return Err(CallFailure::Connect(why).into()),
             ConnectionChoice::Wait(_) => return Err(CallFailure::Connect(at_connect("it waits for ever")).into()),
         };
         self.arbiter.run_or_evict_idle(self.run_over_new(call, new)).await
     }
 
-    /// Carries out a call over a new connection.
-    async fn run_over_new(&self, call: Call, new: NewConnection) -> Result<CallOutcome, FailedCall> {
+    /// Carries out a call over a connection that has carried nothing yet, or that is dialled with this slot.
+    async fn run_over_new(&self, call: Call, new: Result<Socket, Slot>) -> Result<CallOutcome, FailedCall> {
         let attempt = self.arbiter.breaker.begin_attempt(now())?;
         let dialled = match new {
-            NewConnection::Dialled(socket) => Ok(HookConnection::Http1(socket)),
-            NewConnection::Dial(slot) => self.dialler.dial_with(slot).await,
+            Ok(socket) => Ok(HookConnection::Http1(socket)),
+            Err(slot) => self.dialler.dial_with(slot).await,
         };
         let socket = match dialled {
             Ok(HookConnection::Http1(socket)) => socket,

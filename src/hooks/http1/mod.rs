@@ -168,15 +168,11 @@ impl Pool {
         if !self.idle.is_empty() {
             pending.connected();
         }
-        match (self.has_no_connection(), pending.probes.is_empty()) {
+        match (self.idle.is_empty() && self.running.is_empty(), pending.probes.is_empty()) {
             (true, false) => Some("a probe asks"),
             (true, true) if self.http2 => Some("the hook speaks HTTP/2"),
             _ => None,
         }
-    }
-
-    fn has_no_connection(&self) -> bool {
-        self.idle.is_empty() && self.running.is_empty()
     }
 
     /// Returns the time at which idle connections must be checked.
@@ -244,23 +240,20 @@ impl Pool {
     /// another client waits while this one has more than its part.
     fn release(&mut self, connection: Http1Connection) {
         let share = &self.runner.dialler.share;
-        let others_wait = share.waiting() > usize::from(self.queue.waits_for_slot());
+        let others_wait = share.waiting() > usize::from(self.queue.slot.is_some());
         let per_client = share.per_client;
         if others_wait && !self.queue.is_empty() && self.connections() > per_client {
             return;
         }
         if let Some(ConnectionChoice::Reused(connection)) = self.queue.offer(ConnectionChoice::Reused(connection)) {
-            self.keep_idle(connection);
+            let _guard = self.runner.arbiter.idle_guard();
+            self.idle.push_back(Idle { since: now(), connection, _guard });
         }
     }
 
     /// Returns the number of connections of this client, one of which has just become free.
     fn connections(&self) -> usize {
         self.idle.len() + 1 + self.running.len().saturating_sub(self.queue.waiting())
-    }
-
-    fn keep_idle(&mut self, connection: Http1Connection) {
-        self.idle.push_back(Idle { since: now(), connection, _guard: self.runner.arbiter.idle_guard() });
     }
 
     /// Ends a call. Its connection becomes idle before its result is delivered, so that the next call finds it.
@@ -344,11 +337,6 @@ impl Queue {
     /// Returns the number of calls that wait.
     fn waiting(&self) -> usize {
         self.waiting.iter().filter(|call| !call.is_closed()).count()
-    }
-
-    /// Returns true if it waits for a slot.
-    fn waits_for_slot(&self) -> bool {
-        self.slot.is_some()
     }
 
     /// Offers a connection to the call that has waited longest. Returns it if no call waits.

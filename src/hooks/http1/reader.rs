@@ -29,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
 use crate::hooks::{
     answer_buffer::{AnswerBudget, AnswerBuffer},
     header_values::{self, is_gzip, is_readable_media_type},
-    reply::{HttpReply, ReplyHead},
+    reply::HttpReply,
 };
 use gatepost_api::CallFailure;
 use gatepost_base::memory::MemoryBudget;
@@ -130,7 +130,7 @@ async fn collect(
         }
         buffer.extend(&data)?;
     }
-    Ok(HttpReply::received(ReplyHead { status, retry_after, readable_type, gzipped }, buffer))
+    Ok(HttpReply { retry_after, readable_type, ..HttpReply::received(status, gzipped, buffer) })
 }
 
 /// Returns the failure of a call for an error of hyper.

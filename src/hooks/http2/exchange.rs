@@ -18,8 +18,8 @@ use gatepost_http2_client::{Exchange, ExchangeFailure, GoAway, RequestHead, Unpr
 
 /// A call and its answer while it arrives.
 #[derive(Debug)]
-pub(super) struct CallExchange {
-    call: Call,
+pub(in crate::hooks) struct CallExchange {
+    pub(super) call: Call,
     /// Maximum size of the answer in bytes.
     limit: usize,
     head: Option<ResponseHead>,
@@ -30,10 +30,6 @@ impl CallExchange {
     /// Creates the exchange of a call whose answer may have at most `limit` bytes.
     pub(super) fn new(call: Call, limit: usize, answers: &Arc<AnswerBudget>) -> Self {
         Self { call, limit, head: None, body: AnswerBuffer::new(answers) }
-    }
-
-    pub(super) fn into_call(self) -> Call {
-        self.call
     }
 
     /// Delivers the failure of a call that the hook reports as not processed.

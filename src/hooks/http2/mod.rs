@@ -108,7 +108,8 @@ impl From<io::Error> for ConnectionError {
 pub(super) struct Http2Connection<S> {
     io: S,
     limits: Limits,
-    connection: ClientConnection<CallExchange>,
+    /// State of the protocol, with the calls.
+    pub(super) protocol: ClientConnection<CallExchange>,
     alarm: Alarm,
     /// True if TLS has no written bytes left to flush.
     flushed: bool,
@@ -128,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         Self {
             io,
             limits,
-            connection: ClientConnection::new(config, RequestHeads::new(https, authority)),
+            protocol: ClientConnection::new(config, RequestHeads::new(https, authority)),
             alarm: Alarm::default(),
             flushed: true,
             write_blocked: false,
@@ -141,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     pub(super) async fn handshake(&mut self) -> Result<(), String> {
         poll_fn(|cx| match self.poll_io(cx) {
             Err(error) => Poll::Ready(Err(self.message(&error))),
-            Ok(()) if self.connection.is_established() => Poll::Ready(Ok(())),
+            Ok(()) if self.protocol.is_established() => Poll::Ready(Ok(())),
             Ok(()) => Poll::Pending,
         })
         .await
@@ -159,13 +160,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             self.submit(call);
         }
         let end = poll_fn(|cx| self.poll_drive(cx, commands)).await;
-        let unsent = self.connection.take_waiting().map(CallExchange::into_call).collect();
-        let (answered, starved) = (self.connection.has_answered(), self.connection.is_starved());
+        let unsent = self.protocol.take_waiting().map(|exchange| exchange.call).collect();
+        let (answered, starved) = (self.protocol.has_answered(), self.protocol.is_starved());
         let (why, draining) = match end {
             DriveEnd::Idle => (None, None),
             DriveEnd::Draining => {
                 let why = if starved { STARVED_REASON } else { DRAINING_REASON };
-                let goaway = self.connection.goaway().map(|goaway| format!("{why}: {goaway}"));
+                let goaway = self.protocol.goaway().map(|goaway| format!("{why}: {goaway}"));
                 (goaway.or_else(|| Some(why.to_owned())), Some(self))
             }
             DriveEnd::Lost(error) => (Some(self.close(error).await), None),
@@ -177,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     pub(super) async fn finish_calls(&mut self) {
         let lost = poll_fn(|cx| match self.poll_io(cx) {
             Err(error) => Poll::Ready(Some(error)),
-            Ok(()) if self.connection.is_idle() => Poll::Ready(None),
+            Ok(()) if self.protocol.is_idle() => Poll::Ready(None),
             Ok(()) => Poll::Pending,
         })
         .await;
@@ -186,29 +187,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         }
     }
 
-    /// Returns true if every call is settled.
-    pub(super) fn is_settled(&self) -> bool {
-        self.connection.is_idle()
-    }
-
-    /// Resets abandoned calls.
-    pub(super) fn cancel_abandoned(&mut self) {
-        self.connection.cancel_abandoned();
-    }
-
-    /// Fails the calls that are left.
-    pub(super) fn fail_calls(&mut self, why: &str) {
-        self.connection.fail(why);
-    }
-
     fn submit(&mut self, call: Call) {
-        self.connection.submit(CallExchange::new(call, self.limits.answer, &self.limits.answers));
+        self.protocol.submit(CallExchange::new(call, self.limits.answer, &self.limits.answers));
     }
 
     /// Sends GOAWAY to a hook that broke the protocol, fails the calls that are left, and returns the reason.
     async fn close(&mut self, error: ConnectionError) -> String {
         if let ConnectionError::Fault(fault) = error {
-            self.connection.send_goaway(fault);
+            self.protocol.send_goaway(fault);
             // Bytes that cannot be written immediately are dropped, which does no harm.
             poll_fn(|cx| {
                 Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
@@ -216,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             .await;
         }
         let why = self.message(&error);
-        self.connection.fail(&why);
+        self.protocol.fail(&why);
         why
     }
 
@@ -226,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             ConnectionError::Fault(fault) => format!("the hook {}", fault.what).into(),
             ConnectionError::Lost(what) => (&**what).into(),
         };
-        match self.connection.goaway() {
+        match self.protocol.goaway() {
             Some(goaway) => format!("{what}, after {goaway}"),
             None => what.into_owned(),
         }
@@ -248,15 +234,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         }
         // Once for all commands, or the time would grow with the square of the number of calls.
         if abandoned {
-            self.connection.cancel_abandoned();
+            self.protocol.cancel_abandoned();
         }
         if let Err(error) = self.poll_io(cx) {
             return Poll::Ready(DriveEnd::Lost(error));
         }
-        if self.connection.is_closing() {
+        if self.protocol.is_closing() {
             return Poll::Ready(DriveEnd::Draining);
         }
-        if closed && self.connection.is_idle() && self.connection.queued() == 0 {
+        if closed && self.protocol.is_idle() && self.protocol.queued() == 0 {
             return Poll::Ready(DriveEnd::Idle);
         }
         Poll::Pending
@@ -271,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             }
             self.poll_socket(cx)?;
             self.reserve_orphaned()?;
-            self.connection.track_waiting();
+            self.protocol.track_waiting();
             if self.poll_alarm(cx).is_pending() {
                 return Ok(());
             }
@@ -281,17 +267,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
 
     /// Returns the time at which the connection is closed if the socket still takes nothing.
     fn stall_deadline(&self) -> Option<Instant> {
-        let waits = self.connection.queued() > 0 || !self.flushed;
+        let waits = self.protocol.queued() > 0 || !self.flushed;
         self.stalled_since.filter(|_| waits).map(|since| since + WRITE_STALL_TIMEOUT)
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.alarm.poll(cx, self.connection.next_deadline().into_iter().chain(self.stall_deadline()).min())
+        self.alarm.poll(cx, self.protocol.next_deadline().into_iter().chain(self.stall_deadline()).min())
     }
 
     /// Drops late calls; fails if the socket has taken nothing for too long.
     fn expire(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        self.connection.expire(now);
+        self.protocol.expire(now);
         if self.stall_deadline().is_some_and(|deadline| deadline <= now) {
             return Err(ConnectionError::Lost("the hook has taken nothing of what it was sent for 10 s".into()));
         }
@@ -300,7 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
 
     /// Reserves memory for queued bytes of calls that are over.
     fn reserve_orphaned(&mut self) -> Result<(), ConnectionError> {
-        let (copied, held) = (self.connection.copied(), self.orphaned.bytes());
+        let (copied, held) = (self.protocol.copied(), self.orphaned.bytes());
         if copied < held {
             self.orphaned.shrink_to(copied);
         } else if !self.orphaned.try_grow(copied - held) {
@@ -342,14 +328,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(self.connection.read_buffer());
+        let mut room = ReadBuf::new(self.protocol.read_buffer());
         Pin::new(&mut self.io).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
     }
 
     fn receive(&mut self, len: usize) -> Result<(), ConnectionError> {
-        let received = self.connection.receive(len);
-        let goaway = self.connection.goaway();
-        for unprocessed in self.connection.take_unprocessed() {
+        let received = self.protocol.receive(len);
+        let goaway = self.protocol.goaway();
+        for unprocessed in self.protocol.take_unprocessed() {
             CallExchange::report(unprocessed, goaway);
         }
         Ok(received?)
@@ -358,7 +344,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     /// Writes once. Ready with 0 if nothing is queued.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let io = Pin::new(&mut self.io);
-        let written = self.connection.offer(|slices| {
+        let written = self.protocol.offer(|slices| {
             let written = io.poll_write_vectored(cx, slices);
             let taken = if let Poll::Ready(Ok(taken)) = written { taken } else { 0 };
             (written, taken)
@@ -373,7 +359,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     fn poll_write_all(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         loop {
             if !self.write_blocked {
-                self.connection.queue_frames();
+                self.protocol.queue_frames();
             }
             match self.poll_write(cx) {
                 // Nothing is queued any more. If it was withdrawn, the ready streams may queue something now.

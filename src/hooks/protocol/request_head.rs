@@ -161,18 +161,15 @@ impl RequestHeads {
         self.encoder.field(field, text, out);
     }
 
-    /// Appends the number of hops. It is nearly always that of the first Gatepost, which is one byte from the second
-    /// call on.
-    pub(super) fn hops(&mut self, hops: Hops, out: &mut Vec<u8>) {
-        if hops == Hops::FIRST {
-            return self.field(Field::Hops, out);
-        }
-        short_literal(FieldName::Text(Hops::HEADER.as_bytes()), format_args!("{}", hops.get()), out);
-    }
-
     /// Appends what goes on from the caller: the number of Gateposts, and the trace if there is one.
     pub(super) fn forwarded(&mut self, forwarded: &ForwardedContext, out: &mut Vec<u8>) {
-        self.hops(forwarded.hops, out);
+        // Nearly always that of the first Gatepost, which is one byte from the second call on.
+        if forwarded.hops == Hops::FIRST {
+            self.field(Field::Hops, out);
+        } else {
+            let hops = forwarded.hops.get();
+            short_literal(FieldName::Text(Hops::HEADER.as_bytes()), format_args!("{hops}"), out);
+        }
         for (name, value) in forwarded.trace.iter().flat_map(|trace| trace.iter()) {
             literal(FieldName::Text(name.as_bytes()), value, out);
         }

@@ -11,15 +11,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use sha2::Digest as _;
 
 use self::judge::{OwnRegistrations, Verdict, isolates, judge, set_in_flight};
 pub use self::upkeep::Upkeep;
 use super::objects::Kind;
-use crate::source::Contents;
+use crate::source::contents::PartsDigest;
 use gatepost_adopt::{
     AdoptionRequests, AdoptionSettings, AdoptionView, AssessedWebhook, CalledWebhook, ClusterWebhook, Follower, Lease,
-    MAX_WEBHOOKS, OwnRegistration, Reason, RegistrationUpdate, WebhookKey, webhooks_of,
+    MAX_WEBHOOKS, OwnRegistration, Reason, WebhookKey, webhooks_of,
 };
 use gatepost_api::{HookType, registration::is_our_webhook};
 use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
@@ -34,7 +34,7 @@ pub(super) struct WebhookReader {
     follower: Follower,
     /// Cached verdict on each webhook, with a digest of its inputs.
     judged: HashMap<WebhookKey, ([u8; 32], Verdict)>,
-    upkeep: upkeep::Cache,
+    pub(super) upkeep: upkeep::Cache,
 }
 
 impl WebhookReader {
@@ -58,16 +58,6 @@ impl WebhookReader {
         let registrations = registrations.collect();
         let (updates, cluster) = (Vec::new(), String::new());
         Ok((files, AdoptionView { now, leases, seen, calls, registrations, updates, cluster }))
-    }
-
-    /// Returns the registrations to update, from everything that was read.
-    pub(super) fn updates(
-        &mut self,
-        (settings, upkeep): (&AdoptionSettings, Upkeep),
-        lists: &[(Kind, Vec<Value>)],
-        (contents, view): (&Contents, &AdoptionView),
-    ) -> Vec<RegistrationUpdate> {
-        self.upkeep.updates((settings, upkeep), lists, (contents, view))
     }
 
     fn seen(
@@ -134,17 +124,14 @@ pub fn judged(
     settings: &AdoptionSettings,
     requests: &AdoptionRequests,
 ) -> Vec<AssessedWebhook> {
-    let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::of_type(*hook_type), items.clone())).collect();
+    let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::Webhooks(*hook_type), items.clone())).collect();
     WebhookReader::default().seen(&lists, settings, requests)
 }
 
 fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
-    let mut sha = Sha256::new();
-    for part in parts {
-        sha.update((part.len() as u64).to_be_bytes());
-        sha.update(part.as_bytes());
-    }
-    sha.finalize().into()
+    let mut digest = PartsDigest::default();
+    parts.for_each(|part| digest.part(part));
+    digest.0.finalize().into()
 }
 
 /// Returns the document of one configuration with these webhooks.

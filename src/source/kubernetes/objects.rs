@@ -29,8 +29,8 @@ impl ObjectSelection {
     pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
         let all = [
             (Kind::Configuration, self.configurations),
-            (Kind::Validating, self.webhooks),
-            (Kind::Mutating, self.webhooks),
+            (Kind::Webhooks(HookType::Validating), self.webhooks),
+            (Kind::Webhooks(HookType::Mutating), self.webhooks),
             (Kind::BreakGlass, true),
         ];
         all.into_iter().filter_map(|(kind, wanted)| wanted.then_some(kind))
@@ -41,8 +41,7 @@ impl ObjectSelection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Configuration,
-    Validating,
-    Mutating,
+    Webhooks(HookType),
     BreakGlass,
 }
 
@@ -51,8 +50,7 @@ impl Kind {
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Configuration => "admissioncontrolconfigurations",
-            Self::Validating => "validatingwebhookconfigurations",
-            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Webhooks(hook_type) => hook_type.resource(),
             Self::BreakGlass => "breakglasses",
         }
     }
@@ -67,17 +65,8 @@ impl Kind {
     /// Returns the type of the webhooks in objects of this kind; `None` if the kind is ours.
     pub(super) fn hook_type(self) -> Option<HookType> {
         match self {
-            Self::Validating => Some(HookType::Validating),
-            Self::Mutating => Some(HookType::Mutating),
+            Self::Webhooks(hook_type) => Some(hook_type),
             Self::Configuration | Self::BreakGlass => None,
-        }
-    }
-
-    /// Returns the kind with webhooks of that type.
-    pub(super) fn of_type(hook_type: HookType) -> Self {
-        match hook_type {
-            HookType::Validating => Self::Validating,
-            HookType::Mutating => Self::Mutating,
         }
     }
 
@@ -201,19 +190,19 @@ mod tests {
         let going = json!({"metadata": {"name": "x", "deletionTimestamp": "2026-11-21T00:00:00Z"}, "webhooks": []});
         assert!(left_out(Kind::Configuration, &going).contains("its hooks drain"));
         assert!(left_out(Kind::BreakGlass, &going).starts_with("breakglasses/x: "));
-        file(Kind::Validating, &going);
+        file(Kind::Webhooks(HookType::Validating), &going);
     }
 
     #[test]
     fn our_own_registration_is_no_hook() {
         let labels = json!({"app.kubernetes.io/managed-by": "gatepost"});
         let own = json!({"metadata": {"name": "gatepost", "labels": labels}, "webhooks": [{"name": "a.b.c"}]});
-        let note = left_out(Kind::Validating, &own);
+        let note = left_out(Kind::Webhooks(HookType::Validating), &own);
         assert!(
             note.starts_with("validatingwebhookconfigurations/gatepost: metadata.labels: Gatepost's own"),
             "{note}"
         );
-        left_out(Kind::Mutating, &own);
+        left_out(Kind::Webhooks(HookType::Mutating), &own);
         file(Kind::Configuration, &own);
     }
 
@@ -223,13 +212,16 @@ mod tests {
         let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
         let own = json!({"name": "own", "expression": "true"});
         let marked = object(json!([own, ours]));
-        assert_eq!(file(Kind::Validating, &marked), file(Kind::Validating, &object(json!([own]))));
+        assert_eq!(
+            file(Kind::Webhooks(HookType::Validating), &marked),
+            file(Kind::Webhooks(HookType::Validating), &object(json!([own])))
+        );
     }
 
     #[test]
     fn what_no_apiserver_stores_is_refused() {
         for wrong in [json!(1), json!({}), json!({"metadata": {}}), json!({"metadata": {"name": ""}})] {
-            assert!(convert(Kind::Validating, wrong.clone()).is_err(), "{wrong}");
+            assert!(convert(Kind::Webhooks(HookType::Validating), wrong.clone()).is_err(), "{wrong}");
         }
     }
 
@@ -237,7 +229,7 @@ mod tests {
     fn break_glass_is_read_whatever_is_chosen() {
         let webhooks = ObjectSelection { configurations: false, webhooks: true };
         let kinds: Vec<_> = webhooks.kinds().collect();
-        assert_eq!(kinds, [Kind::Validating, Kind::Mutating, Kind::BreakGlass]);
+        assert_eq!(kinds, [Kind::Webhooks(HookType::Validating), Kind::Webhooks(HookType::Mutating), Kind::BreakGlass]);
         assert_eq!(ObjectSelection::default().kinds().collect::<Vec<_>>(), [Kind::Configuration, Kind::BreakGlass]);
     }
 }

@@ -84,7 +84,7 @@ async fn a_second_goaway_excludes_more_calls() {
     scene.hook.goaway(1, code::NO_ERROR).await;
     scene.hook.answer(1, b"yes").await;
     leaving.finish_calls().await;
-    assert!(leaving.is_settled());
+    assert!(leaving.protocol.is_idle());
     let arrived = scene.responses.take_now();
     let came: Vec<_> =
         arrived.iter().map(|(tag, result)| (*tag, result.as_ref().err().map(|lost| lost.evidence))).collect();
@@ -101,7 +101,7 @@ async fn a_draining_connection_ends_with_the_last_deadline() {
     let mut leaving = scene.ended.await.expect("no panic").draining.expect("one is due");
     let began = tokio::time::Instant::now();
     leaving.finish_calls().await;
-    assert!(leaving.is_settled() && began.elapsed() < 2 * SECOND);
+    assert!(leaving.protocol.is_idle() && began.elapsed() < 2 * SECOND);
     assert_eq!(Arc::strong_count(&scene.responses), 1, "its call is let go");
 }
 

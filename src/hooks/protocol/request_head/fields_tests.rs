@@ -117,7 +117,7 @@ mod linear_time {
     use std::time::Duration;
 
     use super::*;
-    use crate::hooks::protocol::grpc::percent_decoded;
+    use crate::hooks::protocol::percent_decoded;
     use gatepost_http2_client::hpack;
 
     const SMALL_BODY_BYTES: usize = 16 << 10;

@@ -7,10 +7,10 @@ use crate::live::RetireReason;
 async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let leaving = |rotator: &Rotator| -> Vec<String> {
-        rotator.status.draining().iter().map(|draining| draining.name.to_string()).collect()
+        rotator.options.status.draining().iter().map(|draining| draining.name.to_string()).collect()
     };
     let request = rotator.current.load();
-    let channel = Arc::downgrade(request.hooks[0].target.channel());
+    let channel = Arc::downgrade(&request.hooks[0].target.channel);
     read(&mut rotator, contents(&[("b", 2)])).await;
     assert_eq!(leaving(&rotator), ["a.example.com"]);
     // A later generation that is held, too, says nothing of a hook it never asked.
@@ -30,12 +30,12 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
 async fn an_idle_worker_keeps_no_hook_from_draining() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     // This thread is the worker. It has served a request, and has nothing to do any more.
-    let channel = Arc::downgrade(rotator.current.enter().hooks[0].target.channel());
+    let channel = Arc::downgrade(&rotator.current.enter().hooks[0].target.channel);
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::task::yield_now().await;
     assert!(channel.upgrade().is_none(), "its connections close");
     read(&mut rotator, contents(&[("b", 2)])).await;
-    assert!(rotator.status.draining().is_empty());
+    assert!(rotator.options.status.draining().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,12 +43,12 @@ async fn draining_has_a_bound_and_coming_back_ends_it() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[])).await;
-    assert_eq!(rotator.status.draining().len(), 2);
+    assert_eq!(rotator.options.status.draining().len(), 2);
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!(rotator.status.draining().len(), 1, "a is back");
+    assert_eq!(rotator.options.status.draining().len(), 1, "a is back");
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert!(rotator.status.draining().is_empty(), "b is not waited for any longer");
+    assert!(rotator.options.status.draining().is_empty(), "b is not waited for any longer");
     drop(request);
 }
 
@@ -60,7 +60,7 @@ async fn sweep(rotator: &mut Rotator) {
 
 /// State of each hook that has retired, in the order in which they went.
 fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
-    let retired = rotator.status.retired();
+    let retired = rotator.options.status.retired();
     let gone = retired.iter().filter_map(|retired| match retired.rotation {
         Rotation::Gone { how, .. } => Some((retired.name.to_string(), how)),
         _ => None,
@@ -111,10 +111,10 @@ async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
     let mut rotator = started(&[("a", 1)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[("a", 2)])).await;
-    assert!(rotator.status.retired().is_empty(), "it is still asked there");
+    assert!(rotator.options.status.retired().is_empty(), "it is still asked there");
     let channel = probed(&rotator);
     rotator.on_probe_result(news(channel, Ok(())));
-    let leaving = rotator.status.draining();
+    let leaving = rotator.options.status.draining();
     assert_eq!(
         leaving.iter().map(|old| old.endpoint.as_ref().unwrap().to_string()).collect::<Vec<_>>(),
         ["grpc://127.0.0.1:1"]

@@ -35,7 +35,7 @@ fn unproven(rotator: &Rotator, short: &str) -> bool {
 
 /// State of each initializer that has retired.
 fn retired(rotator: &Rotator) -> Vec<(String, Rotation)> {
-    let retired = rotator.status.retired();
+    let retired = rotator.options.status.retired();
     retired.iter().map(|one| (one.name.to_string(), one.rotation.clone())).collect()
 }
 
@@ -90,7 +90,7 @@ async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
     let request = rotator.current.load();
     read(&mut rotator, initializers(&["b"])).await;
     assert!(matches!(&*retired(&rotator), [(gone, Rotation::Draining { .. })] if gone == "a.example.com"));
-    assert!(hub.desk(|desk| desk.is_draining(&name("a"), gatepost_base::clock::now())));
+    assert!(hub.desk(|desk| desk.is_draining(&name("a"), now())));
     // A review that began before may come to it only now.
     let room = MemoryBudget::unlimited().empty(Purpose::Queue);
     let message = TaskMessage { review: Default::default(), namespace_labels: Vec::new(), digest: [0; 32], room };
@@ -100,16 +100,13 @@ async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
     // An object that was stored first holds no generation.
     drop(request);
     sweep(&mut rotator).await;
-    assert!(
-        rotator.current.hub().desk(|desk| desk.is_draining(&name("a"), gatepost_base::clock::now())),
-        "it has a task"
-    );
+    assert!(rotator.current.hub().desk(|desk| desk.is_draining(&name("a"), now())), "it has a task");
     let room = MemoryBudget::unlimited().empty(Purpose::Answer);
     let done = Contribution { patch: None, adds: Vec::new() };
     assert!(attached.answer(task, attempt, Ok(done), room));
     assert!(asking.await.unwrap());
     sweep(&mut rotator).await;
-    assert!(!rotator.current.hub().desk(|desk| desk.is_draining(&name("a"), gatepost_base::clock::now())));
+    assert!(!rotator.current.hub().desk(|desk| desk.is_draining(&name("a"), now())));
     let gone = retired(&rotator);
     assert!(matches!(&*gone, [(_, Rotation::Gone { how: RetireReason::Drained, .. })]), "{gone:?}");
 }

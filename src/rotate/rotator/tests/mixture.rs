@@ -100,7 +100,11 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Configure(hooks) => {
                 read(&mut rotator, configuration(&hooks, revision)).await;
-                prop_assert!(rotator.status.rejected.get().is_none(), "{:?}", rotator.status.rejected.get());
+                prop_assert!(
+                    rotator.options.status.rejected.get().is_none(),
+                    "{:?}",
+                    rotator.options.status.rejected.get()
+                );
                 for hook in &rotator.current.load().snapshot.hooks {
                     let effects = hook.side_effects.as_str();
                     accepted.push(how(&hook.id, &hook.endpoint, &hook.protocol, hook.timeout, effects));
@@ -125,8 +129,8 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         let generation = rotator.current.load();
         let now: HashMap<_, _> = generation.hooks.iter().map(|live| (live.hook.id.to_string(), live)).collect();
         for (id, live) in now.iter().filter(|(_, live)| live.rotation.is_called()) {
-            let (target, effects) = (&live.target, live.target.side_effects().as_str());
-            let used = how(id, target.channel().endpoint(), target.protocol(), target.timeout(), effects);
+            let (target, effects) = (&live.target, live.target.entry.side_effects.as_str());
+            let used = how(id, target.channel.endpoint(), &target.entry.protocol, target.timeout(), effects);
             prop_assert!(accepted.contains(&used), "{used:?} is of no single configuration");
         }
         for id in asked.iter().filter(|id| now.contains_key(*id)) {

@@ -18,7 +18,7 @@ async fn a_hook_that_is_missing_stays_until_a_second_equal_read() {
     assert_eq!((number(&rotator), names(&rotator)), (1, vec!["a".to_owned(), "b".to_owned()]));
     let now = Instant::now().into_std();
     assert_eq!(rotator.current.freshness().age(now), Some(Duration::ZERO), "the read was good");
-    let unconfirmed = rotator.status.pending_confirmation.get().expect("reported");
+    let unconfirmed = rotator.options.status.pending_confirmation.get().expect("reported");
     assert_eq!(
         unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["hook b.example.com is gone"]
@@ -28,7 +28,7 @@ async fn a_hook_that_is_missing_stays_until_a_second_equal_read() {
 
     read_once(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!((number(&rotator), names(&rotator)), (2, vec!["a".to_owned()]));
-    assert_eq!(rotator.status.pending_confirmation.get(), None);
+    assert_eq!(rotator.options.status.pending_confirmation.get(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +43,10 @@ async fn a_file_that_is_whole_again_has_let_nothing_go() {
     rotator.apply_read(reading(Err(error))).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
     assert_eq!(number(&rotator), 1, "nothing was ever put in force");
-    assert_eq!((rotator.status.rejected.get(), rotator.status.pending_confirmation.get()), (None, None));
+    assert_eq!(
+        (rotator.options.status.rejected.get(), rotator.options.status.pending_confirmation.get()),
+        (None, None)
+    );
     assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 2, 0)]);
 }
 
@@ -55,7 +58,7 @@ async fn relaxation_confirmed_twice_applies_though_other_bytes_change() {
     assert_eq!((number(&rotator), names(&rotator).len()), (1, 3), "less is let go than before: it is still growing");
     read_once(&mut rotator, contents(&[("a", 1), ("c", 3), ("d", 4), ("e", 5)])).await;
     assert_eq!((number(&rotator), names(&rotator)), (2, ["a", "c", "d", "e"].map(str::to_owned).to_vec()));
-    assert_eq!(rotator.status.pending_confirmation.get(), None);
+    assert_eq!(rotator.options.status.pending_confirmation.get(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +102,7 @@ async fn a_store_says_what_it_means() {
     read_once(&mut rotator, contents(&[("a", 1)]).at(2)).await;
     assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0)]));
     read_once(&mut rotator, Contents::new(Vec::new(), BTreeMap::new()).at(3)).await;
-    assert_eq!((number(&rotator), rotator.status.rejected.get()), (3, None), "no object is an explicit state");
+    assert_eq!((number(&rotator), rotator.options.status.rejected.get()), (3, None), "no object is an explicit state");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +129,7 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
             read_once(&mut rotator, empty.clone()).await;
         }
         assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]), "{name}");
-        assert_eq!(rotator.status.rejected.get().map(|rejected| rejected.problems.len()), Some(1), "{name}");
+        assert_eq!(rotator.options.status.rejected.get().map(|rejected| rejected.problems.len()), Some(1), "{name}");
         let now = Instant::now().into_std();
         assert!(rotator.current.freshness().is_fresh(now), "{name}");
         let first = self::rotator();
@@ -149,7 +152,7 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
     );
     for (name, before) in [("sound", sound.clone()), ("broken beside", format!("{sound}surprise: 1\n"))] {
         let is_open = |rotator: &Rotator| {
-            let open = rotator.break_glass.open(Instant::now().into_std());
+            let open = rotator.options.break_glass.open(Instant::now().into_std());
             open.iter().map(|open| open.document.hooks.len()).collect::<Vec<_>>()
         };
         let mut rotator = started(&[("a", 1)]).await;
@@ -168,5 +171,5 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
     let mut rotator = rotator();
     read_once(&mut rotator, contents(&[]).at(1)).await;
     read_once(&mut rotator, written(&glass).at(2)).await;
-    assert!(!rotator.break_glass.open(Instant::now().into_std()).is_empty(), "a store says what it means");
+    assert!(!rotator.options.break_glass.open(Instant::now().into_std()).is_empty(), "a store says what it means");
 }

@@ -21,7 +21,7 @@ async fn hooks_of_the_start_are_called_and_later_ones_probed_first() {
     rotator.on_probe_result(news(channel.clone(), Ok(())));
     assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
     assert!(
-        Arc::ptr_eq(rotator.current.load().hooks[1].target.channel(), &channel),
+        Arc::ptr_eq(&rotator.current.load().hooks[1].target.channel, &channel),
         "the probed connection is the one used"
     );
     assert!(rotator.placements.probing.is_empty());
@@ -40,7 +40,7 @@ async fn namesakes_of_two_configurations_keep_their_own_seats() {
     let _request = rotator.current.load();
     read(&mut rotator, namesakes(&[("b", 2)])).await;
     assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
-    let leaving = rotator.status.draining();
+    let leaving = rotator.options.status.draining();
     assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
 }
 
@@ -51,8 +51,8 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
     read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
     let after = rotator.current.load();
     assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
-    assert!(Arc::ptr_eq(before.hooks[1].target.channel(), after.hooks[0].target.channel()));
-    assert!(Arc::ptr_eq(before.hooks[0].target.channel(), after.hooks[1].target.channel()));
+    assert!(Arc::ptr_eq(&before.hooks[1].target.channel, &after.hooks[0].target.channel));
+    assert!(Arc::ptr_eq(&before.hooks[0].target.channel, &after.hooks[1].target.channel));
     assert!(Arc::ptr_eq(&before.hooks[1].metrics, &after.hooks[0].metrics));
     assert!(!Arc::ptr_eq(&before.hooks[0].metrics, &after.hooks[1].metrics), "another hook is counted by itself");
 }

@@ -22,7 +22,7 @@ fn files(files: &[(&str, &[(&str, u16)])]) -> Contents {
 
 /// Document held back: the file, and whether its last good state is in force.
 fn held(rotator: &Rotator) -> Vec<(String, bool)> {
-    let rejected = rotator.status.rejected.get();
+    let rejected = rotator.options.status.rejected.get();
     rejected.iter().flat_map(|it| &it.quarantined).map(|held| (held.document.clone(), held.keeps)).collect()
 }
 
@@ -40,24 +40,24 @@ async fn a_document_at_fault_stays_as_it_was_and_the_others_change() {
     let whole = files(&[("a", &[("one", 1)]), ("b", &[("two", 2)])]);
     read(&mut rotator, whole.clone()).await;
     take(&mut rotator, whole.clone()).await;
-    assert!(rotator.status.rejected.get().is_none());
+    assert!(rotator.options.status.rejected.get().is_none());
 
     // Nothing but the document at fault has changed: what is in force bears its name on.
     let only = files(&[("a", &[]), ("b", &[("two", 2)])]);
     take(&mut rotator, only.clone()).await;
     assert_eq!((number(&rotator), held(&rotator)), (1, vec![("a.yaml".to_owned(), true)]));
     assert_eq!(rotator.current.load().digest, whole.digest);
-    let since = rotator.status.rejected.get().unwrap().quarantined[0].since;
+    let since = rotator.options.status.rejected.get().unwrap().quarantined[0].since;
 
     let mixed = files(&[("a", &[]), ("b", &[("two", 2), ("three", 3)]), ("c", &[])]);
     take(&mut rotator, mixed.clone()).await;
     assert_eq!(names(&rotator), ["one", "two", "three"]);
     assert_eq!(held(&rotator), [("a.yaml".to_owned(), true), ("c.yaml".to_owned(), false)]);
-    assert_eq!(rotator.status.rejected.get().unwrap().quarantined[0].since, since);
+    assert_eq!(rotator.options.status.rejected.get().unwrap().quarantined[0].since, since);
     let in_force = rotator.current.load();
     assert!(in_force.digest != whole.digest && in_force.digest != mixed.digest, "no state of the source is in force");
     assert_eq!(in_force.revision, Revision::of_digest(&in_force.digest));
-    let (generation, outcome) = (number(&rotator), rotator.status.rejected.get().unwrap().revision.clone());
+    let (generation, outcome) = (number(&rotator), rotator.options.status.rejected.get().unwrap().revision.clone());
     assert_eq!(outcome, mixed.revision);
     take(&mut rotator, mixed).await;
     assert_eq!(number(&rotator), generation, "read again, it is the same");
@@ -65,7 +65,7 @@ async fn a_document_at_fault_stays_as_it_was_and_the_others_change() {
     let mended = files(&[("a", &[("one", 1), ("four", 4)]), ("b", &[("two", 2), ("three", 3)])]);
     take(&mut rotator, mended.clone()).await;
     assert_eq!(names(&rotator), ["one", "four", "two", "three"]);
-    assert!(rotator.status.rejected.get().is_none());
+    assert!(rotator.options.status.rejected.get().is_none());
     assert_eq!(rotator.current.load().digest, mended.digest);
 }
 
@@ -98,7 +98,7 @@ async fn before_anything_is_in_force_a_fault_refuses_all_unless_it_is_to_be_left
     let faulty = files(&[("a", &[]), ("b", &[("two", 2)])]);
     let mut refusing = rotator();
     take(&mut refusing, faulty.clone()).await;
-    assert_eq!((number(&refusing), refusing.status.rejected.get().unwrap().is_whole()), (0, true));
+    assert_eq!((number(&refusing), refusing.options.status.rejected.get().unwrap().is_whole()), (0, true));
 
     let mut lenient = skipping();
     take(&mut lenient, faulty).await;
@@ -128,7 +128,7 @@ async fn break_glass_is_opened_and_closed_by_the_newest_state_alone() {
     };
     let mut rotator = rotator();
     take(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2)])]).at(1)).await;
-    let open = |rotator: &Rotator| rotator.break_glass.open(Instant::now().into_std()).len();
+    let open = |rotator: &Rotator| rotator.options.break_glass.open(Instant::now().into_std()).len();
     take(&mut rotator, with(&[glass("g", "hooks: [one.example.com]\n")])).await;
     assert_eq!((open(&rotator), held(&rotator).len()), (1, 1));
     take(&mut rotator, with(&[glass("g", "hooks: []\n")])).await;

@@ -13,16 +13,16 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
     let now = Instant::now().into_std();
     assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
     assert_eq!(rotator.current.freshness().age(now), Some(Duration::ZERO));
-    let rejection = rotator.status.rejected.get().expect("rejected");
+    let rejection = rotator.options.status.rejected.get().expect("rejected");
     assert!(!rejection.problems.is_empty());
 
     read(&mut rotator, written("kind: [")).await;
-    let other = rotator.status.rejected.get().expect("still rejected");
+    let other = rotator.options.status.rejected.get().expect("still rejected");
     assert_ne!(other.problems, rejection.problems);
     assert_eq!(other.since, rejection.since, "since the first of them");
 
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!((number(&rotator), rotator.status.rejected.get()), (1, None), "back to what is in force");
+    assert_eq!((number(&rotator), rotator.options.status.rejected.get()), (1, None), "back to what is in force");
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.freshness().is_fresh(now)), (0, false));
-    assert!(rotator.status.rejected.get().is_some());
+    assert!(rotator.options.status.rejected.get().is_some());
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!((number(&rotator), rotator.current.freshness().is_fresh(now)), (1, true));
 }
@@ -44,7 +44,7 @@ async fn unchanged_configuration_written_again_bears_the_newer_revision() {
     read(&mut rotator, contents(&[("a", 1)]).at(8)).await;
     let renamed = rotator.current.load();
     assert_eq!((renamed.number, &renamed.revision), (2, &Revision::Store(8)));
-    assert!(Arc::ptr_eq(request.hooks[0].target.channel(), renamed.hooks[0].target.channel()));
+    assert!(Arc::ptr_eq(&request.hooks[0].target.channel, &renamed.hooks[0].target.channel));
     read(&mut rotator, written("kind: Nonsense").at(9)).await;
     read(&mut rotator, contents(&[("a", 1)]).at(10)).await;
     assert_eq!(rotator.current.load().revision, Revision::Store(10), "also on the way back from an unsound one");
@@ -58,14 +58,14 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.apply_read(reading(Err(error.clone()))).await;
     rotator.apply_read(reading(Err(error.clone()))).await;
-    let failed = rotator.status.failed_read.get().expect("reported");
-    assert_eq!(rotator.read_failures.logged, [error], "a cause is logged once");
+    let failed = rotator.options.status.failed_read.get().expect("reported");
+    assert_eq!(rotator.logged_failures, [error], "a cause is logged once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
     assert_eq!((number(&rotator), rotator.current.freshness().age(now)), (1, Some(STALE_AFTER)));
     assert!(!rotator.current.freshness().is_fresh(now));
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert!(rotator.current.freshness().is_fresh(now));
-    assert_eq!(rotator.status.failed_read.get(), None);
+    assert_eq!(rotator.options.status.failed_read.get(), None);
     assert_eq!(number(&rotator), 1, "the same contents are judged once");
 }
 
@@ -78,7 +78,7 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     rotator.apply_read(gives_back(contents(&[("a", 1)]).at(7))).await;
     let now = || Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.freshness().age(now())), (1, None), "its bypass rules count");
-    assert!(!rotator.current.decides(now()) && rotator.status.failed_read.get().is_some());
+    assert!(!rotator.current.decides(now()) && rotator.options.status.failed_read.get().is_some());
     rotator.apply_read(gives_back(contents(&[("b", 1)]).at(8))).await;
     assert_eq!(
         (number(&rotator), standing(&rotator), rotator.current.freshness().age(now())),
@@ -96,7 +96,7 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     ));
     rotator.apply_read(gives_back(glass.at(9))).await;
     assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
-    assert_eq!(rotator.break_glass.open(now()).len(), 1);
+    assert_eq!(rotator.options.break_glass.open(now()).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,10 +107,10 @@ async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
     for error in [&one, &other, &one, &other] {
         rotator.apply_read(reading(Err(error.clone()))).await;
     }
-    assert_eq!(rotator.read_failures.logged, [one, other]);
-    assert_eq!(rotator.status.failed_read.get().expect("reported").count, 4);
+    assert_eq!(rotator.logged_failures, [one, other]);
+    assert_eq!(rotator.options.status.failed_read.get().expect("reported").count, 4);
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!(rotator.read_failures.logged, []);
+    assert_eq!(rotator.logged_failures, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,13 +177,13 @@ fn with_glass(glass: bool) -> Contents {
 #[tokio::test(start_paused = true)]
 async fn break_glass_opens_and_closes_with_a_sound_configuration() {
     let mut rotator = started(&[]).await;
-    let open = |rotator: &Rotator| rotator.break_glass.open(Instant::now().into_std()).len();
+    let open = |rotator: &Rotator| rotator.options.break_glass.open(Instant::now().into_std()).len();
     for glass in [true, false] {
         // A document that opens everything is heeded with the second read.
         for _ in 0..2 {
             read(&mut rotator, with_glass(glass)).await;
         }
-        assert_eq!((rotator.status.rejected.get(), open(&rotator)), (None, usize::from(glass)));
+        assert_eq!((rotator.options.status.rejected.get(), open(&rotator)), (None, usize::from(glass)));
     }
 }
 
@@ -191,16 +191,16 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
 async fn rejected_and_observed_configurations_have_revisions() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, written("kind: Nonsense").at(7)).await;
-    let rejected = |rotator: &Rotator| rotator.status.rejected.get().map(|rejected| rejected.revision.clone());
-    assert_eq!((rejected(&rotator), rotator.status.observed()), (Some(Revision::Store(7)), Some(7)));
+    let rejected = |rotator: &Rotator| rotator.options.status.rejected.get().map(|rejected| rejected.revision.clone());
+    assert_eq!((rejected(&rotator), rotator.options.status.observed()), (Some(Revision::Store(7)), Some(7)));
     read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").at(7) }).await;
-    assert_eq!((rejected(&rotator), rotator.status.observed()), (Some(Revision::Store(7)), Some(9)));
+    assert_eq!((rejected(&rotator), rotator.options.status.observed()), (Some(Revision::Store(7)), Some(9)));
     read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
     assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.apply_read(reading(Err(error.clone()))).await;
-    assert_eq!(rotator.status.failed_read.get().map(|failed| failed.error.clone()), Some(error.to_string()));
-    assert_eq!(rotator.status.observed(), Some(10), "a failed read has seen nothing");
+    assert_eq!(rotator.options.status.failed_read.get().map(|failed| failed.error.clone()), Some(error.to_string()));
+    assert_eq!(rotator.options.status.observed(), Some(10), "a failed read has seen nothing");
     read(&mut rotator, contents(&[]).at(11)).await;
-    assert_eq!((rotator.status.failed_read.get(), rejected(&rotator)), (None, None));
+    assert_eq!((rotator.options.status.failed_read.get(), rejected(&rotator)), (None, None));
 }

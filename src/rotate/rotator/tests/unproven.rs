@@ -16,7 +16,7 @@ fn rolled(port: u16, rollout: &str) -> Contents {
 /// Time passes; the rotator looks at it as it does when its alarm rings.
 async fn pass(rotator: &mut Rotator, time: Duration) {
     tokio::time::advance(time).await;
-    if rotator.placements.overdue_at().is_some_and(|alarm| alarm <= Instant::now()) {
+    if rotator.placements.overdue_at.is_some_and(|alarm| alarm <= Instant::now()) {
         rotator.mark_overdue_hooks();
     }
 }
@@ -39,7 +39,7 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
     assert_eq!(overdue(&rotator), Some("it is not called, and what it would refuse passes"));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].overdue.as_ref().unwrap().last_failure, Some(refused()));
-    assert_eq!((standing(&rotator), rotator.placements.overdue_at()), (vec![stands("a", 0, 0)], None));
+    assert_eq!((standing(&rotator), rotator.placements.overdue_at), (vec![stands("a", 0, 0)], None));
     rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 1, 0)], None));
 }
@@ -114,8 +114,8 @@ async fn a_hook_that_comes_back_in_time_is_proven_and_takes_its_connections() {
     tokio::time::advance(Duration::from_secs(30)).await;
     read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
     assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
-    let channel = request.hooks[0].target.channel();
-    assert!(Arc::ptr_eq(channel, rotator.current.load().hooks[1].target.channel()), "a request still held it");
+    let channel = &request.hooks[0].target.channel;
+    assert!(Arc::ptr_eq(channel, &rotator.current.load().hooks[1].target.channel), "a request still held it");
     drop(request);
 
     read(&mut rotator, contents(&[("b", 2)])).await;

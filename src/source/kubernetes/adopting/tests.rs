@@ -1,6 +1,7 @@
 //! Each webhook is judged by itself, and only what is called is configuration.
 
 use super::*;
+use crate::source::Contents;
 use gatepost_adopt::{AdoptionScope, Announcement, LEADER_LEASE, leader_lease, replica_lease};
 use gatepost_config::Snapshot;
 
@@ -101,7 +102,7 @@ fn webhook_that_judges_our_leases_is_a_hazard() {
 fn only_called_webhooks_become_documents() {
     let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
     let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
-    let lists = [(Kind::Validating, vec![object, registration()])];
+    let lists = [(Kind::Webhooks(HookType::Validating), vec![object, registration()])];
     let adopt = adopt(AdoptionScope::All);
     let mut adopting = WebhookReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
@@ -243,7 +244,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
     let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
     let mut labelled = object("c", vec![webhook("a.x.y", carried)]);
     labelled["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatepost"});
-    let lists = [(Kind::Validating, vec![labelled, registration()])];
+    let lists = [(Kind::Webhooks(HookType::Validating), vec![labelled, registration()])];
     let adopt = adopt(AdoptionScope::All);
     let mut adopting = WebhookReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
@@ -276,7 +277,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         let mut own = webhook("gatepost.mutate.gatepost.dev", "");
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
-        let lists = [(Kind::Mutating, others), (Kind::Configuration, vec![isolated.clone()])];
+        let lists = [(Kind::Webhooks(HookType::Mutating), others), (Kind::Configuration, vec![isolated.clone()])];
         let seen = WebhookReader::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         told(&seen).remove(0)
     };
@@ -348,10 +349,15 @@ fn registration_is_widened_at_once_and_narrowed_later() {
     let adopt = adopt(AdoptionScope::All);
     let mut adopting = WebhookReader::default();
     let mut due = |second, others: Vec<Value>, own: Value| {
-        let lists = vec![(Kind::Validating, vec![object("c", others), own])];
+        let lists = vec![(Kind::Webhooks(HookType::Validating), vec![object("c", others), own])];
         let (files, view) = adopting.read((Duration::from_secs(second), &adopt, "r/1"), Vec::new(), &lists).unwrap();
         let contents = Contents::new(files, Default::default());
-        adopting.updates((&adopt, told), &lists, (&contents, &view)).into_iter().map(|update| update.webhooks).next()
+        adopting
+            .upkeep
+            .updates((&adopt, told), &lists, (&contents, &view))
+            .into_iter()
+            .map(|update| update.webhooks)
+            .next()
     };
     let both = || vec![webhook("a.x.y", ""), secrets.clone()];
     let widened = due(0, both(), registration()).expect("secrets are not sent");

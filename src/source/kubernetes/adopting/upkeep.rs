@@ -23,7 +23,7 @@ pub type Upkeep = fn(&Snapshot, &Value, HookType) -> Result<Vec<Value>, String>;
 
 /// State between reads.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(in super::super) struct Cache {
     /// Result of the comparison by type, with a digest of its inputs.
     comparisons: HashMap<HookType, ([u8; 32], Comparison)>,
     /// Time from which a registration has differed from the wanted one, by type, and a digest of both.
@@ -40,7 +40,7 @@ struct Comparison {
 
 impl Cache {
     /// Returns the registrations to update, from everything that was read.
-    pub(super) fn updates(
+    pub(in super::super) fn updates(
         &mut self,
         (settings, upkeep): (&AdoptionSettings, Upkeep),
         lists: &[(Kind, Vec<Value>)],
@@ -201,13 +201,14 @@ mod tests {
         let mut due = |second, registered: &[Value]| {
             let others = vec![webhook("a.x.y", "https://h.example.com/", "configmaps")];
             let items = vec![object("c", others), object("gatepost", registered.to_vec())];
-            let lists = vec![(Kind::Mutating, items), (Kind::Configuration, vec![ours.clone()])];
+            let lists = vec![(Kind::Webhooks(HookType::Mutating), items), (Kind::Configuration, vec![ours.clone()])];
             let read = (Duration::from_secs(second), &settings, "r/1");
             let (mut files, view) = reader.read(read, Vec::new(), &lists).unwrap();
             let name = "admissioncontrolconfigurations/own".to_owned();
             files.push(SourceFile { name, bytes: ours.to_string().into() });
             let contents = Contents::new(files, Default::default());
             reader
+                .upkeep
                 .updates((&settings, apart), &lists, (&contents, &view))
                 .into_iter()
                 .map(|update| update.webhooks)

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,6 +19,7 @@ use gatepost_base::clock::now;
 const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
 
 /// The sidecar as adoption uses it.
+#[derive(Debug)]
 pub struct AdoptionSidecar {
     /// State in force.
     pub current: Arc<Current>,
@@ -35,12 +35,6 @@ impl AdoptionSidecar {
     /// Creates the view.
     pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, audit: Arc<Audit>) -> Self {
         Self { current, metrics, audit, known: Mutex::default() }
-    }
-}
-
-impl fmt::Debug for AdoptionSidecar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AdoptionSidecar")
     }
 }
 

@@ -8,11 +8,11 @@ use std::{
 use gatepost_replicas::{LeaseKey, Publisher, Replica, StatusObjects};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::replica_report;
 use crate::{
-    live::{Rejection, ReplicaHealth, RetiredEntry},
+    live::{Rejection, ReplicaHealth, RetiredEntry, replica_report},
     source::{EtcdLocation, ReadError},
 };
+use gatepost_base::clock;
 use gatepost_etcd_client::{EtcdAccess, EtcdClient};
 use gatepost_kube_support::ReloadingClient;
 
@@ -25,7 +25,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Publisher of this replica's reports.
 #[derive(Debug)]
-pub struct Publishing {
+pub(super) struct Publishing {
     health: Arc<ReplicaHealth>,
     replica: Arc<Replica>,
     publisher: Publisher,
@@ -33,7 +33,7 @@ pub struct Publishing {
 
 impl Publishing {
     /// Creates the publisher. Publishes nothing before [`Publishing::run`].
-    pub fn new(health: Arc<ReplicaHealth>, replica: Arc<Replica>, publisher: Publisher) -> Self {
+    pub(super) fn new(health: Arc<ReplicaHealth>, replica: Arc<Replica>, publisher: Publisher) -> Self {
         if let Some(place) = publisher.place() {
             replica.set_place(&place);
         }
@@ -41,7 +41,7 @@ impl Publishing {
     }
 
     /// Publishes until dropped.
-    pub async fn run(&mut self) {
+    pub(super) async fn run(&mut self) {
         if matches!(self.publisher, Publisher::Nowhere) {
             return std::future::pending().await;
         }
@@ -57,36 +57,34 @@ impl Publishing {
             let state = ReportState::of(&self.health);
             let known = published
                 .as_ref()
-                .is_some_and(|(last, at)| *last == state && at.elapsed() < self.publisher.heartbeat());
+                .is_some_and(|(last, at)| last.key() == state.key() && at.elapsed() < self.publisher.heartbeat());
             let outcome = match (known, alive.elapsed() < KEEP_ALIVE_INTERVAL) {
                 (true, true) => continue,
                 (true, false) => self.publisher.keep_alive().await,
                 (false, _) => {
-                    let (now, max_hooks) = ((Instant::now().into_std(), SystemTime::now()), self.publisher.max_hooks());
+                    let (now, max_hooks) = ((clock::now(), SystemTime::now()), self.publisher.max_hooks());
                     let report = replica_report(&self.health, &self.replica, now, max_hooks);
                     self.publisher.publish(&report).await
                 }
             };
             match &outcome {
-                Ok(()) => (failed, alive) = (None, Instant::now()),
-                Err(_) => failed = Some(Instant::now()),
-            }
-            match (known, outcome.is_ok()) {
-                (_, false) => published = None,
-                (false, true) => published = Some((state, Instant::now())),
-                (true, true) => {}
+                Ok(()) => {
+                    (failed, alive) = (None, Instant::now());
+                    if !known {
+                        published = Some((state, alive));
+                    }
+                }
+                Err(_) => (failed, published) = (Some(Instant::now()), None),
             }
             self.report(outcome);
         }
     }
 
     /// Withdraws the report, so that readers need not wait until this replica counts as dead.
-    pub async fn leave(&mut self) {
+    pub(super) async fn leave(&mut self) {
         match timeout(LEAVE_TIMEOUT, self.publisher.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => {
-                tracing::warn!(why, "this replica will seem alive for up to 30 s")
-            }
+            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for up to 30 s"),
             Err(_) => {
                 tracing::warn!("withdrawing this replica's status took too long; it will be listed for up to 30 s")
             }
@@ -122,7 +120,7 @@ struct ReportState {
 
 impl ReportState {
     fn of(health: &ReplicaHealth) -> Self {
-        let now = Instant::now().into_std();
+        let now = clock::now();
         Self {
             generation: health.current.load().number,
             known: health.current.known_to_plugins(now).id.number,
@@ -134,24 +132,12 @@ impl ReportState {
             open_break_glass: health.break_glass.open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
         }
     }
-}
 
-impl PartialEq for ReportState {
-    fn eq(&self, other: &Self) -> bool {
-        let rest = |state: &Self| (state.generation, state.known, state.stale, state.stopping);
-        rest(self) == rest(other)
-            && self.cannot_read == other.cannot_read
-            && same(self.rejected.as_ref(), other.rejected.as_ref())
-            && Arc::ptr_eq(&self.retired, &other.retired)
-            && self.open_break_glass == other.open_break_glass
-    }
-}
-
-fn same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (None, None) => true,
-        _ => false,
+    /// Returns what differs between states that require different reports.
+    fn key(&self) -> impl PartialEq {
+        let arcs = (self.rejected.as_ref().map(Arc::as_ptr), Arc::as_ptr(&self.retired));
+        let flags = (self.known, self.stale, self.stopping);
+        (self.generation, flags, &self.cannot_read, &self.open_break_glass, arcs)
     }
 }
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{follow::MarkedObject, resource::ServedResource};
+use super::follow::{MarkedObject, ServedResource};
 use crate::live::{Current, Namespaces};
 use gatepost_base::{
     memory::{MemoryBudget, Purpose, Reservation},
@@ -229,11 +229,6 @@ fn is_invalid(code: u16, message: &str) -> bool {
     let (said, values) = message.split_once(" is invalid: ").map_or((message, None), |(said, it)| (said, Some(it)));
     let denied = said.contains(" denied request") || said.contains(" denied the request");
     !denied && (code == 413 || code == 422 && values.is_some())
-}
-
-/// Returns the time of tokio's clock, so that a test with paused time sees one clock everywhere.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 #[cfg(test)]

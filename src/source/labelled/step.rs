@@ -7,15 +7,16 @@ use std::{
 
 use super::{
     act::{ActFailure, StoredTurnEffect},
-    turn::{ReadMarks, ReadOutcome, Turn, TurnEnd, WriteOutcome, now},
+    turn::{ReadMarks, ReadOutcome, Turn, TurnEnd, WriteOutcome},
 };
 use crate::{
     live::Generation,
     telemetry::{InitializerMetrics, InitializerOutcome, Throttle, UnreadableObjects},
 };
 use gatepost_api::{FailurePolicy, Initializer};
+use gatepost_base::clock::now;
 use gatepost_initializers::{
-    Correction, CorrectiveAction, HeadRule,
+    Correction, CorrectiveAction, HeadRule, TurnFailure,
     marks::{InitPhase as LabelPhase, InitState as State, MarkedObject as Standing, MarksStep},
     unfinished::StoredObject,
 };
@@ -115,21 +116,23 @@ impl Turn {
                         "a stored object cannot be read; its initializer has failed"
                     );
                 }
-                Err(ActFailure::Unable(format!("the object cannot be read: it is nested too deep, or no JSON ({at})")))
+                Err(ActFailure::unable(format!("the object cannot be read: it is nested too deep, or no JSON ({at})")))
             }),
         };
         let Some(acted) = acted else { return Ok(Some(TurnEnd::Waiting)) };
         let known = |add: &str| head.names.iter().any(|name| **name == *add);
         let after = match acted {
-            Err(ActFailure::NoRoom) if now() < end => return Ok(Some(TurnEnd::Retry(None))),
+            Err(ActFailure::Turn(TurnFailure::NoRoom | TurnFailure::Full)) if now() < end => {
+                return Ok(Some(TurnEnd::Retry(None)));
+            }
             Err(ActFailure::Unread(why)) if now() < end => return Ok(Some(TurnEnd::Retry(Some(why)))),
             Err(failure) => Err(failure),
             Ok(StoredTurnEffect { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds)
             {
                 Ok(after) => Ok((after, changes)),
-                Err(_) => Err(ActFailure::Unable("it adds initializers that had a turn, or too many".to_owned())),
+                Err(_) => Err(ActFailure::unable("it adds initializers that had a turn, or too many")),
             },
-            Ok(_) => Err(ActFailure::Unable("it adds initializers that this resource has not".to_owned())),
+            Ok(_) => Err(ActFailure::unable("it adds initializers that this resource has not")),
         };
         let failure = match after {
             Ok((after, changes)) => {
@@ -144,13 +147,13 @@ impl Turn {
                     }
                     WriteOutcome::Outdated => return Ok(None),
                     WriteOutcome::Refused(why, _) => {
-                        ActFailure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
+                        ActFailure::unable(format!("the apiserver does not take what it makes of the object: {why}"))
                     }
                 }
             }
             Err(failure) => failure,
         };
-        let rejected = matches!(failure, ActFailure::Rejected(_));
+        let rejected = matches!(failure, ActFailure::Turn(TurnFailure::Rejected(_)));
         // The process might have left because the initializer was removed from the configuration. No object fails for
         // that.
         if !rejected && Head::of(&self.engine.current.load(), &self.stored, name).is_none() {
@@ -207,7 +210,7 @@ impl Turn {
         match self.write(read, MarksStep::to(&after), Vec::new()).await? {
             WriteOutcome::Refused(why, _) => {
                 let why = format!("the apiserver does not take the object any more: {why}");
-                let result = ActFailure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
+                let result = ActFailure::unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
                 let ended = self.fail(read, &state.failed(result)).await?;
                 Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))
             }

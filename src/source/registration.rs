@@ -22,18 +22,6 @@ use gatepost_config::{
 };
 use gatepost_kube_support::{KubeAccess, KubeError, ReloadingClient};
 
-/// Returns the path and the kind of registrations for a hook type.
-const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
-    match hook_type {
-        HookType::Validating => {
-            ("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
-        }
-        HookType::Mutating => {
-            ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
-        }
-    }
-}
-
 /// Registration of a hook type; `None` if it does not exist.
 type RegistrationRead = (HookType, Option<Value>);
 
@@ -41,22 +29,18 @@ type RegistrationRead = (HookType, Option<Value>);
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Watch of one registration by its name.
 #[derive(Debug)]
 pub struct RegistrationWatch {
     connection: ReloadingClient,
-    name: Arc<str>,
     current: Arc<Current>,
-    state: Arc<Latest<RegistrationState>>,
+    published: Arc<Latest<RegistrationState>>,
+    /// The state as it was published and logged last.
+    state: RegistrationState,
     every: Duration,
     /// Versions of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
-    /// Hooks last logged as not covered.
-    logged: Arc<BTreeSet<String>>,
-    /// Time of the last comparison.
-    at: Option<Instant>,
-    /// Error of the last read, as logged.
-    failed: Option<String>,
 }
 
 impl RegistrationWatch {
@@ -67,14 +51,11 @@ impl RegistrationWatch {
     pub async fn new(access: KubeAccess, name: &str, health: &ReplicaHealth) -> Result<Self, KubeError> {
         Ok(Self {
             connection: ReloadingClient::new(access).await?,
-            name: name.into(),
             current: Arc::clone(&health.current),
-            state: Arc::clone(&health.registration),
+            published: Arc::clone(&health.registration),
+            state: RegistrationState { name: name.into(), compared: None, failure: None },
             every: READ_INTERVAL,
             compared: None,
-            logged: Arc::default(),
-            at: None,
-            failed: None,
         })
     }
 
@@ -96,11 +77,7 @@ impl RegistrationWatch {
                 Err(_) => Err(format!("no answer from {}", self.connection.server())),
             };
             self.report_read(read.err());
-            self.state.set(Some(RegistrationState {
-                name: Arc::clone(&self.name),
-                compared: self.at.map(|at| (Arc::clone(&self.logged), at)),
-                failure: self.failed.clone(),
-            }));
+            self.published.set(Some(self.state.clone()));
             sleep(self.every).await;
         }
     }
@@ -112,7 +89,8 @@ impl RegistrationWatch {
         let mut found = Vec::new();
         for hook_type in [HookType::Validating, HookType::Mutating] {
             if snapshot.has(hook_type) || compared(&snapshot).any(|one| one.hook_type() == hook_type) {
-                found.push((hook_type, client.find(registrations(hook_type).0, &self.name).await?));
+                let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
+                found.push((hook_type, client.find(&path, &self.state.name).await?));
             }
         }
         Ok(found)
@@ -130,8 +108,11 @@ impl RegistrationWatch {
         };
         let versions = found.iter().map(version).collect::<Vec<_>>().join(" ");
         let state = Some((versions, generation.digest.clone()));
-        if found.iter().all(|(_, object)| object.is_some()) && state == self.compared {
-            self.at = Some(Instant::now());
+        if found.iter().all(|(_, object)| object.is_some())
+            && state == self.compared
+            && let Some((_, at)) = &mut self.state.compared
+        {
+            *at = Instant::now();
             return Ok(());
         }
         let snapshot = Arc::clone(&generation.snapshot);
@@ -139,19 +120,23 @@ impl RegistrationWatch {
         // Comparing many hooks and rules takes long.
         let found = spawn_blocking(move || uncovered(found, &snapshot)).await;
         let uncovered = found.map_err(|error| format!("comparing failed: {error}; report this bug"))??;
-        self.at = Some(Instant::now());
-        self.report(uncovered);
+        self.report(&uncovered);
+        self.state.compared = Some((Arc::new(uncovered), Instant::now()));
         self.compared = state;
         Ok(())
     }
 
     /// Logs changes of the result.
-    fn report(&mut self, uncovered: BTreeSet<String>) {
+    fn report(&self, uncovered: &BTreeSet<String>) {
         const SOME: usize = 5;
-        if uncovered == *self.logged {
+        let is_same = match &self.state.compared {
+            Some((logged, _)) => **logged == *uncovered,
+            None => uncovered.is_empty(),
+        };
+        if is_same {
             return;
         }
-        let (registration, hooks) = (&*self.name, uncovered.len());
+        let (registration, hooks) = (&*self.state.name, uncovered.len());
         match hooks {
             0 => tracing::info!(registration, "the registration covers every hook"),
             _ => {
@@ -165,17 +150,16 @@ impl RegistrationWatch {
                 );
             }
         }
-        self.logged = Arc::new(uncovered);
     }
 
     fn report_read(&mut self, failed: Option<String>) {
-        if self.failed != failed {
-            let registration = &*self.name;
+        if self.state.failure != failed {
+            let registration = &*self.state.name;
             match &failed {
                 Some(why) => tracing::warn!(registration, why, "the registration cannot be read"),
                 None => tracing::info!(registration, "the registration can be read again"),
             }
-            self.failed = failed;
+            self.state.failure = failed;
         }
     }
 }
@@ -191,7 +175,7 @@ fn uncovered(found: Vec<RegistrationRead>, snapshot: &Snapshot) -> Result<BTreeS
         let there = object.is_some();
         let object = object.map(|mut object| {
             // The apiserver omits the kind in an answer to a request by path.
-            object["kind"] = registrations(hook_type).1.into();
+            object["kind"] = hook_type.kind().into();
             object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
             object
         });

@@ -76,7 +76,7 @@ impl SliceFollower {
     fn wanted(&mut self) -> BTreeSet<Service> {
         let generation = self.current.load();
         // A hook that moves is dialled at both endpoints.
-        let endpoints = generation.hooks.iter().flat_map(|live| [&live.hook.endpoint, &live.target.entry().endpoint]);
+        let endpoints = generation.hooks.iter().flat_map(|live| [&live.hook.endpoint, &live.target.entry.endpoint]);
         let services = endpoints.filter_map(|endpoint| match &endpoint.address {
             Address::Tcp { host, .. } => Service::of_host(host),
             Address::Unix(_) => None,

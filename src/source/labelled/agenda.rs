@@ -11,15 +11,14 @@ use std::{
 };
 
 use super::{
-    follow::News,
-    resource::ServedResource,
+    follow::{News, ServedResource},
     step::head_rule,
     turn::TurnEnd,
     turns::{DueTurns, TurnSlot},
 };
 use crate::live::Current;
 use gatepost_api::FailurePolicy;
-use gatepost_base::{memory::Reservation, offload};
+use gatepost_base::{clock::Backoff, memory::Reservation, offload};
 use gatepost_initializers::{
     Controller, Correction, CorrectiveAction, ReadRepair, Unfinished,
     controller::{HeadIndex, OverdueObject},
@@ -78,8 +77,8 @@ pub(super) struct Agenda {
     busy: HashMap<Arc<str>, Busy>,
     /// Time of the next retry, by uid.
     retry_at: BTreeMap<Arc<str>, Instant>,
-    /// Number of failed writes in a row, by object.
-    failures: HashMap<Arc<str>, u32>,
+    /// Pauses after failed writes in a row, by object.
+    failures: HashMap<Arc<str>, Backoff>,
     controller: Controller,
     room: Reservation,
 }
@@ -232,9 +231,8 @@ impl Agenda {
             _ if changed => self.queue(Arc::clone(uid), now),
             TurnEnd::Retry(None) => _ = self.retry_at.insert(Arc::clone(uid), now + MIN_RETRY_PAUSE),
             TurnEnd::Retry(Some(_)) => {
-                let failures = self.failures.entry(Arc::clone(uid)).or_default();
-                let pause = MIN_RETRY_PAUSE.saturating_mul(1 << (*failures).min(5)).min(MAX_RETRY_PAUSE);
-                *failures += 1;
+                let backoff = || Backoff::new(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE);
+                let pause = self.failures.entry(Arc::clone(uid)).or_insert_with(backoff).pause();
                 self.retry_at.insert(Arc::clone(uid), now + pause);
             }
             TurnEnd::Settled => _ = self.failures.remove(uid),

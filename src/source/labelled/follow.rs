@@ -1,16 +1,13 @@
-//! Follow: marked objects of one resource, from a list and its changes.
+//! Follow: marked objects of one resource as an apiserver serves it, from a list and its changes.
 
-use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::resource::ServedResource;
 use crate::telemetry::UnreadableObjects;
+use gatepost_api::initialization::PENDING_LABEL;
 use gatepost_initializers::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject};
 use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow};
 
@@ -57,43 +54,24 @@ struct MarkedMetadata {
     resource_version: Box<str>,
     creation_timestamp: Option<Box<str>>,
     deletion_timestamp: Option<IgnoredAny>,
-    labels: Option<Mark<0>>,
-    annotations: Option<Mark<1>>,
+    labels: Option<MarkLabel>,
+    annotations: Option<MarkAnnotation>,
 }
 
-/// Keys of the label and the annotation that mark an object.
-const KEYS: [&str; 2] = [PENDING_LABEL, STATE_ANNOTATION];
+/// Label that marks an object, among others.
+#[derive(Clone, Debug, Deserialize)]
+struct MarkLabel {
+    /// [`PENDING_LABEL`]
+    #[serde(rename = "init.gatepost.dev/pending")]
+    mark: Option<Box<str>>,
+}
 
-/// Value of one mark among labels or annotations; the others are dropped.
-#[derive(Clone, Debug, Default)]
-struct Mark<const KEY: usize>(Option<Box<str>>);
-
-impl<'de, const KEY: usize> Deserialize<'de> for Mark<KEY> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs<const KEY: usize>;
-
-        impl<'de, const KEY: usize> Visitor<'de> for Pairs<KEY> {
-            type Value = Mark<KEY>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("labels or annotations")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mark<KEY>, A::Error> {
-                let mut mark = None;
-                while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-                    if key == KEYS[KEY] {
-                        mark = Some(map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(Mark(mark))
-            }
-        }
-
-        deserializer.deserialize_map(Pairs)
-    }
+/// Annotation that marks an object, among others.
+#[derive(Clone, Debug, Deserialize)]
+struct MarkAnnotation {
+    /// [`STATE_ANNOTATION`](gatepost_api::initialization::STATE_ANNOTATION)
+    #[serde(rename = "init.gatepost.dev/state")]
+    mark: Option<Box<str>>,
 }
 
 impl MarkedObject {
@@ -101,8 +79,8 @@ impl MarkedObject {
     pub(super) fn marks(&self) -> Marks {
         let MarkedMetadata { labels, annotations, .. } = &self.metadata;
         Marks {
-            label: labels.as_ref().and_then(|mark| mark.0.clone()),
-            state: annotations.as_ref().and_then(|mark| mark.0.clone()),
+            label: labels.as_ref().and_then(|labels| labels.mark.clone()),
+            state: annotations.as_ref().and_then(|annotations| annotations.mark.clone()),
         }
     }
 
@@ -212,13 +190,87 @@ impl FollowHandler for MarkedObjects {
     }
 }
 
+/// Resource in a version that its apiserver serves, the preferred one if possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServedResource {
+    /// API group.
+    pub(super) group: Box<str>,
+    /// Version.
+    pub(super) version: Box<str>,
+    /// Plural name of the resource.
+    pub(super) resource: Box<str>,
+    /// Kind of its objects.
+    pub(super) kind: Box<str>,
+    namespaced: bool,
+}
+
+impl ServedResource {
+    /// Looks a resource up; `None` if it is not served.
+    ///
+    /// # Errors
+    /// Returns the error of the requests to the apiserver.
+    pub(super) async fn find(client: &KubeClient, group: &str, resource: &str) -> Result<Option<Self>, KubeError> {
+        for version in versions(client, group).await? {
+            let document = client.get(&base(group, &version)).await?;
+            let resources = document["resources"].as_array().into_iter().flatten();
+            let mut named = resources.filter(|served| served["name"] == *resource);
+            let Some(served) = named.next() else { continue };
+            let (group, version, resource) = (group.into(), version.into(), resource.into());
+            let kind = served["kind"].as_str().unwrap_or_default().into();
+            let namespaced = served["namespaced"].as_bool().unwrap_or_default();
+            return Ok(Some(Self { group, version, resource, kind, namespaced }));
+        }
+        Ok(None)
+    }
+
+    /// Creates a namespaced resource.
+    #[cfg(test)]
+    pub(super) fn of(group: &str, version: &str, resource: &str, kind: &str) -> Self {
+        let (group, version, resource, kind) = (group.into(), version.into(), resource.into(), kind.into());
+        Self { group, version, resource, kind, namespaced: true }
+    }
+
+    /// Returns the path of all objects.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", base(&self.group, &self.version), self.resource)
+    }
+
+    /// Returns the path of the objects of one namespace.
+    pub(super) fn within(&self, namespace: &str) -> String {
+        match self.namespaced {
+            true => format!("{}/namespaces/{namespace}/{}", base(&self.group, &self.version), self.resource),
+            false => self.path(),
+        }
+    }
+}
+
+fn base(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+}
+
+/// Returns the versions of a group, the preferred one first.
+async fn versions(client: &KubeClient, group: &str) -> Result<Vec<String>, KubeError> {
+    if group.is_empty() {
+        return Ok(vec!["v1".to_owned()]);
+    }
+    let document = match client.get(&format!("/apis/{group}")).await {
+        Err(KubeError::Refused { code: 404, .. }) => return Ok(Vec::new()),
+        document => document?,
+    };
+    let preferred = document.pointer("/preferredVersion/version").and_then(Value::as_str);
+    let all = document["versions"].as_array().into_iter().flatten().filter_map(|one| one["version"].as_str());
+    let others = all.filter(|version| Some(*version) != preferred);
+    Ok(preferred.into_iter().chain(others).map(str::to_owned).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use gatepost_api::initialization::STATE_ANNOTATION;
 
-    fn object(metadata: &serde_json::Value) -> Result<MarkedObject, serde_json::Error> {
+    fn object(metadata: &Value) -> Result<MarkedObject, serde_json::Error> {
         serde_json::from_str(&json!({"metadata": metadata}).to_string())
     }
 

@@ -3,29 +3,37 @@
 //!
 //! While the watch fails, the known labels stay in use. Once they are too old
 //! ([`TOO_OLD_AFTER`](crate::live::namespaces::TOO_OLD_AFTER)), each request looks its namespace up.
+//!
+//! The watcher also reads the resources that the cluster serves, regularly and on request.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 
-use super::discovery;
 use crate::{
     live::{Discovery, Namespaces, namespaces::NamespaceQuestion},
-    telemetry::UnreadableObjects,
+    telemetry::{Throttle, UnreadableObjects},
 };
 use gatepost_api::Labels;
-use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow};
+use gatepost_base::clock::{Moment, slept};
+use gatepost_kube_support::{
+    Discoverer, FailureLog, FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow,
+};
 
 const PATH: &str = "/api/v1/namespaces";
 
 /// Error of a lookup for the requester. The full error names the apiserver's address and our account, so it is only
 /// logged.
 const LOOKUP_FAILED: &str = "the apiserver did not tell, and Gatepost's log says why";
-const LOG_EVERY: Duration = Duration::from_secs(1);
+/// Rate limiter for logs about failed lookups.
+static LOOKUP_LOG: Throttle = Throttle::new();
 
 /// Most bytes of one namespace's labels that are stored.
 const MAX_KEPT_LABEL_BYTES: usize = 16 << 10;
@@ -72,7 +80,7 @@ impl NamespaceWatcher {
     pub async fn run(self) {
         let Self { client, namespaces, discovery, questions } = self;
         let mut labels = LabelFollower { client: client.clone(), namespaces, listed: Vec::new() };
-        tokio::join!(follow(&mut labels), answer(&client, questions), discovery::follow(discovery, client.clone()));
+        tokio::join!(follow(&mut labels), answer(&client, questions), follow_discovery(discovery, client.clone()));
     }
 }
 
@@ -149,28 +157,55 @@ pub(super) async fn labels_of(client: &KubeClient, namespace: &str) -> Result<Op
 
 /// Answers lookups, each by a request of its own, so that none waits for another.
 async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQuestion>) {
-    let logged = Arc::new(Mutex::new(None));
     while let Some(NamespaceQuestion { namespace, mut answer }) = questions.recv().await {
-        let (client, logged) = (client.clone(), Arc::clone(&logged));
+        let client = client.clone();
         tokio::spawn(async move {
             let found = tokio::select! {
                 found = labels_of(&client, &namespace) => found,
                 // The caller has timed out: a slow apiserver gets no useless requests.
                 () = answer.closed() => return,
             };
-            if let Err(failure) = &found {
-                log(failure, &mut logged.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Err(failure) = &found
+                && LOOKUP_LOG.pass().is_some()
+            {
+                let fix = failure.fix();
+                tracing::warn!(%failure, fix, "cannot look up a namespace; the failure policies of hooks that select by its labels decide");
             }
             let _ = answer.send(found.map_err(|_| LOOKUP_FAILED.to_owned()));
         });
     }
 }
 
-fn log(failure: &KubeError, logged: &mut Option<Instant>) {
-    if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-        *logged = Some(Instant::now());
-        let fix = failure.fix();
-        tracing::warn!(%failure, fix, "cannot look up a namespace; the failure policies of hooks that select by its labels decide");
+/// Interval between two reads. A read without changes costs two responses without a body.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest interval between two reads, however often one is requested.
+const MIN_DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of one read: an older apiserver needs many requests.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps the discovery of a cluster current until dropped.
+async fn follow_discovery(discovery: Arc<Discovery>, client: KubeClient) {
+    let (mut discoverer, mut log) = (Discoverer::default(), FailureLog::default());
+    loop {
+        let at = Moment::now(slept);
+        match timeout(DISCOVERY_TIMEOUT, discoverer.read(&client)).await {
+            Ok(Ok(changed)) => {
+                match changed {
+                    Some(served) => discovery.set(served, at),
+                    None => discovery.stamp(at),
+                }
+                log.recovered("the versions that the cluster serves can be read again");
+            }
+            Ok(Err(failure)) => {
+                let lost = "cannot read which versions the cluster serves; while nothing recent is known, rules for other \
+                            versions of a resource count as matching";
+                log.failed(lost, failure);
+            }
+            Err(_) => {}
+        }
+        discovery.reading_ended();
+        sleep(MIN_DISCOVERY_INTERVAL).await;
+        let _ = timeout(DISCOVERY_INTERVAL, discovery.refresh_requested()).await;
     }
 }
 

@@ -7,21 +7,19 @@
 //! | what | file |
 //! | --- | --- |
 //! | leader election | `LeaderElection` of `gatepost-kube-support` |
-//! | a list and its changes | `follow`, `resource` |
+//! | a list and its changes | `follow` |
 //! | known objects, and whose turn is due | `agenda`, `turns` |
-//! | one step of one object | `step`, `act`, `review`, `turn` |
+//! | one step of one object | `step`, `act`, `turn` |
 
 mod act;
 mod agenda;
 mod follow;
-mod resource;
-mod review;
 mod step;
 mod turn;
 mod turns;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     hash::{BuildHasher, RandomState},
     sync::Arc,
     time::Duration,
@@ -29,7 +27,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, watch},
-    task::{AbortHandle, JoinSet},
+    task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
 
@@ -39,7 +37,10 @@ use self::{
     turn::{Engine, Turn, TurnEnd},
 };
 use crate::live::{Current, Namespaces};
-use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_base::{
+    clock::now,
+    memory::{MemoryBudget, Purpose},
+};
 use gatepost_kube_support::{KubeClient, KubeError, LeaderElection, ReloadingClient};
 
 /// Name of the lease by which replicas elect the leader. Two leaders for a moment do no harm, since each write is
@@ -163,7 +164,7 @@ impl LabelledObjects {
     async fn work(&mut self, client: KubeClient) {
         let (clients, latest) = watch::channel(client);
         let (to, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
-        let (mut following, mut followed) = (JoinSet::new(), BTreeMap::<(Box<str>, Box<str>), AbortHandle>::new());
+        let (mut following, mut followed) = (JoinSet::new(), Names::new());
         let mut agenda = Agenda::new(self.engine.memory.empty(Purpose::Queue));
         let mut turns = JoinSet::new();
         let mut tick = interval(TICK_INTERVAL);
@@ -171,16 +172,16 @@ impl LabelledObjects {
         let mut renewed = Instant::now();
         let mut failing = WriteFailureLog::default();
         loop {
-            while let Some((due, turn)) = agenda.next(turn::now()) {
+            while let Some((due, turn)) = agenda.next(now()) {
                 let (engine, client) = (Arc::clone(&self.engine), latest.borrow().clone());
                 turns.spawn(work_on(engine, client, due, turn));
             }
             tokio::select! {
-                Some(event) = news.recv() => agenda.take(event, &self.engine.current, turn::now()),
+                Some(event) = news.recv() => agenda.take(event, &self.engine.current, now()),
                 Some(ended) = turns.join_next(), if !turns.is_empty() => {
                     if let Ok((uid, ended)) = ended {
                         failing.report(&ended);
-                        agenda.ended(&uid, &ended, turn::now());
+                        agenda.ended(&uid, &ended, now());
                     }
                 }
                 _ = tick.tick() => {
@@ -201,11 +202,11 @@ impl LabelledObjects {
                     }
                     // A removed resource is still followed, since its objects must not stay hidden.
                     for name in self.configured() {
-                        followed.entry(name.clone()).or_insert_with(|| {
-                            following.spawn(MarkedObjects::new(latest.clone(), name, to.clone()).run())
-                        });
+                        if followed.insert(name.clone()) {
+                            following.spawn(MarkedObjects::new(latest.clone(), name, to.clone()).run());
+                        }
                     }
-                    agenda.queue_due(&self.engine.current, turn::now()).await;
+                    agenda.queue_due(&self.engine.current, now()).await;
                     self.engine.current.labelled().set_unfinished(agenda.len());
                 }
             }

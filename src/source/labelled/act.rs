@@ -2,23 +2,25 @@
 
 use std::{sync::Arc, time::Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     super::namespaces::labels_of,
-    review,
+    follow::ServedResource,
     turn::{Turn, WholeObject},
 };
-use gatepost_api::{FailurePolicy, Initializer, Labels, ObjectAdditions, StatusCause, StatusInfo};
+use gatepost_api::{FailurePolicy, Initializer, Labels, ObjectAdditions, StatusInfo};
 use gatepost_base::{memory::Purpose, offload};
 use gatepost_initializers::{
     TurnFailure,
     built_in::{self, TemplateFacts},
-    hub::Contribution,
+    hub::{Contribution, TaskMessage},
     marks::{InitState as State, touches_reserved},
+    unfinished::StoredObject,
 };
 use gatepost_json_patch::MAX_OPERATIONS;
 use gatepost_kube_support::KubeError;
+use gatepost_wire::json_view;
 
 /// Effect of an initializer on the object.
 #[derive(Debug, Default)]
@@ -32,64 +34,25 @@ pub(super) struct StoredTurnEffect {
 /// Reason why an initializer did not act.
 #[derive(Debug)]
 pub(super) enum ActFailure {
-    /// It did not act within its timeout.
-    Late,
-    /// No process has been attached under its name for too long.
-    Vacant,
-    /// No process has attached under its name since it was configured.
-    Unproven,
-    /// It cannot act on this object, for the given reason.
-    Unable(String),
-    /// It rejected the object.
-    Rejected(Box<StatusInfo>),
-    /// There is no memory for the object now; it is retried.
-    NoRoom,
+    /// It did not do its part.
+    Turn(TurnFailure),
     /// The apiserver did not return what is needed; it is retried.
     Unread(KubeError),
 }
 
 impl ActFailure {
+    /// Creates the failure of an initializer that cannot act on this object.
+    pub(super) fn unable(why: impl Into<String>) -> Self {
+        Self::Turn(TurnFailure::Unable(why.into()))
+    }
+
     /// Returns the final status of the object; `None` if the object continues without the initializer.
     pub(super) fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
-        let failure = |code, reason: &str, message: String, (cause, why): (&str, String)| StatusInfo {
-            code,
-            status: "Failure".into(),
-            reason: reason.into(),
-            message,
-            causes: vec![StatusCause { reason: cause.into(), message: why, field: name.to_owned() }],
-            ..StatusInfo::default()
+        let failure = match self {
+            Self::Turn(failure) => failure,
+            Self::Unread(_) => TurnFailure::Late,
         };
-        let open = policy == FailurePolicy::Ignore;
-        match self {
-            Self::Rejected(said) => {
-                let code = if (400..600).contains(&said.code) { said.code } else { 403 };
-                let message = match &*said.message {
-                    "" => format!("initializer \"{name}\" refused the object"),
-                    message => message.to_owned(),
-                };
-                let mut causes = said.causes.clone();
-                let (reason, field) = ("InitializationFailed".into(), name.to_owned());
-                causes.push(StatusCause { reason, message: said.message.clone(), field });
-                Some(StatusInfo { code, message, causes, has_details: true, ..*said })
-            }
-            Self::Unproven => None,
-            _ if open => None,
-            Self::Late | Self::NoRoom | Self::Unread(_) => {
-                let message = format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted");
-                let cause = ("InitializationTimedOut", "the object is deleted".to_owned());
-                Some(failure(504, "Timeout", message, cause))
-            }
-            Self::Vacant => {
-                let message =
-                    format!("Timeout: no instance of initializer \"{name}\" is attached; the object is deleted");
-                let cause = ("InitializationTimedOut", "the object is deleted".to_owned());
-                Some(failure(504, "Timeout", message, cause))
-            }
-            Self::Unable(why) => {
-                let message = format!("initializer \"{name}\" failed: {why}");
-                Some(failure(500, "InternalError", message, ("InitializationFailed", why)))
-            }
-        }
+        failure.result(name, policy)
     }
 }
 
@@ -129,9 +92,9 @@ impl Turn {
             let facts = TemplateFacts { namespace: &namespace, name: &name, user: &user, namespace_labels };
             built_in::patch(&additions, text.as_bytes(), facts)
         });
-        let patch = adding.await.map_err(ActFailure::Unable)?;
+        let patch = adding.await.map_err(ActFailure::unable)?;
         let changes = patch.map(|patch| serde_json::from_slice(&patch)).transpose();
-        let changes = changes.map_err(|_| ActFailure::Unable("its patch cannot be read".to_owned()))?;
+        let changes = changes.map_err(|_| ActFailure::unable("its patch cannot be read"))?;
         Ok(StoredTurnEffect { changes: changes.unwrap_or_default(), adds: Vec::new() })
     }
 
@@ -145,26 +108,23 @@ impl Turn {
             Err(unread @ ActFailure::Unread(_)) => return Err(unread),
             labels => labels.unwrap_or_default(),
         };
-        let review = review::of(&self.resource, &self.stored, state, &whole.object);
+        let review = review_of(&self.resource, &self.stored, state, &whole.object);
         // The call may take long and does not need the object.
         drop(whole);
-        let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len()).ok_or(ActFailure::NoRoom)?;
+        let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len());
+        let room = room.ok_or(ActFailure::Turn(TurnFailure::NoRoom))?;
         let name = Arc::clone(&one.name);
-        let writing = offload::run(2 * review.len(), move || review::message(&name, review, &labels, room));
-        let message = writing.await.map_err(ActFailure::Unable)?;
+        let writing = offload::run(2 * review.len(), move || {
+            let review = json_view::view(review.into()).map_err(|error| error.to_string())?;
+            TaskMessage::new(&name, &review, &labels, room)
+        });
+        let message = writing.await.map_err(ActFailure::unable)?;
         let hub = self.engine.current.hub();
-        let (Contribution { patch, adds }, _room) =
-            hub.ask(&one.name, message, until).await.map_err(|why| match why {
-                TurnFailure::Late => ActFailure::Late,
-                TurnFailure::Vacant => ActFailure::Vacant,
-                TurnFailure::Unproven => ActFailure::Unproven,
-                TurnFailure::Full | TurnFailure::NoRoom => ActFailure::NoRoom,
-                TurnFailure::Unable(why) => ActFailure::Unable(why),
-                TurnFailure::Rejected(status) => ActFailure::Rejected(status),
-            })?;
+        let asked = hub.ask(&one.name, message, until).await;
+        let (Contribution { patch, adds }, _room) = asked.map_err(ActFailure::Turn)?;
         let Some(text) = patch else { return Ok(StoredTurnEffect { changes: Vec::new(), adds }) };
         let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
-        let changes = parsing.await.map_err(|_| ActFailure::Unable("its patch cannot be read".to_owned()))?;
+        let changes = parsing.await.map_err(|_| ActFailure::unable("its patch cannot be read"))?;
         Ok(StoredTurnEffect { changes, adds })
     }
 
@@ -180,12 +140,12 @@ impl Turn {
         }
         let unknown = |failure| match failure {
             KubeError::Refused { code: 401 | 403, .. } => {
-                ActFailure::Unable("the labels of the namespace may not be read".to_owned())
+                ActFailure::unable("the labels of the namespace may not be read")
             }
             failure => ActFailure::Unread(failure),
         };
         let found = labels_of(&self.client, namespace).await.map_err(unknown)?;
-        found.map(Arc::new).ok_or_else(|| ActFailure::Unable("there is no such namespace".to_owned()))
+        found.map(Arc::new).ok_or_else(|| ActFailure::unable("there is no such namespace"))
     }
 }
 
@@ -194,9 +154,8 @@ fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurn
     if acted.changes.is_empty() {
         return Ok(acted);
     }
-    let unable = |why: &str| ActFailure::Unable(why.to_owned());
     if acted.changes.len() > MAX_OPERATIONS {
-        return Err(unable("its patch has more operations than an apiserver takes"));
+        return Err(ActFailure::unable("its patch has more operations than an apiserver takes"));
     }
     let outside = |operation: &&Value| {
         let is_outside = |key: &str| {
@@ -206,24 +165,52 @@ fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurn
         operation["op"] != "test" && (is_outside("path") || is_outside("from"))
     };
     if one.metadata_only && acted.changes.iter().any(|operation| outside(&operation)) {
-        return Err(unable("it changes more than metadata, and says `changes: Metadata`"));
+        return Err(ActFailure::unable("it changes more than metadata, and says `changes: Metadata`"));
     }
     match touches_reserved(&acted.changes) {
         false => Ok(acted),
-        true => Err(unable("it changes the marks of the object, or what identifies it")),
+        true => Err(ActFailure::unable("it changes the marks of the object, or what identifies it")),
     }
+}
+
+/// Returns the review of an object, with the user that its state names as its creator.
+fn review_of(resource: &ServedResource, stored: &StoredObject, state: &State, object: &Value) -> String {
+    let ServedResource { group, version, resource, kind, .. } = resource;
+    let kind = json!({"group": group, "version": version, "kind": kind});
+    let resource = json!({"group": group, "version": version, "resource": resource});
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": &*stored.uid,
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "name": stored.name,
+            "namespace": stored.namespace,
+            "operation": "CREATE",
+            "userInfo": state.creator,
+            "object": object,
+            "dryRun": false,
+        },
+    })
+    .to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_late_result_asks_nobody_to_repeat_the_create_and_a_new_name_fails_no_object() {
-        for late in [ActFailure::Late, ActFailure::Vacant] {
+        let unread = ActFailure::Unread(KubeError::TimedOut { server: String::new(), patience: Duration::ZERO });
+        for late in [unread, ActFailure::Turn(TurnFailure::Late), ActFailure::Turn(TurnFailure::Vacant)] {
             let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
             assert_eq!((result.code, result.retry_after_seconds), (504, 0));
         }
-        assert_eq!(ActFailure::Unproven.result("a.example.com", FailurePolicy::Fail), None);
+        assert_eq!(ActFailure::Turn(TurnFailure::Unproven).result("a.example.com", FailurePolicy::Fail), None);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     live::{Authorizer, authorizer::AccessQuestion},
     telemetry::{AccessReviewOutcome, Metrics},
 };
-use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
+use gatepost_kube_support::{FailureLog, KubeAccess, KubeClient, KubeError, ReloadingClient};
 
 /// Most access checks that are sent concurrently; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_REVIEWS: usize = 64;
@@ -23,25 +23,18 @@ pub struct AccessReviews {
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<AccessQuestion>,
     metrics: Arc<Metrics>,
-    /// Error that was logged last; `None` once a check has succeeded.
-    logged: Option<KubeError>,
+    log: FailureLog,
 }
 
 impl AccessReviews {
-    /// Creates the loop for a cluster. Connects to nothing before [`AccessReviews::run`].
+    /// Creates the loop for a cluster, with metrics that count access reviews. Connects to nothing before [`AccessReviews::run`].
     ///
     /// # Errors
     /// Returns an error if the address or the credentials cannot be read.
-    pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess, metrics: Arc<Metrics>) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
         let connection = ReloadingClient::new(access).await?;
-        Ok(Self { connection, authorizer, questions, metrics: Arc::default(), logged: None })
-    }
-
-    /// Sets the metrics that count access reviews.
-    #[must_use]
-    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
-        Self { metrics, ..self }
+        Ok(Self { connection, authorizer, questions, metrics, log: FailureLog::default() })
     }
 
     /// Returns the authorizer that requests use.
@@ -78,19 +71,12 @@ impl AccessReviews {
     /// Logs changes of the outcome.
     fn report(&mut self, outcome: Result<(), KubeError>) {
         match outcome {
-            Ok(()) if self.logged.take().is_some() => tracing::info!("the authorizer of the cluster answers again"),
-            Ok(()) => {}
+            Ok(()) => self.log.recovered("the authorizer of the cluster answers again"),
             Err(failure) => {
                 self.connection.failed(&failure);
-                if self.logged.as_ref() != Some(&failure) {
-                    tracing::warn!(
-                        %failure,
-                        fix = failure.fix(),
-                        "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
-                         policy, and new objects with the annotation gatepost.dev/initializers are refused"
-                    );
-                    self.logged = Some(failure);
-                }
+                let lost = "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
+                            policy, and new objects with the annotation gatepost.dev/initializers are refused";
+                self.log.failed(lost, failure);
             }
         }
     }
