@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
+    hints::Hints,
     references,
 };
 use gatepost_base::files::BlockingReads;
@@ -61,6 +62,11 @@ impl EtcdSource {
         references::check(place.files.as_deref())?;
         let client = EtcdClient::open(&place.access).await?;
         Ok(Self { place, client, known: None, last: None, file_reads: BlockingReads::default() })
+    }
+
+    /// Returns the keys to watch for changes between reads.
+    pub(super) fn hints(&self) -> Hints {
+        Hints::Etcd(self.client.clone(), self.place.prefix.clone())
     }
 
     /// Reads the keys consistently, within [`READ_DEADLINE`].

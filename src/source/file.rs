@@ -68,6 +68,11 @@ impl FileSource {
         Self { path: path.into(), last: Arc::default() }
     }
 
+    /// Returns the path of the file or folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads files and references consistently: listing and stamps must be the same before and after. Retries until the
     /// time `deadline` is used up.
     ///
@@ -147,8 +152,7 @@ impl FileSource {
         for entry in fs::read_dir(&self.path).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            let ours = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|ours| extension == *ours));
-            if ours && !hidden && !path.is_dir() {
+            if is_configuration(&path) && !hidden && !path.is_dir() {
                 paths.push(path);
             }
         }
@@ -170,6 +174,11 @@ impl FileSource {
     fn read_reference(&self, written: &str) -> Reference {
         references::read(&self.resolve(written))
     }
+}
+
+/// Returns true if a file of a folder with this name is configuration.
+pub(super) fn is_configuration(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|ours| extension == *ours))
 }
 
 /// Returns true if a file has another length than in `before`, and the same modification time.

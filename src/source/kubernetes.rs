@@ -27,6 +27,7 @@ use self::{
 };
 use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
+    hints::{ClusterRead, Hints},
     references,
 };
 use gatepost_adopt::{
@@ -95,6 +96,8 @@ pub struct KubernetesSource {
     last: Option<Contents>,
     assembling: BlockingReads,
     adoption: Option<Adoption>,
+    /// Client and revision of the last good read.
+    read: watch::Sender<ClusterRead>,
 }
 
 /// State of adoption between reads, and the channel that publishes each read.
@@ -132,6 +135,7 @@ impl Adoption {
 
 /// Lists of one read, as the apiserver returned them.
 struct Lists {
+    client: KubeClient,
     revision: String,
     lists: Vec<(Kind, Vec<Value>)>,
     cluster: String,
@@ -151,7 +155,13 @@ impl KubernetesSource {
         let connection = ReloadingClient::new(place.access.clone()).await?;
         let adoption = place.adopt.as_ref().map(|adopt| Adoption::new(&adopt.replica));
         let assembling = BlockingReads::default();
-        Ok(Self { place, connection, cluster: None, last: None, assembling, adoption })
+        let read = watch::channel(None).0;
+        Ok(Self { place, connection, cluster: None, last: None, assembling, adoption, read })
+    }
+
+    /// Returns the objects to watch for changes between reads.
+    pub(super) fn hints(&self) -> Hints {
+        Hints::Kubernetes(self.place.kinds_to_list().kinds().map(Kind::path).collect(), self.read.subscribe())
     }
 
     /// Returns the input of the adoption loop, once; `None` if nothing is adopted.
@@ -223,6 +233,7 @@ impl KubernetesSource {
         let logged = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
         contents.notes.iter().filter(|note| !logged(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);
+        self.read.send_replace(Some((lists.client, lists.revision)));
         self.last = Some(contents.clone());
         Ok(contents)
     }
@@ -255,7 +266,8 @@ async fn fetch(
     let garbled = |cause: &str| ReadError::Garbled { store: client.server().to_owned(), cause: cause.to_owned() };
     let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str).filter(|uid| !uid.is_empty());
     let cluster = uid.ok_or_else(|| garbled("the namespace kube-system has no uid"))?.to_owned();
-    Ok(Lists { revision: revision.ok_or_else(|| garbled("nothing was listed"))?, lists, cluster, leases })
+    let revision = revision.ok_or_else(|| garbled("nothing was listed"))?;
+    Ok(Lists { client, revision, lists, cluster, leases })
 }
 
 /// Lists the objects of one kind; `None` if an optional kind is not installed.

@@ -11,6 +11,7 @@ pub mod cluster_objects;
 pub mod contents;
 pub mod etcd;
 pub mod file;
+mod hints;
 pub mod kubernetes;
 pub mod labelled;
 pub mod last_good;
@@ -19,10 +20,10 @@ mod references;
 pub mod registration;
 pub mod services;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::{self, Interval, MissedTickBehavior},
 };
 
@@ -38,6 +39,7 @@ pub use namespaces::NamespaceWatcher;
 pub use registration::RegistrationWatch;
 pub use services::ServiceWatcher;
 
+use self::hints::Hints;
 use gatepost_base::{
     clock::{Moment, Slept, now, slept},
     files::BlockingReads,
@@ -117,6 +119,15 @@ impl Source {
         }
     }
 
+    /// Returns what to watch for changes between reads.
+    fn hints(&self) -> Hints {
+        match self {
+            Self::File { files, .. } => Hints::Files(files.path().to_owned()),
+            Self::Kubernetes(source) => source.hints(),
+            Self::Etcd(source) => source.hints(),
+        }
+    }
+
     /// Reads the configuration consistently, within [`READ_DEADLINE`].
     ///
     /// # Errors
@@ -134,11 +145,18 @@ impl Source {
     }
 }
 
-/// Reads `source` at the interval `every`, and sends each read, until the receiver is dropped. The first read is after
-/// one interval, since the caller has just made one.
+/// Reads `source` at the interval `every`, and when a change is noticed, and sends each read, until the receiver is
+/// dropped. Without a change the first read is after one interval, since the caller has just made one.
 pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
+    let hints = source.hints();
     let mut ticks = Ticks::new(every, slept);
-    while readings.send(ticks.read(source.read()).await).await.is_ok() {}
+    (ticks.quiet, ticks.spacing) = (hints.quiet(), hints.spacing(every));
+    let changed = Arc::clone(&ticks.changed);
+    let reads = async { while readings.send(ticks.read(source.read()).await).await.is_ok() {} };
+    tokio::select! {
+        () = reads => {}
+        never = hints.watch(&changed) => match never {},
+    }
 }
 
 /// Interval between reads of the source.
@@ -161,6 +179,14 @@ pub struct TimedRead {
 pub struct Ticks {
     ticks: Interval,
     slept: Slept,
+    /// Notified when the source may have changed: the next read is then brought forward.
+    changed: Arc<Notify>,
+    /// Time without further changes after which such a read may begin.
+    quiet: Duration,
+    /// Shortest time from one read to such a read.
+    spacing: Duration,
+    /// Time of the last read.
+    last: time::Instant,
 }
 
 impl Ticks {
@@ -168,12 +194,22 @@ impl Ticks {
     pub fn new(every: Duration, slept: Slept) -> Self {
         let mut ticks = time::interval_at(time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Self { ticks, slept }
+        let last = time::Instant::now();
+        Self { ticks, slept, changed: Arc::default(), quiet: Duration::ZERO, spacing: every, last }
     }
 
-    /// Waits for the next tick, and makes this read.
+    /// Waits for the next tick or change, and makes this read.
     pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> TimedRead {
-        self.ticks.tick().await;
+        let change = async {
+            self.changed.notified().await;
+            time::sleep_until(self.last + self.spacing).await;
+            while time::timeout(self.quiet, self.changed.notified()).await.is_ok() {}
+        };
+        tokio::select! {
+            _ = self.ticks.tick() => {}
+            () = change => self.ticks.reset(),
+        }
+        self.last = time::Instant::now();
         let started = Moment::now(self.slept);
         let outcome = read.await;
         let took = now().saturating_duration_since(started.instant);

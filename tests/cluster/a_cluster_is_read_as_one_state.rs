@@ -2,22 +2,25 @@
 //! it is remembered.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use crate::cluster::{
     BREAK_GLASS, CONFIGURATIONS, Cluster, MUTATING, SELF, Say, VALIDATING, configuration, kubeconfig,
 };
+use crate::front::until;
 use crate::tls::Authority;
 use gatepost::{
     rotate::{OnHazard, candidate},
     source::{
         Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
+        poll,
     },
 };
 use gatepost_api::Revision;
 use gatepost_kube_support::{KubeAccess, KubeError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 const BOTH: ObjectSelection = ObjectSelection { configurations: true, webhooks: true };
 const OURS: ObjectSelection = ObjectSelection { configurations: true, webhooks: false };
@@ -288,4 +291,19 @@ async fn a_kubeconfig_that_cannot_be_read_is_reported_at_the_start() {
     assert!(place.can_start_without_configuration());
     let error = place.open().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/kubeconfig"), "{error}");
+}
+
+/// Without a hint the next read would be an hour later.
+#[tokio::test]
+async fn a_changed_object_is_read_at_once() {
+    let cluster = Cluster::start().await;
+    cluster.has(CONFIGURATIONS, configuration("a", "one.example.com"));
+    let (mut source, _folder) = source(&cluster, OURS).await;
+    source.read().await.unwrap();
+    let (readings, mut read) = mpsc::channel(1);
+    tokio::spawn(poll(source, Duration::from_secs(3600), readings));
+    until("a watch is open", || cluster.watches(CONFIGURATIONS) == 1).await;
+    cluster.has(CONFIGURATIONS, configuration("a", "two.example.com"));
+    let contents = read.recv().await.unwrap().outcome.unwrap();
+    assert!(String::from_utf8_lossy(&contents.files[0].bytes).contains("two.example.com"));
 }

@@ -1,10 +1,11 @@
 //! Reads, and their cost.
 
-use std::{fs, ops::Range, path::Path};
+use std::{fs, ops::Range, path::Path, time::Duration};
 
-use gatepost::source::EtcdLocation;
+use gatepost::source::{EtcdLocation, SourceLocation, poll};
 use gatepost_api::Revision;
 use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError};
+use tokio::sync::mpsc;
 
 use crate::{
     cases::Case,
@@ -15,6 +16,7 @@ use crate::{
 
 pub(crate) const CASES: &[Case] = &[
     ("keys_are_documents_and_changes_are_seen", keys_are_documents_and_changes_are_seen),
+    ("a_change_is_read_at_once", a_change_is_read_at_once),
     ("an_unchanged_poll_costs_one_question_and_less_than_a_kilobyte", an_unchanged_poll_is_cheap),
     ("an_empty_prefix_is_said_aloud", an_empty_prefix_is_said_aloud),
     ("certificates_come_from_a_folder_of_this_machine", certificates_come_from_a_folder_of_this_machine),
@@ -52,6 +54,31 @@ fn keys_are_documents_and_changes_are_seen(program: &Path) {
     cluster.put(&format!("{PREFIX}z"), "x");
     cluster.delete(&format!("{PREFIX}z"));
     assert!(reader.good().files.is_empty());
+}
+
+/// Without a hint the next read would be an hour later.
+fn a_change_is_read_at_once(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    let put = |hook: &str| cluster.put(&format!("{PREFIX}a"), &configuration(hook));
+    put("one.example.com");
+    runtime().block_on(async {
+        let source = SourceLocation::Etcd(place(cluster.urls())).open().await.expect("opens");
+        let (readings, mut read) = mpsc::channel(1);
+        tokio::spawn(poll(source, Duration::from_secs(3600), readings));
+        let mut revision_of = async |hook: &str| {
+            loop {
+                let contents = read.recv().await.expect("a read").outcome.expect("good");
+                if String::from_utf8_lossy(&contents.files[0].bytes).contains(hook) {
+                    return contents.revision;
+                }
+            }
+        };
+        revision_of("one.example.com").await;
+        for hook in ["two.example.com", "three.example.com"] {
+            let at = put(hook);
+            assert_eq!(revision_of(hook).await, Revision::Store(at));
+        }
+    });
 }
 
 fn an_unchanged_poll_is_cheap(program: &Path) {

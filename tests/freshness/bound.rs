@@ -46,8 +46,9 @@ pub(crate) struct Findings {
     pub(crate) stopped: Option<usize>,
     /// Changes that are in force in some sidecar at no time, those that were overtaken by newer ones aside.
     pub(crate) missed: usize,
-    /// From a change being known to its writer to the first verdict that rests on it or a newer one, in microseconds.
-    pub(crate) slowest: u64,
+    /// Times from a change being known to its writer to the first verdict of a sidecar that rests on it or a newer one,
+    /// in microseconds.
+    pub(crate) adoptions: Vec<u64>,
     /// Audit lines that are missing, or answers without their revision.
     pub(crate) lost: usize,
     /// Answers that name another revision than their audit line.
@@ -122,7 +123,7 @@ fn adoption<'a>(changes: &[Change], records: impl Iterator<Item = &'a Record>, f
     for (number, change) in changes.iter().enumerate() {
         while used.next_if(|(_, used)| *used < number).is_some() {}
         match used.peek() {
-            Some((ended, _)) => found.slowest = found.slowest.max(ended.saturating_sub(change.known)),
+            Some((ended, _)) => found.adoptions.push(ended.saturating_sub(change.known)),
             None => found.missed += 1,
         }
     }
@@ -147,7 +148,11 @@ impl fmt::Display for Findings {
         writeln!(f, "changes missed by a sidecar: {}", self.missed)?;
         writeln!(f, "answers without their revision or their audit line: {}", self.lost)?;
         writeln!(f, "answers that name another revision than their audit line: {}", self.otherwise)?;
-        let slowest = self.slowest.div_ceil(1000);
+        let mut adoptions = self.adoptions.clone();
+        adoptions.sort_unstable();
+        let at = |share: usize| adoptions.get((adoptions.len() * share).div_ceil(100).saturating_sub(1)).unwrap_or(&0);
+        let [median, p99, slowest] = [50, 99, 100].map(|share| at(share).div_ceil(1000));
+        writeln!(f, "adoption p50 {median} ms, p99 {p99} ms")?;
         writeln!(f, "verdicts {}, older than the bound {}, slowest adoption {slowest} ms", self.verdicts, self.older)
     }
 }

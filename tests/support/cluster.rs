@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
     net::TcpListener,
+    sync::mpsc,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -66,6 +67,8 @@ struct State {
     token: Option<String>,
     /// Match conditions are left out of what is written.
     without_conditions: bool,
+    /// Open watches.
+    watches: Vec<(String, mpsc::UnboundedSender<String>)>,
 }
 
 /// One configuration of ours with a hook of that name.
@@ -83,7 +86,8 @@ impl Cluster {
         let objects = [CONFIGURATIONS, VALIDATING, MUTATING].map(|kind| (kind, BTreeMap::new())).into();
         let (uid, asked) = ("one".to_owned(), Vec::new());
         let (token, without_conditions) = (None, false);
-        let state = State { uid, revision: 10, objects, instead: None, asked, token, without_conditions };
+        let state =
+            State { uid, revision: 10, objects, instead: None, asked, token, without_conditions, watches: Vec::new() };
         (listener, Self { address, name: "http://127.0.0.1", state: Arc::new(Mutex::new(state)) })
     }
 
@@ -153,6 +157,8 @@ impl Cluster {
         if object["metadata"]["resourceVersion"].is_null() {
             object["metadata"]["resourceVersion"] = json!(state.revision.to_string());
         }
+        let change = json!({"type": "MODIFIED", "object": object});
+        state.watches.retain(|(watched, lines)| watched != kind || lines.send(format!("{change}\n")).is_ok());
         state.objects.entry(kind).or_default().insert(name, object);
     }
 
@@ -213,6 +219,11 @@ impl Cluster {
     /// Only this token is taken.
     pub fn takes(&self, token: &str) {
         self.state().token = Some(token.to_owned());
+    }
+
+    /// Number of open watches of this kind.
+    pub fn watches(&self, kind: &str) -> usize {
+        self.state().watches.iter().filter(|(watched, _)| watched == kind).count()
     }
 
     /// Requests since the last call, paths with their queries.
@@ -376,6 +387,19 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, certificate: String
         }
         let patch = first.starts_with("PATCH ").then(|| (form, serde_json::from_slice(&sent).expect("JSON")));
         let path = first.split(' ').nth(1).expect("a path").to_owned();
+        let watched =
+            path.split_once('?').filter(|(_, query)| query.contains("watch=1")).map(|(kind, _)| kind.to_owned());
+        if let Some(kind) = watched.filter(|kind| state.lock().unwrap().objects.contains_key(&**kind)) {
+            let (sender, mut changes) = mpsc::unbounded_channel();
+            state.lock().unwrap().watches.push((kind, sender));
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+            let mut text = head.to_owned();
+            while write.write_all(text.as_bytes()).await.is_ok() && write.flush().await.is_ok() {
+                let Some(change) = changes.recv().await else { return };
+                text = change;
+            }
+            return;
+        }
         let Some((code, mut body, cut)) = answer(&state, path, credentials, patch) else {
             // Until the caller has had enough.
             let _ = lines.get_mut().read_u8().await;

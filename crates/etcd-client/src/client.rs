@@ -6,18 +6,22 @@ mod range_tests;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tonic::Code;
+use tokio_stream::StreamExt;
+use tonic::{Code, Status, Streaming};
 
 use crate::{
     EtcdAccess, EtcdError,
     ask::{AuthorizedChannel, CallError, CallKind, Members},
+    error::Failure,
     pb::{
         etcdserverpb::{
             DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, RangeRequest,
-            RangeResponse, ResponseHeader,
+            RangeResponse, ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse,
             kv_client::KvClient,
             lease_client::LeaseClient,
             range_request::{SortOrder, SortTarget},
+            watch_client::WatchClient,
+            watch_request::RequestUnion,
         },
         mvccpb::KeyValue,
     },
@@ -87,6 +91,28 @@ impl EtcdClient {
         let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(newest(prefix))).await?.into_inner();
             Ok(glance(&endpoint, prefix, &answer)?)
+        });
+        asked.await
+    }
+
+    /// Watches the keys below `prefix`, from now on.
+    ///
+    /// # Errors
+    /// See [`EtcdClient::get_prefix`].
+    pub async fn watch(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixWatch, EtcdError> {
+        let (key, range_end) = below(prefix.as_ref());
+        let create = WatchCreateRequest { key, range_end, fragment: true };
+        let message = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| {
+            // The watch ends with the stream of requests.
+            let requests = tokio_stream::once(message.clone()).chain(tokio_stream::pending());
+            async move {
+                let mut client = WatchClient::new(asked.channel.clone());
+                let mut watch =
+                    PrefixWatch { endpoint, responses: client.watch(asked.request(requests)).await?.into_inner() };
+                watch.next().await?;
+                Ok(watch)
+            }
         });
         asked.await
     }
@@ -176,6 +202,34 @@ impl EtcdClient {
         match asked.await {
             Err(EtcdError::NoLease { .. }) => Ok(()),
             ended => ended,
+        }
+    }
+}
+
+/// Watch of the keys below a prefix, at one member.
+#[derive(Debug)]
+pub struct PrefixWatch {
+    endpoint: String,
+    responses: Streaming<WatchResponse>,
+}
+
+impl PrefixWatch {
+    /// Returns once keys have changed. Cancel safe.
+    ///
+    /// # Errors
+    /// [`EtcdError`] if the watch has ended.
+    pub async fn changed(&mut self) -> Result<(), EtcdError> {
+        self.next().await.map_err(|error| match error {
+            CallError::Status(status) => Failure::of(&status, &self.endpoint, None).error,
+            CallError::Answer(error) => error,
+        })
+    }
+
+    async fn next(&mut self) -> Result<(), CallError> {
+        match self.responses.message().await? {
+            Some(WatchResponse { canceled: false, .. }) => Ok(()),
+            Some(response) => Err(Status::cancelled(response.cancel_reason).into()),
+            None => Err(Status::cancelled("the watch has ended").into()),
         }
     }
 }

@@ -16,6 +16,6 @@ mod pb;
 
 pub use self::{
     access::{EtcdAccess, Login, TlsFiles},
-    client::{EtcdClient, Pair, PrefixContents, PrefixSummary},
+    client::{EtcdClient, Pair, PrefixContents, PrefixSummary, PrefixWatch},
     error::EtcdError,
 };

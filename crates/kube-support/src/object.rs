@@ -84,20 +84,21 @@ impl KubeClient {
         .await
     }
 
-    /// Watches the metadata of the object `name` of the collection at `path`, from `revision` on.
+    /// Watches the metadata of the collection at `path`, or of its object `name`, from `revision` on.
     ///
     /// # Errors
     /// See [`KubeClient::get`].
-    pub async fn watch_object(
+    pub async fn watch_metadata(
         &self,
         path: &str,
-        name: &str,
+        name: Option<&str>,
         revision: &str,
         lasting: Duration,
     ) -> Result<Watch, KubeError> {
-        let field = percent_encoded(&format!("metadata.name={name}"));
+        let field = name.map(|name| format!("&fieldSelector={}", percent_encoded(&format!("metadata.name={name}"))));
         let (revision, seconds) = (percent_encoded(revision), lasting.as_secs().max(1));
-        let at = format!("{path}?watch=1&fieldSelector={field}&resourceVersion={revision}&timeoutSeconds={seconds}");
+        let field = field.unwrap_or_default();
+        let at = format!("{path}?watch=1{field}&resourceVersion={revision}&timeoutSeconds={seconds}");
         self.open_watch(&at, METADATA).await
     }
 }

@@ -152,7 +152,7 @@ impl Proxy {
     /// Watches the object; `None` if the apiserver has ended the watch.
     async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<HoldEnd>, KubeError> {
         let client = self.cluster.client().await?;
-        let mut watch = client.watch_object(at, held.name(), held.resource_version(), MAX_WATCH_TIME).await?;
+        let mut watch = client.watch_metadata(at, Some(held.name()), held.resource_version(), MAX_WATCH_TIME).await?;
         while let Some(event) = watch.next::<Box<RawValue>>().await? {
             let head = |object: Box<RawValue>| ObjectHead::of_json(object.get().as_bytes(), MARKS);
             let ended = match event {

@@ -29,8 +29,10 @@ fn judged(changes: &[Change], records: &[Record]) -> Findings {
 fn what_is_adopted_in_time_passes() {
     let changes = changes(&[0, 1000, 2000]);
     let found = judged(&changes, &[used(0, 900, 10, 0), used(0, 1900, 11, 1), used(0, 3000, 12, 2)]);
-    assert_eq!(found, Findings { verdicts: 3, slowest: 1_000_100, ..Findings::default() });
+    let adoptions = vec![900_100, 900_100, 1_000_100];
+    assert_eq!(found, Findings { verdicts: 3, adoptions, ..Findings::default() });
     assert!(found.passed());
+    assert!(found.to_string().contains("\nadoption p50 901 ms, p99 1001 ms\n"), "{found}");
     assert!(found.to_string().ends_with("\nverdicts 3, older than the bound 0, slowest adoption 1001 ms\n"), "{found}");
 }
 

@@ -1,0 +1,255 @@
+//! Hints that the source may have changed: the next read then need not wait for its second.
+//!
+//! A hint proves nothing, and may be late or lost. What is in force comes from reads, and freshness counts from them.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    ffi::OsStr,
+    fmt, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::join_all};
+use inotify::{EventMask, Inotify, WatchMask};
+use serde_json::Value;
+use tokio::{
+    sync::{Notify, watch},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use super::file::is_configuration;
+use gatepost_etcd_client::{EtcdClient, EtcdError};
+use gatepost_kube_support::{KubeClient, KubeError, Watch, WatchedChange};
+
+/// Pause between two watches, so that a store that ends each at once is not flooded.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a watch that has failed.
+const FAILURE_PAUSE: Duration = Duration::from_secs(10);
+/// Duration of one watch of a store. Bounds the time during which a watch that is dead without a sign gives no hints.
+const WATCH_DURATION: Duration = Duration::from_secs(60);
+const FOLDER_CHANGES: WatchMask = WatchMask::CLOSE_WRITE
+    .union(WatchMask::CREATE)
+    .union(WatchMask::DELETE)
+    .union(WatchMask::MOVE)
+    .union(WatchMask::MOVE_SELF)
+    .union(WatchMask::ONLYDIR);
+
+/// Client and revision of the last good read of a cluster; `None` before the first.
+pub(super) type ClusterRead = Option<(KubeClient, String)>;
+
+/// What is watched for hints.
+#[derive(Debug)]
+pub(super) enum Hints {
+    /// A file, or a folder of files.
+    Files(PathBuf),
+    /// The keys below a prefix.
+    Etcd(EtcdClient, String),
+    /// The objects at these API paths.
+    Kubernetes(Vec<String>, watch::Receiver<ClusterRead>),
+}
+
+impl Hints {
+    /// Returns the time without further hints after which a read may begin. Several files are often written one after
+    /// the other, and a store changes at once.
+    pub(super) fn quiet(&self) -> Duration {
+        match self {
+            Self::Files(_) => Duration::from_millis(50),
+            Self::Etcd(..) | Self::Kubernetes(..) => Duration::ZERO,
+        }
+    }
+
+    /// Returns the shortest time between two reads, if `every` is the time between reads without hints. Files that
+    /// enforce less are confirmed by a second read, which must be as much later as without hints.
+    pub(super) fn spacing(&self, every: Duration) -> Duration {
+        match self {
+            Self::Files(_) => every,
+            Self::Etcd(..) | Self::Kubernetes(..) => Duration::from_millis(100),
+        }
+    }
+
+    /// Watches until dropped, and notifies `changed` of each change.
+    pub(super) async fn watch(self, changed: &Notify) -> Infallible {
+        match self {
+            Self::Files(path) => {
+                let mut failure = None;
+                loop {
+                    pause(watch_files(&path, changed).await, &mut failure).await;
+                }
+            }
+            Self::Etcd(client, prefix) => {
+                let mut failure = None;
+                loop {
+                    pause(watch_keys(&client, &prefix, changed).await, &mut failure).await;
+                }
+            }
+            Self::Kubernetes(paths, read) => {
+                let watches = paths.iter().map(|path| watch_objects(path, read.clone(), changed));
+                join_all(watches).await;
+                // Nothing is read any more.
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+/// Waits until a watch that has ended may begin again. Logs a failure when it differs from the one before.
+async fn pause<E: fmt::Display>(ended: Result<(), E>, failure: &mut Option<String>) {
+    let new = ended.err().map(|error| error.to_string());
+    if let Some(error) = new.as_ref().filter(|_| new != *failure) {
+        tracing::info!(%error, "changes of the configuration are seen by the read of each second only");
+    }
+    *failure = new;
+    sleep(if failure.is_some() { FAILURE_PAUSE } else { PAUSE }).await;
+}
+
+/// Watches the folder of the files. Returns once it has been moved or deleted.
+async fn watch_files(path: &Path, changed: &Notify) -> io::Result<()> {
+    let watched = path.to_owned();
+    // The folder may be on a network mount that hangs.
+    let (inotify, name) = spawn_blocking(move || {
+        let (folder, name) = match watched.is_dir() {
+            true => (Some(&*watched), None),
+            false => (watched.parent(), watched.file_name().map(ToOwned::to_owned)),
+        };
+        let folder = folder.filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let inotify = Inotify::init()?;
+        inotify.watches().add(folder, FOLDER_CHANGES)?;
+        io::Result::Ok((inotify, name))
+    })
+    .await??;
+    let mut events = inotify.into_event_stream([0; 4096])?;
+    // Changes before the watch began.
+    changed.notify_one();
+    while let Some(event) = events.next().await {
+        let event = event?;
+        let written = event.name.as_deref();
+        if event.mask.contains(EventMask::Q_OVERFLOW)
+            || written.is_some_and(|written| concerns(written, name.as_deref()))
+        {
+            changed.notify_one();
+        }
+        if event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a change of the file `written` may change the configuration: the file `name`, or a folder's files.
+/// A mounted ConfigMap is replaced by a link whose name begins with two dots.
+fn concerns(written: &OsStr, name: Option<&OsStr>) -> bool {
+    written.as_bytes().starts_with(b"..")
+        || name.map_or_else(|| is_configuration(Path::new(written)), |name| name == written)
+}
+
+/// Watches keys once.
+async fn watch_keys(client: &EtcdClient, prefix: &str, changed: &Notify) -> Result<(), EtcdError> {
+    let mut watch = client.watch(prefix).await?;
+    // Changes before the watch began.
+    changed.notify_one();
+    let changes = async {
+        loop {
+            watch.changed().await?;
+            changed.notify_one();
+        }
+    };
+    timeout(WATCH_DURATION, changes).await.unwrap_or(Ok(()))
+}
+
+/// Watches the objects at `path`, from the revision of the last good read on.
+async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, changed: &Notify) {
+    let (mut seen, mut failure) = (HashMap::new(), None);
+    loop {
+        let last = read.wait_for(Option::is_some).await.ok().and_then(|read| read.clone());
+        let Some((client, revision)) = last else { return };
+        let ended = match client.watch_metadata(path, None, &revision, WATCH_DURATION).await {
+            Ok(watch) => timeout(WATCH_DURATION, pass_changes(watch, &mut seen, changed)).await.unwrap_or(Ok(())),
+            // The kind is not installed, or the revision is no longer kept.
+            Err(KubeError::Refused { code: 404 | 410, .. }) => Ok(()),
+            Err(error) => Err(error),
+        };
+        pause(ended, &mut failure).await;
+    }
+}
+
+/// Notifies `changed` of the changes of one watch. `seen` has the state of the objects by name: reports of replicas
+/// change an object's status, which is no configuration.
+async fn pass_changes(mut watch: Watch, seen: &mut HashMap<String, String>, changed: &Notify) -> Result<(), KubeError> {
+    while let Some(change) = watch.next::<Value>().await? {
+        let is_new = match change {
+            WatchedChange::Changed(object) => {
+                let (name, state) = state(&object);
+                seen.insert(name, state.clone()) != Some(state)
+            }
+            WatchedChange::Gone(object) => {
+                seen.remove(&state(&object).0);
+                true
+            }
+            WatchedChange::Bookmark(_) => false,
+            WatchedChange::Expired => break,
+        };
+        if is_new {
+            changed.notify_one();
+        }
+    }
+    Ok(())
+}
+
+/// Returns an object's name, and the parts of its metadata that change with its configuration.
+fn state(object: &Value) -> (String, String) {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+    let parts = ["uid", "generation", "deletionTimestamp", "labels", "annotations"];
+    (name, parts.map(|part| metadata[part].to_string()).join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_of_a_configuration_file_is_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.yaml");
+        fs::write(&path, "kind: x").unwrap();
+        for watched in [folder.path(), &path] {
+            let changed = Notify::new();
+            let change = async {
+                changed.notified().await;
+                fs::write(&path, "kind: y").unwrap();
+                changed.notified().await;
+                fs::rename(&path, folder.path().join("b")).unwrap();
+                changed.notified().await;
+                fs::rename(folder.path().join("b"), &path).unwrap();
+                changed.notified().await;
+            };
+            tokio::select! {
+                () = change => {}
+                never = Hints::Files(watched.to_owned()).watch(&changed) => match never {},
+            }
+        }
+    }
+
+    #[test]
+    fn files_beside_the_configuration_are_no_hint() {
+        let concerns = |written: &str, name: Option<&str>| concerns(OsStr::new(written), name.map(OsStr::new));
+        assert!(concerns("a.yaml", None) && concerns("..data", None) && concerns("a", Some("a")));
+        assert!(!concerns("audit.jsonl", None) && !concerns("b", Some("a")) && concerns("..data", Some("a")));
+    }
+
+    #[test]
+    fn a_report_in_the_status_is_no_hint() {
+        let object = |generation: u64, reported: &str| {
+            serde_json::json!({"metadata": {"name": "a", "generation": generation, "resourceVersion": reported,
+                "managedFields": [{"time": reported}]}})
+        };
+        assert_eq!(state(&object(1, "a")), state(&object(1, "b")));
+        assert_ne!(state(&object(1, "a")), state(&object(2, "a")));
+    }
+}
