@@ -113,6 +113,7 @@ impl Caller {
             address: Address::Tcp { host: hook.ip().to_string().into(), port: hook.port() },
             tls: None,
             transport: Transport::Grpc,
+            authorization: None,
         };
         let open = |hook| Channel::open(endpoint(hook), None, &[runtime.handle().clone()]);
         let ours: Vec<_> = hooks.iter().map(open).collect();

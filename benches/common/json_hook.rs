@@ -53,6 +53,7 @@ pub(crate) fn start(hooks: usize) -> (Vec<Endpoint>, Arc<ClientConfig>) {
         address: Address::Tcp { host: address.ip().to_string().into(), port: address.port() },
         tls: Some(tls.clone()),
         transport: Transport::Http,
+        authorization: None,
     };
     (message.iter().map(endpoint).collect(), config)
 }

@@ -185,7 +185,7 @@ fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<(), String>
     let sidecar = Sidecar::start(settings).map_err(text)?;
     let tcp = sidecar.addresses.tcp;
     let address = Address::Tcp { host: tcp.ip().to_string().into(), port: tcp.port() };
-    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc };
+    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc, authorization: None };
     let caller = runtime.block_on(async { ReviewClient::open(&endpoint) }).map_err(text)?;
     let stage = Stage {
         sidecar,

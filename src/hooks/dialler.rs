@@ -17,6 +17,7 @@ use super::{
     connect::{ConnectParams, Socket, Tls, connect},
     connection_budget::{ConnectionBudget, Exhausted, Share, Slot},
     http2::{Http2Connection, Limits},
+    protocol::request_head::RequestHeads,
     reply::MAX_ANSWER,
     resolver::{Resolver, ServiceAddresses},
 };
@@ -139,7 +140,8 @@ impl Dialler {
             answers: Arc::clone(&self.answers),
             memory: Arc::clone(&self.resources.memory),
         };
-        let mut connection = Http2Connection::new(socket, limits, tls.is_some(), &self.authority());
+        let heads = RequestHeads::new(tls.is_some(), &self.authority(), self.endpoint.authorization.clone());
+        let mut connection = Http2Connection::new(socket, limits, heads);
         let ready = timeout_at(until, connection.handshake()).await;
         let ready = ready.unwrap_or_else(|_| Err(format!("no HTTP/2 handshake within {DIAL_TIMEOUT:?}")));
         ready.map_err(|why| Unreachable::at(Step::Handshake, why))?;

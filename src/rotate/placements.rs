@@ -353,7 +353,12 @@ mod tests {
     use gatepost_api::{Transport, hook::Address};
 
     fn at(port: u16) -> Endpoint {
-        Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None, transport: Transport::Grpc }
+        Endpoint {
+            address: Address::Tcp { host: "::1".into(), port },
+            tls: None,
+            transport: Transport::Grpc,
+            authorization: None,
+        }
     }
 
     fn placements(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Placement> {

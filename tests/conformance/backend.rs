@@ -92,7 +92,7 @@ impl Played {
                 });
             }
         });
-        Self::Raw(Endpoint { address, tls: None, transport: Transport::Http }, server)
+        Self::Raw(Endpoint { address, tls: None, transport: Transport::Http, authorization: None }, server)
     }
 
     /// Endpoint of the hook.
@@ -101,9 +101,12 @@ impl Played {
             Self::Http(hook) => hook.endpoint(),
             Self::Raw(endpoint, _) => endpoint.clone(),
             // No file has this name.
-            Self::Nowhere => {
-                Endpoint { address: Address::Unix("/dev/null/nowhere".into()), tls: None, transport: Transport::Http }
-            }
+            Self::Nowhere => Endpoint {
+                address: Address::Unix("/dev/null/nowhere".into()),
+                tls: None,
+                transport: Transport::Http,
+                authorization: None,
+            },
         }
     }
 }

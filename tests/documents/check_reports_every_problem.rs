@@ -393,6 +393,14 @@ fn client_configs() {
     one_client_problem("url: 'grpcs://h', caBundle: '!'", ".caBundle", "not base64");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=", ".caBundle", "no CERTIFICATE section");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x", ".caFile", "stands beside caBundle");
+    let authorization = ".authorizationFile";
+    one_client_problem(
+        "url: 'grpc://h:1', authorizationFile: text.pem",
+        authorization,
+        "stands beside a plaintext address",
+    );
+    one_client_problem("url: 'grpcs://h', authorizationFile: good.key", authorization, "holds no value of a header");
+    one_client_problem("url: 'grpcs://h', authorizationFile: nothing", authorization, "cannot be read");
     one_client_problem("url: 'grpcs://h', clientCertificateFile: good.crt", ".clientKeyFile", "is missing");
     one_client_problem("url: 'grpcs://h', clientKeyFile: good.key", ".clientCertificateFile", "is missing");
     one_client_problem(

@@ -206,6 +206,7 @@ externalAdmissionHooks:
             "type": "Validating",
             "endpoint": "grpcs://h:1",
             "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
+            "authorization": false,
             "protocol": "grpc",
             "matchPolicy": "Equivalent",
             "seesAdmissionConfiguration": false,

@@ -13,6 +13,7 @@ use crate::front::until;
 use crate::support::{
     gate::{document, hook},
     reviews::{create_pod, review},
+    scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
 use gatepost::{
@@ -162,6 +163,34 @@ async fn an_untrusted_tls_hook_does_not_pass_its_probe() {
     }
     configured.write(&trusting("ours-ca.pem", "localhost"));
     until("it is asked", || configured.asks("h.example.com")).await;
+    tokio::task::spawn_blocking(move || configured.running.stop()).await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_gets_the_credentials_that_its_file_holds_now() {
+    let scripted = ScriptedHook::start(Script::Allow).await;
+    let configured = Configured::start(&["  []\n".to_owned()]);
+    let token = configured.folder.path().join("token");
+    std::fs::write(&token, "Basic YTpi").expect("written");
+    let client = format!("{{url: \"{}\"", scripted.url());
+    let text = document(&[hook("h.example.com", &scripted.url(), "")])
+        .replace(&client, &format!("{client}, authorizationFile: token"));
+    configured.write(&text);
+    until("it is asked", || configured.asks("h.example.com")).await;
+    for (written, sent) in [(None, "Basic YTpi"), (Some("a-token\n"), "Bearer a-token")] {
+        if let Some(written) = written {
+            std::fs::write(&token, written).expect("written");
+        }
+        loop {
+            assert_eq!(verdict(&configured.running).await.allowed, Some(true));
+            let seen = scripted.seen().pop().expect("asked");
+            if seen.headers.get("authorization").is_some_and(|seen| seen == sent) {
+                break;
+            }
+        }
+    }
+    let shown = format!("{:?}", configured.hook("h.example.com"));
+    assert!(shown.contains("Authorization") && !shown.contains("a-token"), "{shown}");
     tokio::task::spawn_blocking(move || configured.running.stop()).await.expect("stops");
 }
 

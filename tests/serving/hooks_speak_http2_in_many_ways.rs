@@ -31,7 +31,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn endpoint(at: SocketAddr, tls: Option<EndpointTls>, transport: Transport) -> Endpoint {
     let address = Address::Tcp { host: at.ip().to_string().into(), port: at.port() };
-    Endpoint { address, tls, transport }
+    Endpoint { address, tls, transport, authorization: None }
 }
 
 /// Bytes that are like no others.

@@ -97,7 +97,7 @@ fn channel(address: SocketAddr, ca_pem: Option<&str>) -> Arc<Channel> {
         tls.as_ref().map(|tls| client_config(tls, Transport::Http, &SystemRoots::default()).expect("good material"));
     let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
     let workers = vec![Handle::current(); WORKERS];
-    Channel::open(Endpoint { address, tls, transport: Transport::Http }, config, &workers)
+    Channel::open(Endpoint { address, tls, transport: Transport::Http, authorization: None }, config, &workers)
 }
 
 fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {

@@ -58,7 +58,7 @@ impl Hook {
     async fn ask(&self, memory: &Arc<MemoryBudget>, time: Duration) -> Option<Result<Reply, CallFailure>> {
         let address = self.0.local_addr().expect("an address");
         let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
-        let endpoint = Endpoint { address, tls: None, transport: Transport::Http };
+        let endpoint = Endpoint { address, tls: None, transport: Transport::Http, authorization: None };
         let resources = Resources::new(memory.clone(), ConnectionBudget::new(100));
         let channel = Channel::open_within(&resources, endpoint, None, &[Handle::current()]);
         let responses = Arc::new(Responses::default());

@@ -13,7 +13,8 @@ use gatepost::hooks::{
     Call, Channel, FailedCall, HookRequest, HttpReply, HttpRequest, ProcessingEvidence, Reply, Responses, Reuse,
 };
 use gatepost_api::{
-    CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, TraceContext, Transport, hook::Address,
+    CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, TraceContext, Transport,
+    hook::{Address, Authorization},
 };
 use http::Version;
 use tokio::{
@@ -142,6 +143,20 @@ async fn trace_headers_reach_the_hook() {
         for (name, value) in trace {
             assert_eq!((traced.header(name), plain.header(name)), (value, ""), "{face}: {name}");
         }
+    }
+}
+
+#[tokio::test]
+async fn our_credentials_are_in_every_post() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (face, hook) in every_face(&folder, HttpScript::Allow).await {
+        let endpoint = Endpoint { authorization: Authorization::new(b"a-token\n"), ..hook.endpoint() };
+        let channel = Channel::open(endpoint, hook.client_config(), &[Handle::current()]);
+        for _ in 0..2 {
+            post(&channel).await.expect("a reply");
+        }
+        let seen = hook.seen();
+        assert!(seen.iter().all(|seen| seen.header("authorization") == "Bearer a-token"), "{face}: {seen:?}");
     }
 }
 
@@ -362,7 +377,7 @@ async fn a_failed_probe_names_the_step() {
     let address = listener.local_addr().expect("an address");
     drop(listener);
     let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
-    let nobody = Endpoint { address, tls: None, transport: Transport::Http };
+    let nobody = Endpoint { address, tls: None, transport: Transport::Http, authorization: None };
     let channel = Channel::open(nobody, None, &[Handle::current()]);
     let failure = channel.probe(None, LONG).await.expect_err("nobody listens");
     assert!(matches!(failure.cause, CallFailure::Connect(_)) && failure.step == Step::Connect, "{failure:?}");
@@ -374,7 +389,11 @@ async fn a_failed_probe_names_the_step() {
 fn at(listener: &TcpListener) -> Arc<Channel> {
     let address = listener.local_addr().expect("an address");
     let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
-    Channel::open(Endpoint { address, tls: None, transport: Transport::Http }, None, &[Handle::current()])
+    Channel::open(
+        Endpoint { address, tls: None, transport: Transport::Http, authorization: None },
+        None,
+        &[Handle::current()],
+    )
 }
 
 /// Reads one whole call.

@@ -153,7 +153,7 @@ async fn one_budget_for_all_that_hang() {
 async fn a_grpc_hook_that_only_changes_objects_passes_its_probe() {
     let hook = ScriptedHook::start(Script::Only("/gatepost.v1.Admission/Mutate")).await;
     let address = Address::Tcp { host: hook.address.ip().to_string().into(), port: hook.address.port() };
-    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc };
+    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc, authorization: None };
     let channel = Channel::open(endpoint, None, &[tokio::runtime::Handle::current()]);
     assert_eq!(channel.probe(None, LONG).await, Ok(()));
 }

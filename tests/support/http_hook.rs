@@ -216,7 +216,7 @@ impl HttpHook {
         };
         let served = Served { script, shared: Arc::new(shared) };
         let server = tokio::spawn(accept(served.clone()));
-        let endpoint = Endpoint { address, tls, transport: Transport::Http };
+        let endpoint = Endpoint { address, tls, transport: Transport::Http, authorization: None };
         Self { endpoint, script: sender, served, server, ca_pem }
     }
 

@@ -192,6 +192,33 @@ impl std::fmt::Debug for EndpointTls {
     }
 }
 
+/// Value of the `authorization` header of every call to an endpoint. A secret: its text is never shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Authorization(Arc<str>);
+
+impl Authorization {
+    /// Returns the authorization that a file contains: `Bearer TOKEN`, `Basic BASE64`, another scheme, or a token alone,
+    /// as Kubernetes writes those of service accounts. `None` if that is no value of a header.
+    pub fn new(content: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(content).ok()?.trim();
+        if text.is_empty() || !text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            return None;
+        }
+        Some(Self(if text.contains(' ') { text.into() } else { format!("Bearer {text}").into() }))
+    }
+
+    /// Returns the value: printable ASCII.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authorization")
+    }
+}
+
 /// Protocol on an endpoint's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -254,6 +281,8 @@ pub struct Endpoint {
     pub tls: Option<EndpointTls>,
     /// Protocol on its connections.
     pub transport: Transport,
+    /// Our credentials; `None` if the hook takes none, or a client certificate.
+    pub authorization: Option<Authorization>,
 }
 
 impl std::fmt::Display for Endpoint {

@@ -51,6 +51,7 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         "type": hook.hook_type.as_str(),
         "endpoint": hook.endpoint.to_string(),
         "tls": describe_tls(&hook.endpoint),
+        "authorization": hook.endpoint.authorization.is_some(),
         "protocol": describe_protocol(&hook.protocol),
         "rules": hook.rules.iter().map(describe_rule).collect::<Vec<_>>(),
         "matchPolicy": hook.match_policy.as_str(),

@@ -152,9 +152,9 @@ fn an_endpoint_with_tls_is_not_dialled_without() {
     let tls = Some(EndpointTls { server_name: "hook".into(), ca_pem: None, client_pem: None });
     let tcp = Address::Tcp { host: "127.0.0.1".into(), port: 1 };
     for address in [tcp.clone(), Address::Unix("/hook".into())] {
-        let endpoint = Endpoint { address, tls: tls.clone(), transport: Transport::Http };
+        let endpoint = Endpoint { address, tls: tls.clone(), transport: Transport::Http, authorization: None };
         assert_eq!(Tls::of(&endpoint, None).expect_err("refused").step, Step::Tls, "{endpoint}");
     }
-    let endpoint = Endpoint { address: tcp, tls: None, transport: Transport::Http };
+    let endpoint = Endpoint { address: tcp, tls: None, transport: Transport::Http, authorization: None };
     assert!(matches!(Tls::of(&endpoint, None), Ok(None)));
 }

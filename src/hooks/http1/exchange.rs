@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Request, Uri,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, USER_AGENT},
 };
 use hyper::{
     body::{Body, Frame, SizeHint},
@@ -53,6 +53,7 @@ const REQUEST_END_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) struct CallRunner {
     pub(super) dialler: Arc<Dialler>,
     pub(super) host: HeaderValue,
+    pub(super) authorization: Option<HeaderValue>,
     /// Notified when a connection has ended.
     pub(super) gone: Arc<Notify>,
     pub(super) arbiter: Arc<IdleArbiter>,
@@ -159,7 +160,7 @@ impl CallRunner {
             // A call past its deadline is not sent.
             return Ok(CallOutcome { result: None, connection: Some(connection), http2: false });
         }
-        let request = match post_request(&self.host, call, path, *form, *timeout) {
+        let request = match post_request((&self.host, self.authorization.as_ref()), call, path, *form, *timeout) {
             Ok(request) => request,
             Err(failure) => return Ok(CallOutcome { connection: Some(connection), ..failed(failure) }),
         };
@@ -263,7 +264,7 @@ impl Http1Connection {
 
 /// Returns the POST of a call. Its configured path may be invalid.
 fn post_request(
-    host: &HeaderValue,
+    (host, authorization): (&HeaderValue, Option<&HeaderValue>),
     call: &Call,
     path: &str,
     form: HttpForm,
@@ -282,6 +283,9 @@ fn post_request(
         .header(USER_AGENT, HeaderValue::from_static(request_head::USER_AGENT))
         .header(HeaderName::from_static(Hops::HEADER), HeaderValue::from(u16::from(call.forwarded.hops.get())))
         .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()));
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
     for (name, value) in call.forwarded.trace.iter().flat_map(|trace| trace.iter()) {
         request = request.header(HeaderName::from_static(name), value);
     }

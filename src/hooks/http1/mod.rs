@@ -99,8 +99,13 @@ impl Pool {
     pub(super) fn new(dialler: Arc<Dialler>, arbiter: Arc<IdleArbiter>) -> Self {
         // The host of an endpoint is valid; if it were not, the hook would refuse the call.
         let host = HeaderValue::from_str(&dialler.authority()).unwrap_or(HeaderValue::from_static(""));
+        let authorization = dialler.endpoint.authorization.as_ref().and_then(|authorization| {
+            let mut value = HeaderValue::from_str(authorization.as_str()).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
         Self {
-            runner: CallRunner { dialler, host, gone: Arc::default(), arbiter },
+            runner: CallRunner { dialler, host, authorization, gone: Arc::default(), arbiter },
             idle: VecDeque::new(),
             running: JoinSet::new(),
             calls: FxHashMap::default(),

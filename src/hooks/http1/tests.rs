@@ -11,7 +11,8 @@ const MAX_CONNECTIONS: usize = 64;
 const LONG: Duration = Duration::from_secs(20);
 
 async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
-    let endpoint = Endpoint { address: Address::Unix("/none".into()), tls: None, transport: Transport::Http };
+    let endpoint =
+        Endpoint { address: Address::Unix("/none".into()), tls: None, transport: Transport::Http, authorization: None };
     let dialler = Dialler::new(endpoint, None, &Resources::unlimited(), 2);
     let mut pool = Pool::new(Arc::new(dialler), Arc::default());
     let mut hooks = Vec::new();

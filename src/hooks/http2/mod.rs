@@ -123,13 +123,13 @@ pub(super) struct Http2Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     /// Creates a connection over this socket, with our part of the handshake queued.
-    pub(super) fn new(io: S, limits: Limits, https: bool, authority: &str) -> Self {
+    pub(super) fn new(io: S, limits: Limits, heads: RequestHeads) -> Self {
         let config = Config { batch: limits.batch, clock: now };
         let orphaned = limits.memory.empty(Purpose::Queue);
         Self {
             io,
             limits,
-            protocol: ClientConnection::new(config, RequestHeads::new(https, authority)),
+            protocol: ClientConnection::new(config, heads),
             alarm: Alarm::default(),
             flushed: true,
             write_blocked: false,

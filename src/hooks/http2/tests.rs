@@ -17,7 +17,7 @@ use tokio::{
 use super::{Alarm, DriveOutcome, Http2Connection, Limits};
 use crate::hooks::{
     Arrival, Call, FailedCall, Reply, Responses, answer_buffer::AnswerBudget, commands::Command,
-    http2::testing::ScriptedHook,
+    http2::testing::ScriptedHook, protocol::request_head::RequestHeads,
 };
 use gatepost_api::CallFailure;
 use gatepost_base::memory::MemoryBudget;
@@ -45,7 +45,7 @@ fn limits(budget: usize) -> (Arc<MemoryBudget>, Limits) {
 async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Scene {
     let (ours, theirs) = duplex(pipe);
     let (budget, limits) = limits(budget);
-    let mut connection = Http2Connection::new(ours, limits, false, "hook:1");
+    let mut connection = Http2Connection::new(ours, limits, RequestHeads::new(false, "hook:1", None));
     let (hook, greeted) = tokio::join!(ScriptedHook::greet(theirs, settings), connection.handshake());
     greeted.expect("greeted");
     let (commands, mut received) = unbounded_channel();

@@ -5,10 +5,10 @@
 
 use std::{io::Write, str::FromStr, time::Duration};
 
-use gatepost_api::{ForwardedContext, Hops, HttpForm};
+use gatepost_api::{ForwardedContext, Hops, HttpForm, hook::Authorization};
 use gatepost_http2_client::{
     FieldError, HeaderFields,
-    hpack::{Encoder, FieldName, HeaderName, HeaderText, KnownText, entry, known, literal, short_literal},
+    hpack::{Encoder, FieldName, HeaderName, HeaderText, KnownText, entry, known, literal, secret, short_literal},
 };
 use gatepost_wire::names;
 
@@ -115,6 +115,7 @@ pub(super) mod entries {
     pub(in crate::hooks) const HTTPS: usize = 7;
     pub(in crate::hooks) const ACCEPT_ENCODING: usize = 16;
     pub(in crate::hooks) const ACCEPT: usize = 19;
+    pub(in crate::hooks) const AUTHORIZATION: usize = 23;
     pub(in crate::hooks) const CONTENT_LENGTH: usize = 28;
     pub(in crate::hooks) const CONTENT_TYPE: usize = 31;
     pub(in crate::hooks) const USER_AGENT: usize = 58;
@@ -125,15 +126,22 @@ pub(super) mod entries {
 pub(in crate::hooks) struct RequestHeads {
     https: bool,
     authority: Box<str>,
+    authorization: Option<Authorization>,
     pub(in crate::hooks) encoder: Encoder<Field>,
     /// Scratch space.
     pub(super) path: Vec<u8>,
 }
 
 impl RequestHeads {
-    /// Creates the writer for a connection to that authority (`host:port`).
-    pub(in crate::hooks) fn new(https: bool, authority: &str) -> Self {
-        Self { https, authority: authority.into(), encoder: Encoder::new(TABLE_NEEDED), path: Vec::new() }
+    /// Creates the writer for a connection to that authority (`host:port`), with these credentials in each request.
+    pub(in crate::hooks) fn new(https: bool, authority: &str, authorization: Option<Authorization>) -> Self {
+        Self {
+            https,
+            authority: authority.into(),
+            authorization,
+            encoder: Encoder::new(TABLE_NEEDED),
+            path: Vec::new(),
+        }
     }
 
     /// Appends the fields that every block begins with.
@@ -161,8 +169,11 @@ impl RequestHeads {
         self.encoder.field(field, text, out);
     }
 
-    /// Appends what goes on from the caller: the number of Gateposts, and the trace if there is one.
+    /// Appends our credentials, and what goes on from the caller: the number of Gateposts, and the trace if there is one.
     pub(super) fn forwarded(&mut self, forwarded: &ForwardedContext, out: &mut Vec<u8>) {
+        if let Some(authorization) = &self.authorization {
+            secret(FieldName::Static(entries::AUTHORIZATION), authorization.as_str().as_bytes(), out);
+        }
         // Nearly always that of the first Gatepost, which is one byte from the second call on.
         if forwarded.hops == Hops::FIRST {
             self.field(Field::Hops, out);
@@ -337,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_repeated_field_is_one_byte() {
-        let mut heads = RequestHeads::new(false, "hook:1");
+        let mut heads = RequestHeads::new(false, "hook:1", None);
         let first = block(&mut heads, 250_000, Hops::FIRST);
         let second = block(&mut heads, 249_000, Hops::FIRST);
         for written in [&b"grpc-timeout"[..], b"hook:1", b"/gatepost.v1.Admission/Validate", b"application/grpc"] {
@@ -352,7 +363,7 @@ mod tests {
 
     #[test]
     fn further_hops_are_spelled_out() {
-        let mut heads = RequestHeads::new(false, "hook:1");
+        let mut heads = RequestHeads::new(false, "hook:1", None);
         block(&mut heads, 1, Hops::FIRST);
         let second = block(&mut heads, 1, Hops::FIRST.passed_on());
         let written = b"\0\x0dgatepost-hops\x012";
@@ -363,7 +374,7 @@ mod tests {
 
     #[test]
     fn fields_are_spelled_out_for_a_hook_without_a_table() {
-        let mut heads = RequestHeads::new(true, "hook:1");
+        let mut heads = RequestHeads::new(true, "hook:1", None);
         block(&mut heads, 1, Hops::FIRST);
         heads.encoder.table_size(TABLE_NEEDED - 1);
         let after = block(&mut heads, 1, Hops::FIRST);
@@ -385,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_post_has_media_type_length_and_timeout() {
-        let mut heads = RequestHeads::new(true, "hook:1");
+        let mut heads = RequestHeads::new(true, "hook:1", None);
         let post = |heads: &mut RequestHeads| {
             let form = HttpForm::Legacy;
             let request = HookRequest::Http(HttpRequest { path: "/v".into(), form, timeout: Duration::from_secs(9) });

@@ -30,7 +30,7 @@ async fn listening() -> (TcpListener, SocketAddr) {
 
 fn endpoint(at: SocketAddr) -> Endpoint {
     let address = Address::Tcp { host: at.ip().to_string().into(), port: at.port() };
-    Endpoint { address, tls: None, transport: Transport::Grpc }
+    Endpoint { address, tls: None, transport: Transport::Grpc, authorization: None }
 }
 
 fn client_to(address: SocketAddr) -> WorkerClient {

@@ -244,7 +244,7 @@ const PATH: &str = r"^(/?|(/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 /// Base64 with any white space.
 const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
 
-const CLIENT: [(&str, &str); 4] = [
+const CLIENT: [(&str, &str); 5] = [
     ("has(self.url) != has(self.service)", "clientConfig needs exactly one of url and service"),
     ("!has(self.caBundle) || !has(self.caFile)", "caFile stands beside caBundle: keep one of the two"),
     (
@@ -255,6 +255,10 @@ const CLIENT: [(&str, &str); 4] = [
         "!has(self.url) || self.url.startsWith('grpcs:') || self.url.lowerAscii().startsWith('https:') || \
          !(has(self.caBundle) || has(self.caFile) || has(self.serverName) || has(self.clientCertificateFile) || has(self.clientKeyFile))",
         "caBundle, caFile, serverName and client certificates have no meaning on a plaintext connection: use grpcs:// or https://, or remove them",
+    ),
+    (
+        "!has(self.authorizationFile) || !has(self.url) || !self.url.startsWith('grpc:')",
+        "authorizationFile would be readable on a plaintext connection: use grpcs://",
     ),
 ];
 
@@ -283,6 +287,9 @@ pub struct ClientConfig {
     /// Private key of the client certificate, unencrypted.
     #[schemars(length(min = 1, max = 4096))]
     pub client_key_file: Option<String>,
+    /// File with the value of the header `authorization`, `Bearer TOKEN` or `Basic BASE64`, or with a token alone.
+    #[schemars(length(min = 1, max = 4096))]
+    pub authorization_file: Option<String>,
 }
 
 /// A Service of the cluster.

@@ -1,5 +1,7 @@
 //! Checks `clientConfig`, the address of a hook, and reads its certificates.
 
+use std::net::IpAddr;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{RootCertStore, crypto::aws_lc_rs::default_provider, sign::CertifiedKey};
 use rustls_pki_types::{
@@ -21,11 +23,19 @@ use crate::{
 };
 use gatepost_api::{
     Endpoint, Transport, bundle,
-    hook::{EndpointTls, Pem},
+    hook::{Address, Authorization, EndpointTls, Pem},
 };
 
-pub(crate) const KEYS: [&str; 7] =
-    ["url", "service", "caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
+pub(crate) const KEYS: [&str; 8] = [
+    "url",
+    "service",
+    "caBundle",
+    "caFile",
+    "serverName",
+    "clientCertificateFile",
+    "clientKeyFile",
+    "authorizationFile",
+];
 
 const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 
@@ -54,6 +64,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
     let ca_pem = authorities(at, dialect, read);
     let client_pem = client_pair(at, read);
     let server_name = server_name(at);
+    let authorization = authorization(&at.key("authorizationFile"), read);
     let (mut endpoint, path) = client?;
     match &mut endpoint.tls {
         Some(tls) => {
@@ -67,7 +78,43 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
             key.problem("has no meaning on a plaintext connection", "which shows no certificate", fix);
         }),
     }
+    if authorization.is_some() && is_readable_by_others(&endpoint) {
+        at.key("authorizationFile").problem(
+            "stands beside a plaintext address",
+            "so anybody on the way could read it",
+            "use grpcs://, or remove it",
+        );
+    }
+    endpoint.authorization = authorization;
     (at.problems() == before).then_some(HookLocation { endpoint, path })
+}
+
+/// Reads our credentials for the hook, and shows nothing of them.
+fn authorization(place: &Node<'_>, read: ReadFile<'_>) -> Option<Authorization> {
+    if !place.present() {
+        return None;
+    }
+    let authorization = Authorization::new(&content(place, read)?);
+    if authorization.is_none() {
+        place.problem(
+            "holds no value of a header",
+            "so the hook would refuse each call",
+            "write Bearer TOKEN, Basic BASE64, or a token alone, on one line",
+        );
+    }
+    authorization
+}
+
+/// Returns true for plaintext to another machine. (URLs of HTTP name this one.)
+fn is_readable_by_others(endpoint: &Endpoint) -> bool {
+    match &endpoint.address {
+        Address::Tcp { host, .. } => {
+            let is_here =
+                host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) || host.eq_ignore_ascii_case("localhost");
+            endpoint.tls.is_none() && !is_here
+        }
+        Address::Unix(_) => false,
+    }
 }
 
 /// Reads the address of the hook. Exactly one of `url` and `service` must be present.

@@ -67,7 +67,7 @@ fn parse(url: &str, examples: &str) -> Result<Endpoint, UrlProblem> {
 }
 
 fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
-    Ok(Endpoint { address: socket(path)?, tls: None, transport: Transport::Grpc })
+    Ok(Endpoint { address: socket(path)?, tls: None, transport: Transport::Grpc, authorization: None })
 }
 
 /// Parses the absolute path of a Unix socket.
@@ -107,7 +107,7 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
 /// Returns an endpoint. With TLS, the certificate must have the host's name.
 pub(crate) fn place(host: &str, port: u16, tls: bool, transport: Transport) -> Endpoint {
     let tls = tls.then(|| EndpointTls { server_name: certified(host).into(), ca_pem: None, client_pem: None });
-    Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport }
+    Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport, authorization: None }
 }
 
 /// Splits into a host and a port, and checks both.
@@ -221,7 +221,7 @@ fn http_tcp(rest: &str, dialect: Dialect, tls: bool) -> Result<HttpPlace, UrlPro
 
 fn http_unix(rest: &str) -> Result<HttpPlace, UrlProblem> {
     let (written, after) = rest.split_at(rest.find(":/").unwrap_or(rest.len()));
-    let endpoint = Endpoint { address: socket(written)?, tls: None, transport: Transport::Http };
+    let endpoint = Endpoint { address: socket(written)?, tls: None, transport: Transport::Http, authorization: None };
     Ok((endpoint, path(after.strip_prefix(':').unwrap_or(after), Dialect::Gatepost)?))
 }
 

@@ -522,7 +522,12 @@ fn stand_in(
         rules,
         match_policy: MatchPolicy::Exact,
         sees_admission_config: false,
-        endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
+        endpoint: Endpoint {
+            address: Address::Unix("".into()),
+            tls: None,
+            transport: Transport::Grpc,
+            authorization: None,
+        },
         protocol: Protocol::Grpc,
         failure_policy,
         timeout,

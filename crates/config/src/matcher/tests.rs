@@ -15,7 +15,12 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
         rules,
         match_policy,
         sees_admission_config,
-        endpoint: Endpoint { address: Address::Unix("/x".into()), tls: None, transport: Transport::Grpc },
+        endpoint: Endpoint {
+            address: Address::Unix("/x".into()),
+            tls: None,
+            transport: Transport::Grpc,
+            authorization: None,
+        },
         protocol: Protocol::Grpc,
         failure_policy: FailurePolicy::Fail,
         timeout: std::time::Duration::from_secs(1),

@@ -135,6 +135,12 @@ pub fn literal(name: FieldName, value: &[u8], out: &mut Vec<u8>) {
     write_string(value, out);
 }
 
+/// Writes a field that no peer may ever put into a table. RFC 7541 §6.2.3.
+pub fn secret(name: FieldName, value: &[u8], out: &mut Vec<u8>) {
+    write_name(name, 0x10, 4, out);
+    write_string(value, out);
+}
+
 /// Writes a field without indexing, with a value of less than 127 bytes.
 pub fn short_literal(name: FieldName, value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     write_name(name, 0, 4, out);

@@ -15,4 +15,4 @@ mod encoder;
 
 pub use coding::{DecoderError, coded_len, decode, encode};
 pub use decoder::{Decoder, HeaderField, HeaderName, HeaderText, KnownText, known};
-pub use encoder::{Encoder, FieldName, entry, literal, short_literal};
+pub use encoder::{Encoder, FieldName, entry, literal, secret, short_literal};

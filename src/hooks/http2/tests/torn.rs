@@ -56,7 +56,11 @@ async fn an_answer_before_a_failed_write_is_delivered() {
     frame::put(&mut answer, kind::DATA, 0, 1, b"\0\0\0\0\x03yes");
     let ends = flag::END_HEADERS | flag::END_STREAM;
     frame::put(&mut answer, kind::HEADERS, ends, 1, &field("grpc-status", "0"));
-    let mut connection = Http2Connection::new(Torn { settings, answer, writes: 0 }, limits(1 << 20).1, false, "hook:1");
+    let mut connection = Http2Connection::new(
+        Torn { settings, answer, writes: 0 },
+        limits(1 << 20).1,
+        RequestHeads::new(false, "hook:1", None),
+    );
     connection.handshake().await.expect("established");
     let responses = Arc::new(Responses::default());
     let (_commands, mut received) = unbounded_channel();
