@@ -261,6 +261,13 @@ pub struct Serve {
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = clap::value_parser!(u8).range(..=100))]
     dispatch_chance: u8,
 
+    /// What a request does while a change of the configuration is noticed and not in force: go on, or wait for it, at
+    /// most 1 s
+    ///
+    /// Any request may be concerned; one that a bypass rule or break-glass lets past does not wait.
+    #[arg(long, value_enum, default_value = "none")]
+    acknowledge: Acknowledge,
+
     /// Treatment of a valid configuration that can take the cluster down: warn, reject it, or do not look
     ///
     /// See `gatepost check --help`. Warnings are in the log, once for each change, and on /configz.
@@ -384,12 +391,22 @@ impl Serve {
             last_good: self.last_good,
             reasons,
             patch_annotations: self.audit_patches,
+            hold_for_changes: self.acknowledge == Acknowledge::Hold,
             speculation: Speculation { dispatch: self.dispatch, max_chance: self.dispatch_chance },
             on_hazard: self.hazards.into(),
             on_invalid: self.on_invalid,
             ..Settings::of(source)
         })
     }
+}
+
+/// Value of `--acknowledge`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Acknowledge {
+    /// Requests go on with the configuration in force.
+    None,
+    /// Requests wait until the change is in force.
+    Hold,
 }
 
 /// Serves until a stop signal.

@@ -1,9 +1,11 @@
-//! Freshness: age of the configuration in force, and the age from which it is stale.
+//! Freshness: age of the configuration in force, the age from which it is stale, and changes that are not read yet.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
+
+use tokio::{sync::watch, time::timeout_at};
 
 use gatepost_base::clock::{Age, Moment, Slept};
 
@@ -11,18 +13,34 @@ use gatepost_base::clock::{Age, Moment, Slept};
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
+/// Longest time for which a request waits for a change that was noticed and is not in force.
+// source: dynamic-admission-control-configuration.md, "block incoming requests if … haven't acknowledged a recent change".
+pub const MAX_HOLD: Duration = Duration::from_secs(1);
+
 /// Age of the last good read, and the age from which the configuration is stale.
 #[derive(Debug)]
 pub struct Freshness {
     read: Age,
     /// Age from which the configuration is stale, in milliseconds.
     stale_after: AtomicU64,
+    /// True if requests wait for changes that were noticed.
+    holds: AtomicBool,
+    /// True while a change is noticed that no read in force contains; always false if requests do not wait.
+    behind: AtomicBool,
+    /// Last noticed change, and start of the last good read.
+    changes: watch::Sender<(Option<Instant>, Option<Instant>)>,
 }
 
 impl Freshness {
     /// Creates the state without a good read. `slept` is the clock of the time that the machine has slept.
     pub fn new(now: Instant, slept: Slept) -> Self {
-        Self { read: Age::new(now, slept), stale_after: AtomicU64::new(millis(STALE_AFTER)) }
+        Self {
+            read: Age::new(now, slept),
+            stale_after: AtomicU64::new(millis(STALE_AFTER)),
+            holds: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
+            changes: watch::channel((None, None)).0,
+        }
     }
 
     /// Records a consistent read that *started* at `started`, since which the machine has not slept. For tests.
@@ -33,6 +51,38 @@ impl Freshness {
     /// Records a consistent read that *started* at `started` and whose result is in force.
     pub fn stamp(&self, started: Moment) {
         self.read.renew(started);
+        self.changes.send_modify(|(noticed, read)| {
+            *read = Some(started.instant);
+            self.behind.store(*noticed > *read, Ordering::Release);
+        });
+    }
+
+    /// Makes requests wait for changes that are noticed from now on.
+    pub fn hold_for_changes(&self) {
+        self.holds.store(true, Ordering::Release);
+    }
+
+    /// Records that the source has changed. A read that starts later contains the change.
+    pub fn notice_change(&self, now: Instant) {
+        if self.holds.load(Ordering::Acquire) {
+            self.changes.send_modify(|(noticed, _)| {
+                *noticed = Some(now);
+                self.behind.store(true, Ordering::Release);
+            });
+        }
+    }
+
+    /// Returns true while a change is noticed that no read in force contains, and requests wait for it.
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Acquire)
+    }
+
+    /// Waits until the changes noticed so far are in force. Returns false if they are not at the time `until`.
+    pub async fn catch_up(&self, until: Instant) -> bool {
+        let mut changes = self.changes.subscribe();
+        let (noticed, _) = *changes.borrow_and_update();
+        let caught_up = changes.wait_for(|(_, read)| *read >= noticed);
+        timeout_at(until.into(), caught_up).await.is_ok_and(|known| known.is_ok())
     }
 
     /// Returns the time since the start of the last good read, including time slept; `None` before the first.

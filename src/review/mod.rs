@@ -25,6 +25,8 @@ mod select;
 mod validate;
 mod verdict;
 
+use std::time::Instant;
+
 use tracing::Instrument as _;
 
 use self::{
@@ -39,7 +41,7 @@ pub use self::{
     record::{CallRecord, Change, Decider, Ending},
     verdict::{CombinedVerdict, DroppedAnnotations, combine},
 };
-use crate::telemetry::RequestOutcome;
+use crate::{live::freshness::MAX_HOLD, telemetry::RequestOutcome};
 use gatepost_api::{Review, Verdict, verdict::REVISION};
 use gatepost_base::clock::now;
 
@@ -49,6 +51,9 @@ use gatepost_base::clock::now;
 /// caller's failure policy applies to none of them: the call itself succeeds.
 pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
+    if deps.current.freshness().is_behind() {
+        hold_for_change(deps, review, caller, began).await;
+    }
     // Read before the generation is entered, which is then at least as new as the age says.
     let age = deps.current.freshness().age(began);
     let guard = deps.current.enter();
@@ -62,6 +67,20 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
         conclude(&ctx, draft)
     };
     deciding.instrument(ctx.span()).await
+}
+
+/// Waits for a change of the configuration that was noticed and is not in force: it may concern any request that is not
+/// skipped by a bypass. Waits half of the request's time at most.
+async fn hold_for_change(deps: &AdmissionDeps, review: &Review, caller: &Caller, began: Instant) {
+    let passes = {
+        let generation = deps.current.load();
+        let bypass = BypassDecision::of(&generation, deps.break_glass.open(began), review);
+        bypass.skips_all() || bypass.all_fail_open()
+    };
+    if !passes {
+        let hold = MAX_HOLD.min(caller.deadline.left(began) / 2);
+        deps.metrics.request_held(deps.current.freshness().catch_up(began + hold).await);
+    }
 }
 
 /// Runs the phases of a review, in order.

@@ -200,7 +200,12 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         rotator.put_in_force(candidate);
     }
     let (readings, read) = channel(1);
-    loops.add("source", source::poll(source, settings.read_every, readings));
+    if settings.hold_for_changes {
+        current.freshness().hold_for_changes();
+    }
+    let changing = Arc::clone(&current);
+    let noticed = move || changing.freshness().notice_change(Instant::now());
+    loops.add("source", source::poll(source, settings.read_every, readings, noticed));
     loops.add("rotation", rotator.run(read));
     if let Some(file) = last_good {
         loops.add("last good", LastGoodWriter { file, status: Arc::clone(&health.status), news }.run());

@@ -83,6 +83,8 @@ pub struct Settings {
     pub reasons: Reasons,
     /// True to put the patches of mutating hooks into audit annotations.
     pub patch_annotations: bool,
+    /// True if requests wait for a change of the configuration that was noticed and is not in force.
+    pub hold_for_changes: bool,
     /// Default speculation mode for mutating hooks.
     pub speculation: Speculation,
     /// Treatment of a configuration that can take the cluster down.
@@ -151,6 +153,7 @@ impl Settings {
             last_good: None,
             reasons: Reasons::First,
             patch_annotations: false,
+            hold_for_changes: false,
             speculation: Speculation::default(),
             on_hazard: OnHazard::Warn,
             on_invalid: OnInvalid::Refuse,

@@ -16,7 +16,7 @@ use futures_util::{StreamExt, future::join_all};
 use inotify::{EventMask, Inotify, WatchMask};
 use serde_json::Value;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::spawn_blocking,
     time::{sleep, timeout},
 };
@@ -40,6 +40,9 @@ const FOLDER_CHANGES: WatchMask = WatchMask::CLOSE_WRITE
 
 /// Client and revision of the last good read of a cluster; `None` before the first.
 pub(super) type ClusterRead = Option<(KubeClient, String)>;
+
+/// Called for each change.
+type Changed<'a> = &'a (dyn Fn() + Send + Sync);
 
 /// What is watched for hints.
 #[derive(Debug)]
@@ -71,8 +74,8 @@ impl Hints {
         }
     }
 
-    /// Watches until dropped, and notifies `changed` of each change.
-    pub(super) async fn watch(self, changed: &Notify) -> Infallible {
+    /// Watches until dropped, and calls `changed` for each change.
+    pub(super) async fn watch(self, changed: Changed<'_>) -> Infallible {
         match self {
             Self::Files(path) => {
                 let mut failure = None;
@@ -107,7 +110,7 @@ async fn pause<E: fmt::Display>(ended: Result<(), E>, failure: &mut Option<Strin
 }
 
 /// Watches the folder of the files. Returns once it has been moved or deleted.
-async fn watch_files(path: &Path, changed: &Notify) -> io::Result<()> {
+async fn watch_files(path: &Path, changed: Changed<'_>) -> io::Result<()> {
     let watched = path.to_owned();
     // The folder may be on a network mount that hangs.
     let (inotify, name) = spawn_blocking(move || {
@@ -123,14 +126,14 @@ async fn watch_files(path: &Path, changed: &Notify) -> io::Result<()> {
     .await??;
     let mut events = inotify.into_event_stream([0; 4096])?;
     // Changes before the watch began.
-    changed.notify_one();
+    changed();
     while let Some(event) = events.next().await {
         let event = event?;
         let written = event.name.as_deref();
         if event.mask.contains(EventMask::Q_OVERFLOW)
             || written.is_some_and(|written| concerns(written, name.as_deref()))
         {
-            changed.notify_one();
+            changed();
         }
         if event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
             break;
@@ -147,21 +150,21 @@ fn concerns(written: &OsStr, name: Option<&OsStr>) -> bool {
 }
 
 /// Watches keys once.
-async fn watch_keys(client: &EtcdClient, prefix: &str, changed: &Notify) -> Result<(), EtcdError> {
+async fn watch_keys(client: &EtcdClient, prefix: &str, changed: Changed<'_>) -> Result<(), EtcdError> {
     let mut watch = client.watch(prefix).await?;
     // Changes before the watch began.
-    changed.notify_one();
+    changed();
     let changes = async {
         loop {
             watch.changed().await?;
-            changed.notify_one();
+            changed();
         }
     };
     timeout(WATCH_DURATION, changes).await.unwrap_or(Ok(()))
 }
 
 /// Watches the objects at `path`, from the revision of the last good read on.
-async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, changed: &Notify) {
+async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, changed: Changed<'_>) {
     let (mut seen, mut failure) = (HashMap::new(), None);
     loop {
         let last = read.wait_for(Option::is_some).await.ok().and_then(|read| read.clone());
@@ -176,9 +179,13 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
     }
 }
 
-/// Notifies `changed` of the changes of one watch. `seen` has the state of the objects by name: reports of replicas
+/// Calls `changed` for the changes of one watch. `seen` has the state of the objects by name: reports of replicas
 /// change an object's status, which is no configuration.
-async fn pass_changes(mut watch: Watch, seen: &mut HashMap<String, String>, changed: &Notify) -> Result<(), KubeError> {
+async fn pass_changes(
+    mut watch: Watch,
+    seen: &mut HashMap<String, String>,
+    changed: Changed<'_>,
+) -> Result<(), KubeError> {
     while let Some(change) = watch.next::<Value>().await? {
         let is_new = match change {
             WatchedChange::Changed(object) => {
@@ -193,7 +200,7 @@ async fn pass_changes(mut watch: Watch, seen: &mut HashMap<String, String>, chan
             WatchedChange::Expired => break,
         };
         if is_new {
-            changed.notify_one();
+            changed();
         }
     }
     Ok(())
@@ -211,6 +218,8 @@ fn state(object: &Value) -> (String, String) {
 mod tests {
     use std::fs;
 
+    use tokio::sync::Notify;
+
     use super::*;
 
     #[tokio::test]
@@ -220,6 +229,7 @@ mod tests {
         fs::write(&path, "kind: x").unwrap();
         for watched in [folder.path(), &path] {
             let changed = Notify::new();
+            let notify = || changed.notify_one();
             let change = async {
                 changed.notified().await;
                 fs::write(&path, "kind: y").unwrap();
@@ -231,7 +241,7 @@ mod tests {
             };
             tokio::select! {
                 () = change => {}
-                never = Hints::Files(watched.to_owned()).watch(&changed) => match never {},
+                never = Hints::Files(watched.to_owned()).watch(&notify) => match never {},
             }
         }
     }

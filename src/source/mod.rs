@@ -146,12 +146,22 @@ impl Source {
 }
 
 /// Reads `source` at the interval `every`, and when a change is noticed, and sends each read, until the receiver is
-/// dropped. Without a change the first read is after one interval, since the caller has just made one.
-pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
+/// dropped. Without a change the first read is after one interval, since the caller has just made one. Calls `noticed`
+/// for each change that is noticed.
+pub async fn poll(
+    mut source: Source,
+    every: Duration,
+    readings: mpsc::Sender<TimedRead>,
+    noticed: impl Fn() + Send + Sync,
+) {
     let hints = source.hints();
     let mut ticks = Ticks::new(every, slept);
     (ticks.quiet, ticks.spacing) = (hints.quiet(), hints.spacing(every));
     let changed = Arc::clone(&ticks.changed);
+    let changed = || {
+        noticed();
+        changed.notify_one();
+    };
     let reads = async { while readings.send(ticks.read(source.read()).await).await.is_ok() {} };
     tokio::select! {
         () = reads => {}
@@ -230,7 +240,7 @@ mod tests {
         fs::write(&path, "kind: x").unwrap();
         let began = time::Instant::now().into_std();
         let (sender, mut readings) = mpsc::channel(1);
-        tokio::spawn(poll(Source::file(&path), READ_INTERVAL, sender));
+        tokio::spawn(poll(Source::file(&path), READ_INTERVAL, sender, || {}));
         let first = readings.recv().await.unwrap();
         assert_eq!(first.started.instant - began, READ_INTERVAL);
         let digest = first.outcome.unwrap().digest;

@@ -80,6 +80,7 @@ impl Collector for Scrape {
         })?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
+        counters(encoder, &table::HELD_REQUESTS, &["timeout", "in_force"], &metrics.held)?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
         self.readings_from(encoder, &table::BREAK_GLASS_OPEN, &table::UNREADABLE_OBJECTS)?;
         counters(encoder, &table::UNREADABLE_OBJECTS, &UnreadableObjects::LABELS, &reading::UNREADABLE)?;

@@ -43,6 +43,8 @@ pub struct Metrics {
     pub(super) own_configuration: AtomicU64,
     /// Requests to which break-glass applied.
     pub(super) break_glass: AtomicU64,
+    /// Reviews that waited for a change in vain, and until it was in force.
+    pub(super) held: [AtomicU64; 2],
     adoption: AdoptionMetrics,
     pub(super) readings: Readings,
     /// Source of the instances and holds of initializers.
@@ -100,6 +102,11 @@ impl Metrics {
     /// Records a request about our own configuration that skipped hooks.
     pub fn record_own_configuration(&self) {
         self.own_configuration.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a review that waited for a change of the configuration, and whether that is in force now.
+    pub fn request_held(&self, caught_up: bool) {
+        self.held[usize::from(caught_up)].fetch_add(1, Relaxed);
     }
 
     /// Records a request in which break-glass skipped every hook, or a hook that matched.

@@ -123,6 +123,8 @@ families! {
         "Reviews that a bypass rule applied to, by its name and effect. own-configuration counts requests about Gatepost's own configuration, which skip all hooks.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
         "Reviews that skipped a hook, or all hooks, because break-glass is open.";
+    HELD_REQUESTS = Counter "gatepost_held_requests_total" ["outcome"]
+        "Reviews that waited for a change of the configuration (--acknowledge hold), by outcome: in_force or timeout (after 1 s they went on without it).";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
         "Object bytes copied after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []

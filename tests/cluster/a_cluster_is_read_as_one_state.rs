@@ -301,7 +301,7 @@ async fn a_changed_object_is_read_at_once() {
     let (mut source, _folder) = source(&cluster, OURS).await;
     source.read().await.unwrap();
     let (readings, mut read) = mpsc::channel(1);
-    tokio::spawn(poll(source, Duration::from_secs(3600), readings));
+    tokio::spawn(poll(source, Duration::from_secs(3600), readings, || {}));
     until("a watch is open", || cluster.watches(CONFIGURATIONS) == 1).await;
     cluster.has(CONFIGURATIONS, configuration("a", "two.example.com"));
     let contents = read.recv().await.unwrap().outcome.unwrap();

@@ -64,7 +64,7 @@ fn a_change_is_read_at_once(program: &Path) {
     runtime().block_on(async {
         let source = SourceLocation::Etcd(place(cluster.urls())).open().await.expect("opens");
         let (readings, mut read) = mpsc::channel(1);
-        tokio::spawn(poll(source, Duration::from_secs(3600), readings));
+        tokio::spawn(poll(source, Duration::from_secs(3600), readings, || {}));
         let mut revision_of = async |hook: &str| {
             loop {
                 let contents = read.recv().await.expect("a read").outcome.expect("good");

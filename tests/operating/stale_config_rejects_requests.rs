@@ -12,18 +12,19 @@ use std::{
 };
 
 use crate::support::{
-    gate::{ask, document, gate, hook},
-    reviews::create_pod,
+    gate::{ask, caller, document, gate, hook},
+    reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
     live::{Current, Generation, STALE_AFTER},
-    review::{AdmissionDeps, Reasons},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     rotate::{Rotator, RotatorOptions},
     source::{Contents, READ_DEADLINE, READ_INTERVAL, ReadError, Ticks},
 };
-use gatepost_api::{Revision, Verdict, verdict::REVISION};
+use gatepost_api::{Deadline, Revision, Rope, Verdict, verdict::REVISION};
 use gatepost_config::SourceFile;
+use gatepost_wire::inbound::view;
 use tokio::{sync::mpsc, time};
 
 /// Behaviour of reads from now on.
@@ -316,4 +317,34 @@ async fn generation_is_taken_after_its_age_is_checked() {
     let verdict = ask(&gate, create_pod("1", 100)).await;
     assert_eq!(verdict.audit_annotations, [(REVISION.to_owned(), "2".to_owned())]);
     assert!(NEXT.take().is_none(), "its age was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_a_change_that_was_noticed() {
+    Road::walk(async |road| {
+        let freshness = road.gate.current.freshness();
+        let waited = async || {
+            let began = time::Instant::now();
+            let review = view(Rope::new([message(create_pod("1", 100))])).unwrap();
+            let deadline = Deadline::after(began.into_std(), Duration::from_secs(10));
+            let caller = Caller { deadline, ..caller(Duration::ZERO) };
+            assert!(decide(&road.gate, &review, &caller).await.allowed());
+            began.elapsed()
+        };
+        road.at(1500).await;
+        freshness.notice_change(time::Instant::now().into_std());
+        assert_eq!(waited().await, Duration::ZERO, "nobody has asked for it");
+        freshness.hold_for_changes();
+        freshness.notice_change(time::Instant::now().into_std());
+        assert_eq!(waited().await, Duration::from_millis(500), "until the read at 2 s");
+        assert_eq!(waited().await, Duration::ZERO, "it is in force");
+        road.at(2100).await.set(Read::Failed);
+        freshness.notice_change(time::Instant::now().into_std());
+        assert_eq!(waited().await, Duration::from_secs(1), "and no longer");
+        let metrics = road.gate.metrics.render().unwrap();
+        for count in ["timeout", "in_force"] {
+            assert!(metrics.contains(&format!("gatepost_held_requests_total{{outcome=\"{count}\"}} 1")), "{metrics}");
+        }
+    })
+    .await;
 }
