@@ -366,6 +366,7 @@ impl Sidecar {
             patch_annotations: false,
             speculation: Speculation::default(),
             memory: MemoryBudget::unlimited(),
+            shadow_slots: Default::default(),
             namespaces: None,
             objects: None,
             discovery: Some(Arc::new(discovery)),

@@ -11,7 +11,7 @@ use crate::{
     rotate::{Candidate, OnHazard, candidate::CandidateCache},
     source::{FileSource, ReadError},
 };
-use gatepost_api::{FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
+use gatepost_api::{Enforcement, FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
 use gatepost_config::{
     Snapshot,
     hazards::{AffectedHook, Finding, Remedy, Severity},
@@ -126,7 +126,7 @@ fn policy_line(one: &Policy) -> String {
     let Definition { name, hook_type, failure_policy, constraints, .. } = &*one.definition;
     let (hook_type, policy) = (hook_type.as_str().to_lowercase(), failure_policy.as_str());
     let (rules, bindings) = (counted(constraints.rules.len(), "rule"), counted(one.bindings.len(), "binding"));
-    format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}")
+    format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}{}", unenforced(one.enforcement))
 }
 
 fn line(hook: &Hook) -> String {
@@ -138,7 +138,13 @@ fn line(hook: &Hook) -> String {
     };
     let timeout = humantime::format_duration(hook.timeout);
     let rules = counted(hook.rules.len(), "rule");
-    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
+    let unenforced = unenforced(hook.enforcement);
+    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}{unenforced}", hook.name, hook.endpoint)
+}
+
+/// Returns the end of the line about a hook or policy, with its enforcement if it does not enforce.
+fn unenforced(enforcement: Enforcement) -> String {
+    if enforcement.denies() { String::new() } else { format!(", {} only", enforcement.as_str()) }
 }
 
 /// Returns findings about certificates in the hooks' entries that have expired or soon will.

@@ -78,8 +78,8 @@ async fn decide_grpc(
         namespace_labels_text,
         audit_id,
     };
-    let verdict = {
-        let mut deciding = pin!(review::decide(deps, &review, &caller));
+    let (verdict, shadow) = {
+        let mut deciding = pin!(review::decide_with_shadow(deps, &review, &caller));
         // If the caller cancels, dropping `deciding` cancels the hook calls.
         poll_fn(|cx| match deciding.as_mut().poll(cx) {
             Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),
@@ -87,7 +87,7 @@ async fn decide_grpc(
         })
         .await?
     };
-    inflight.into_verdict(encode(review, verdict).await, deadline)
+    Ok(inflight.into_verdict(encode(review, verdict).await, deadline)?.then(shadow))
 }
 
 /// Answers one review over plain HTTP, also if it is refused or panics. If the caller disconnects, the connection drops
@@ -146,8 +146,9 @@ async fn decide_http(
         namespace_labels_text: None,
         audit_id: None,
     };
-    let verdict = review::decide(deps, &review, &caller).await;
-    Ok(answer::http_verdict(format, inflight.into_verdict(encode(review, verdict).await, deadline)?))
+    let (verdict, shadow) = review::decide_with_shadow(deps, &review, &caller).await;
+    let verdict = inflight.into_verdict(encode(review, verdict).await, deadline)?.then(shadow);
+    Ok(answer::http_verdict(format, verdict))
 }
 
 /// Parses a review of `bytes` bytes within its deadline. A large review is parsed on another thread, so that the worker

@@ -13,7 +13,9 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
+use tokio::runtime::Handle;
 
+use crate::review::ShadowReview;
 use gatepost_base::memory::Reservation;
 use gatepost_initializers::hub::TaskMessage;
 
@@ -35,6 +37,8 @@ pub(super) struct Outgoing {
     _task: Option<Arc<TaskMessage>>,
     /// Guard of the deadline for the write.
     _expiring: Option<UnsentGuard>,
+    /// Started once the body is dropped.
+    _shadow: AfterWrite,
 }
 
 impl Outgoing {
@@ -48,6 +52,11 @@ impl Outgoing {
         Self { bytes: task.review.clone(), _task: Some(task), _expiring: Some(expiring), ..Self::default() }
     }
 
+    /// Starts the decision in shadow once the body is written, or will never be.
+    pub(super) fn then(self, shadow: Option<ShadowReview>) -> Self {
+        Self { _shadow: AfterWrite(shadow), ..self }
+    }
+
     /// Sets the deadline for the write.
     pub(super) fn until(self, expiring: UnsentGuard) -> Self {
         Self { _expiring: Some(expiring), ..self }
@@ -56,6 +65,18 @@ impl Outgoing {
     /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
+    }
+}
+
+/// Decision in shadow that its drop starts. The connection, which drops it, writes before it gives way to other tasks.
+#[derive(Debug, Default)]
+struct AfterWrite(Option<ShadowReview>);
+
+impl Drop for AfterWrite {
+    fn drop(&mut self) {
+        if let (Some(shadow), Ok(worker)) = (self.0.take(), Handle::try_current()) {
+            worker.spawn(shadow.run());
+        }
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         patch_annotations: false,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

@@ -114,7 +114,10 @@ struct BreakGlassLine<'a> {
 }
 
 /// Calls of hooks, serialized as a list.
-struct Hooks<'a>(&'a [CallRecord<'a>]);
+struct Hooks<'a> {
+    calls: &'a [CallRecord<'a>],
+    has_hook_messages: bool,
+}
 
 /// Turn of one initializer.
 #[derive(Serialize)]
@@ -133,21 +136,37 @@ struct HookLine<'a> {
     /// Failure of the call in Gatepost's words, without text of a hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Enforcement, unless it is `Deny`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforcement: Option<&'static str>,
+    /// Rejection that had no effect, because of the enforcement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_be: Option<WouldBe>,
     took_us: u64,
+}
+
+/// Rejection that had no effect.
+#[derive(Serialize)]
+struct WouldBe {
+    code: i32,
+    /// Its message; `None` with `--audit-hook-messages=false`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 impl Serialize for Hooks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().filter_map(HookLine::of))
+        serializer.collect_seq(self.calls.iter().filter_map(|call| HookLine::of(call, self.has_hook_messages)))
     }
 }
 
 impl<'a> HookLine<'a> {
     /// Returns the line of a call; `None` if the hook has not passed its probe.
-    fn of(call: &'a CallRecord<'a>) -> Option<Self> {
+    fn of(call: &'a CallRecord<'a>, has_hook_messages: bool) -> Option<Self> {
         let (outcome, failure) = match call.outcome()? {
             HookOutcome::Allowed => ("allowed", None),
             HookOutcome::Denied => ("denied", None),
+            HookOutcome::WouldDeny => ("would_deny", None),
             HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind.as_str())),
             HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind.as_str())),
             HookOutcome::Cancelled => ("cancelled", None),
@@ -156,7 +175,20 @@ impl<'a> HookLine<'a> {
             Ending::OutOfTime(_) => Some(rejection::NOT_CALLED_IN_TIME.to_owned()),
             _ => call.failure().map(|failure| shortened_to(MAX_ERROR_BYTES, &failure.class().to_string())),
         };
-        Some(Self { hook: call.decider.name(), outcome, failure, error, took_us: call.took.as_micros() as u64 })
+        let enforcement = call.decider.enforcement();
+        let would_be = call.unenforced_refusal().map(|refusal| WouldBe {
+            code: refusal.code,
+            message: has_hook_messages.then(|| shortened_to(MAX_MESSAGE_BYTES, &refusal.message)),
+        });
+        Some(Self {
+            hook: call.decider.name(),
+            outcome,
+            failure,
+            error,
+            enforcement: (!enforcement.denies()).then(|| enforcement.as_str()),
+            would_be,
+            took_us: call.took.as_micros() as u64,
+        })
     }
 }
 
@@ -211,7 +243,7 @@ pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &V
         took_us: took.as_micros() as u64,
         bypass: bypass.applied().collect(),
         break_glass: bypass.open_break_glass().iter().map(|open| break_glass(&open.document)).collect(),
-        hooks: Hooks(&draft.calls),
+        hooks: Hooks { calls: &draft.calls, has_hook_messages },
         hooks_left_out: Some(draft.unnamed_out_of_time_calls()).filter(|more| *more > 0),
         initializers: draft
             .initializers

@@ -15,6 +15,7 @@ use super::{
     conditions::Access,
     object::{PatchFailure, PatchedObject, apply_patch, bytes_to_scan, room_for},
     rejection::{self, StatusError},
+    shadow::ShadowSlots,
 };
 use crate::{
     live::{
@@ -24,7 +25,8 @@ use crate::{
     telemetry::{Audit, Metrics},
 };
 use gatepost_api::{
-    Deadline, Dispatch, ForwardedContext, Labels, Phase, ResourceInitializers, Review, registration::Segment,
+    Deadline, Dispatch, Enforcement, ForwardedContext, Labels, Phase, ResourceInitializers, Review,
+    registration::Segment,
 };
 use gatepost_base::{
     clock::now,
@@ -86,8 +88,10 @@ pub struct AdmissionDeps {
     pub patch_annotations: bool,
     /// Default dispatch of mutating hooks.
     pub speculation: Speculation,
-    /// Memory budget for patched objects.
+    /// Memory budget for patched objects, and for requests that are decided in shadow.
     pub memory: Arc<MemoryBudget>,
+    /// Slots of requests that are decided in shadow.
+    pub shadow_slots: ShadowSlots,
     /// Namespaces of the cluster; `None` if no cluster is watched.
     pub namespaces: Option<Arc<Namespaces>>,
     /// Objects of the cluster that policies read; `None` if no cluster is watched.
@@ -148,6 +152,8 @@ pub(super) struct ReviewContext<'a> {
     pub(super) bypass: BypassDecision<'a>,
     /// Access checks decided so far, in all phases.
     pub(super) access: Access<'a>,
+    /// True after the verdict: only hooks and policies in shadow decide, and nothing has an effect.
+    pub(super) is_shadow: bool,
 }
 
 impl<'a> ReviewContext<'a> {
@@ -172,6 +178,11 @@ impl<'a> ReviewContext<'a> {
     /// Returns true if validating hooks are to be called.
     pub(super) fn validates(&self) -> bool {
         matches!(self.caller.phase, Phase::Validate | Phase::Review)
+    }
+
+    /// Returns true if a hook or policy of this enforcement decides now.
+    pub(super) fn is_due(&self, enforcement: Enforcement) -> bool {
+        (enforcement == Enforcement::Shadow) == self.is_shadow
     }
 
     /// Returns true if the request's deadline has passed.

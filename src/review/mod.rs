@@ -22,10 +22,11 @@ mod record;
 mod rejection;
 mod round;
 mod select;
+mod shadow;
 mod validate;
 mod verdict;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use tracing::Instrument as _;
 
@@ -34,22 +35,48 @@ use self::{
     conditions::Access,
     context::ReviewContext,
     draft::{Draft, Flow},
+    object::PatchedObject,
 };
 pub use self::{
     context::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
     initialize::{ObjectRead, ReadPolicy, head_rule, read_policy},
     record::{CallRecord, Change, Decider, Ending},
+    shadow::{ShadowReview, ShadowSlots},
     verdict::{CombinedVerdict, DroppedAnnotations, combine},
 };
-use crate::{live::freshness::MAX_HOLD, telemetry::RequestOutcome};
+use crate::{
+    live::{GenerationGuard, freshness::MAX_HOLD},
+    telemetry::RequestOutcome,
+};
 use gatepost_api::{Review, Verdict, verdict::REVISION};
 use gatepost_base::clock::now;
 
 /// Decides one review by one generation of the configuration.
 ///
 /// Every outcome is a verdict. Denials, closed failures and Gatepost's own refusals have different statuses, and the
-/// caller's failure policy applies to none of them: the call itself succeeds.
+/// caller's failure policy applies to none of them: the call itself succeeds. Nothing decides in shadow.
 pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> Verdict {
+    decided(deps, review, caller).await.0
+}
+
+/// Decides one review as [`decide`] does. Also returns what decides in shadow, to be run once the verdict is sent.
+pub async fn decide_with_shadow(
+    deps: &Arc<AdmissionDeps>,
+    review: &Review,
+    caller: &Caller,
+) -> (Verdict, Option<ShadowReview>) {
+    let (verdict, generation, object) = decided(deps, review, caller).await;
+    // What is rejected anyway tells nothing about what a hook or policy would reject once it enforces.
+    let shadow = if verdict.allowed() { ShadowReview::of(deps, review, caller, generation, object) } else { None };
+    (verdict, shadow)
+}
+
+/// Returns the verdict, the generation that decided, and the object if something has changed it.
+async fn decided(
+    deps: &AdmissionDeps,
+    review: &Review,
+    caller: &Caller,
+) -> (Verdict, GenerationGuard, Option<Arc<PatchedObject>>) {
     let began = now();
     if deps.current.freshness().is_behind() {
         hold_for_change(deps, review, caller, began).await;
@@ -60,13 +87,16 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     let generation = &*guard;
     let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
     let access = Access::new(deps.authorizer.as_deref());
-    let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access };
+    let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access, is_shadow: false };
     let deciding = async {
         let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
         let _ = run(&ctx, &mut draft).await;
-        conclude(&ctx, draft)
+        let object = draft.object.clone();
+        (conclude(&ctx, draft), object)
     };
-    deciding.instrument(ctx.span()).await
+    let (verdict, object) = deciding.instrument(ctx.span()).await;
+    drop(ctx);
+    (verdict, guard, object)
 }
 
 /// Waits for a change of the configuration that was noticed and is not in force: it may concern any request that is not

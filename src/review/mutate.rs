@@ -78,6 +78,7 @@ pub(super) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>
         reinvoked: BTreeSet::new(),
         discovery_refreshed: false,
         is_late: false,
+        rejects_late: false,
     };
     // Boxed, as most requests have no such phase and should not reserve memory for it.
     Box::pin(phase.run()).await;
@@ -106,6 +107,8 @@ struct MutatingPhase<'a, 'd> {
     discovery_refreshed: bool,
     /// True if the request's deadline has passed: before a round, or during the call of a hook that fails open.
     is_late: bool,
+    /// True if a hook enforces that was not called in time, or whose call has ended too late.
+    rejects_late: bool,
 }
 
 impl<'a> MutatingPhase<'a, '_> {
@@ -276,7 +279,7 @@ impl<'a> MutatingPhase<'a, '_> {
             record.count();
             let snapshot_index = self.matching[*at].index;
             (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(snapshot_index));
-            let failed_open = matches!(record.ending, Ending::FailedOpen(_));
+            let has_failed = record.failure().is_some();
             self.draft.add(record);
             if self.draft.is_rejected {
                 changed = None;
@@ -284,8 +287,9 @@ impl<'a> MutatingPhase<'a, '_> {
                 continue;
             }
             // Upstream ends the phase here, even if later hooks have answered.
-            if failed_open && ctx.is_out_of_time() {
+            if has_failed && ctx.is_out_of_time() {
                 self.is_late = true;
+                self.rejects_late |= live.hook.enforcement.denies();
                 is_over = true;
                 continue;
             }
@@ -311,13 +315,14 @@ impl<'a> MutatingPhase<'a, '_> {
     }
 
     /// Ends the phase after the request's deadline. As upstream, the request is rejected whatever the failure policies
-    /// are. Each hook that is not called any more is recorded as timed out, and named. If a bypass makes every hook
+    /// are, unless no hook enforces that is late. Each hook that is not called any more is recorded as timed out, and named. If a bypass makes every hook
     /// fail open, only a denial rejects.
     async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);
         while let Some(uncalled) = batch {
             for SelectedHook { live, fail_open_override, .. } in &uncalled.selection.hooks {
+                self.rejects_late |= live.hook.enforcement.denies();
                 let outcome = failure::out_of_time(live.hook.failure_policy, *fail_open_override);
                 self.draft.add_out_of_time(CallRecord::of(self.ctx, live, Ending::OutOfTime(outcome)));
             }
@@ -325,7 +330,7 @@ impl<'a> MutatingPhase<'a, '_> {
             uncalled.selection.conclude(self.ctx, self.draft, self.next);
             batch = self.batch(facts).await;
         }
-        if !self.ctx.bypass.all_fail_open() {
+        if self.rejects_late && !self.ctx.bypass.all_fail_open() {
             let causes = self.out_of_time_causes();
             let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..rejection::out_of_time() }));
         }

@@ -27,6 +27,7 @@ use super::{
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
     select::is_called_by_other_review,
+    shadow,
 };
 use crate::{
     live::{
@@ -37,7 +38,7 @@ use crate::{
     telemetry::PolicyOutcome,
 };
 use gatepost_api::{
-    Answer, CallFailure, Denial, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
+    Answer, CallFailure, Denial, Enforcement, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
 };
 use gatepost_base::{
     clock::now,
@@ -73,9 +74,26 @@ impl Decider for LivePolicy {
         self.policy.definition.failure_policy
     }
 
+    fn enforcement(&self) -> Enforcement {
+        self.policy.enforcement
+    }
+
     fn is_policy(&self) -> bool {
         true
     }
+}
+
+/// Returns true if a policy that decides now has a rule for this request.
+pub(super) fn any_match(ctx: &ReviewContext<'_>) -> bool {
+    let (served, mut matching) = (ctx.served(), MatchSet::new());
+    ctx.generation.snapshot.matching_policies(ctx.review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    matching.iter().filter_map(|matched| ctx.generation.policies.get(matched.index as usize)).any(|live| {
+        let in_phase = match live.policy.definition.hook_type {
+            HookType::Mutating => ctx.mutates(),
+            HookType::Validating => ctx.validates(),
+        };
+        in_phase && ctx.is_due(live.policy.enforcement)
+    })
 }
 
 /// Lets the validating policies that match this request decide.
@@ -90,7 +108,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return Flow::Continue(());
     }
     let namespace = namespace_object(ctx, review, &mut tasks).await;
-    let fails_open = tasks.iter().all(|task| task.policy.fails_open);
+    let fails_open = tasks.iter().all(PolicyTask::rejects_no_failure);
     match evaluate(ctx, review, tasks, namespace).await {
         Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
         Err(_) if fails_open => draft.flow(),
@@ -115,7 +133,8 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
             let definition = &live.policy.definition;
             let of_other_review = ctx.caller.other_versions == OtherVersions::ReviewedSeparately
                 && is_called_by_other_review(&*live.policy, how, review);
-            if definition.hook_type != hook_type || of_other_review || ctx.bypass.skips(&definition.name) {
+            let decides = definition.hook_type == hook_type && ctx.is_due(live.policy.enforcement) && !of_other_review;
+            if !decides || ctx.bypass.skips(&definition.name) {
                 continue;
             }
             if ctx.bypass.break_glass_covers(&definition.name) {
@@ -296,6 +315,8 @@ fn lookup_end(ctx: &ReviewContext<'_>) -> Instant {
 struct PolicyEnd {
     index: usize,
     outcome: Outcome,
+    /// True if a mutating policy has changed the object.
+    is_changed: bool,
     took: Duration,
 }
 
@@ -385,7 +406,9 @@ fn run(
             })
             .collect();
         match gatepost_policy::decide(&task.policy, &bound, &input, allowance) {
-            Ok(outcome) => ends.push(PolicyEnd { index: task.index, outcome, took: began.elapsed() }),
+            Ok(outcome) => {
+                ends.push(PolicyEnd { index: task.index, outcome, is_changed: false, took: began.elapsed() });
+            }
             Err(suspended) => return (ends, Some(suspended)),
         }
     }
@@ -403,7 +426,7 @@ impl PolicyTask {
     /// Returns the end of a policy that cannot be evaluated.
     fn failed(&self, why: &str) -> PolicyEnd {
         let outcome = gatepost_policy::failed(&self.policy, why);
-        PolicyEnd { index: self.index, outcome, took: Duration::ZERO }
+        PolicyEnd { index: self.index, outcome, is_changed: false, took: Duration::ZERO }
     }
 }
 
@@ -414,13 +437,16 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
     let named = if hook_type == HookType::Mutating { MAX_CAUSES } else { 0 };
     let denials = ends.iter().flat_map(|end| &end.outcome.denials).take(named);
     let mut causes: Vec<_> = denials.map(|denial| cause(&denial.message)).collect();
-    for PolicyEnd { index, outcome, took } in ends {
+    for PolicyEnd { index, outcome, is_changed, took } in ends {
         let Some(live) = ctx.generation.policies.get(index) else { continue };
-        live.metrics.record(ctx.caller.worker, counted(&outcome), took);
+        let counted = counted(&outcome, live.policy.enforcement);
+        if !ctx.is_shadow {
+            live.metrics.record(ctx.caller.worker, counted, took);
+        }
         let Outcome { mut denials, warnings, audit_annotations, failures, .. } = outcome;
         draft.validation_failures.extend(failures);
         let mut answer = Answer { warnings, audit_annotations, ..Answer::default() };
-        let is_told = ctx.deps.reasons == Reasons::All || !draft.is_rejected;
+        let is_told = ctx.deps.reasons == Reasons::All || !draft.is_rejected || !live.policy.enforcement.denies();
         let denial = if denials.is_empty() || !is_told { None } else { Some(denials.swap_remove(0)) };
         let status = denial.as_ref().map(|denial| Box::new(denied(ctx.review, denial, &mut causes)));
         let failure = match (denial, status) {
@@ -434,16 +460,21 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
         if let Some(failure) = failure {
             record.turn_into_failure(false, failure);
         }
+        if ctx.is_shadow {
+            shadow::count_policy(ctx, &live.metrics.shadow, &record, (counted, is_changed));
+        }
         draft.add(record);
     }
     draft.flow()
 }
 
 /// Returns the outcome for metrics.
-fn counted(outcome: &Outcome) -> PolicyOutcome {
+fn counted(outcome: &Outcome, enforcement: Enforcement) -> PolicyOutcome {
     match &*outcome.denials {
-        [first, ..] if first.is_error => PolicyOutcome::FailedClosed,
-        [_, ..] => PolicyOutcome::Denied,
+        [first, ..] if first.is_error && enforcement.denies() => PolicyOutcome::FailedClosed,
+        [first, ..] if first.is_error => PolicyOutcome::FailedOpen,
+        [_, ..] if enforcement.denies() => PolicyOutcome::Denied,
+        [_, ..] => PolicyOutcome::WouldDeny,
         [] if outcome.failed_open > 0 => PolicyOutcome::FailedOpen,
         [] if outcome.is_excluded => PolicyOutcome::Excluded,
         [] => PolicyOutcome::Allowed,

@@ -20,6 +20,11 @@ pub(super) struct PolicyTask {
 }
 
 impl PolicyTask {
+    /// Returns true if the request passes if this policy cannot be evaluated, whatever its failure policy is.
+    pub(super) fn rejects_no_failure(&self) -> bool {
+        self.policy.fails_open || !self.policy.enforcement.denies()
+    }
+
     /// Keeps the params for which `keep` returns true, and the bindings that still have any. Gets the number of the
     /// binding in the task, and of the param in the binding.
     pub(super) fn retain_params(&mut self, keep: impl Fn(usize, usize) -> bool) {

@@ -14,13 +14,17 @@ use super::{
     context::ReviewContext,
     failure::fails_open,
     rejection::{self, StatusError},
+    shadow,
 };
 use crate::{
     hooks::{AnswerMemoryGuard, Reply},
     live::LiveHook,
-    telemetry::{HookMetrics, HookOutcome, RejectionCause},
+    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowMetrics, ShadowOutcome},
 };
-use gatepost_api::{Answer, CallFailure, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol};
+use gatepost_api::{
+    Answer, CallFailure, Enforcement, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol,
+    StatusInfo,
+};
 use gatepost_json_patch::{Patch, PatchError};
 use gatepost_wire::{answer, http_answer};
 
@@ -34,6 +38,11 @@ pub trait Decider: Debug + Sync {
 
     /// Returns the failure policy.
     fn failure_policy(&self) -> FailurePolicy;
+
+    /// Returns the effect of its rejections.
+    fn enforcement(&self) -> Enforcement {
+        Enforcement::Deny
+    }
 
     /// Returns true if it is an admission policy, which decides in this process.
     fn is_policy(&self) -> bool {
@@ -63,6 +72,10 @@ impl Decider for LiveHook {
 
     fn failure_policy(&self) -> FailurePolicy {
         self.hook.failure_policy
+    }
+
+    fn enforcement(&self) -> Enforcement {
+        self.hook.enforcement
     }
 
     fn is_chained(&self) -> bool {
@@ -223,9 +236,9 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Returns true if the hook denied the request.
+    /// Returns true if the hook denied the request, and that rejects it.
     pub(super) fn is_denial(&self) -> bool {
-        matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
+        self.enforces() && matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
     }
 
     /// Returns true if the request was decided before the call ended.
@@ -235,9 +248,40 @@ impl<'a> CallRecord<'a> {
 
     /// Returns true if this call alone rejects the request.
     pub(super) fn rejects(&self) -> bool {
-        self.is_denial()
-            || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
-            || matches!(self.change.as_deref(), Some(Change::Refused(_)))
+        self.enforces()
+            && (self.is_denial()
+                || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
+                || matches!(self.change.as_deref(), Some(Change::Refused(_))))
+    }
+
+    /// Returns the statuses with which the call rejects the request, or would if the hook enforced.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = StatusInfo> {
+        let name = self.decider.name();
+        let of_ending = match &self.ending {
+            // A policy words the whole rejection.
+            Ending::Answered(Answer { denial: Some(denial), .. }) if self.decider.is_policy() => {
+                Some((*denial.0).clone())
+            }
+            Ending::Answered(answer) => answer.denial.as_ref().map(|denial| rejection::denied(name, denial)),
+            Ending::FailedClosed(failure) => Some(rejection::failed(name, failure)),
+            Ending::DryRunRefused => Some(rejection::dry_run_refused(name)),
+            _ => None,
+        };
+        let of_patch = match self.change.as_deref() {
+            Some(Change::Refused(refusal)) => Some((**refusal).clone()),
+            _ => None,
+        };
+        of_ending.into_iter().chain(of_patch)
+    }
+
+    /// Returns the status with which the call would reject the request if the hook enforced; `None` if it enforces, or
+    /// lets the request pass.
+    pub(super) fn unenforced_refusal(&self) -> Option<StatusInfo> {
+        if self.enforces() { None } else { self.refusals().next() }
+    }
+
+    fn enforces(&self) -> bool {
+        self.decider.enforcement().denies()
     }
 
     /// Returns the failure if there is no usable answer.
@@ -250,7 +294,7 @@ impl<'a> CallRecord<'a> {
 
     /// Returns the outcome for metrics and the audit log; `None` if the hook has not passed its probe.
     pub(super) fn outcome(&self) -> Option<HookOutcome> {
-        Some(match &self.ending {
+        let outcome = match &self.ending {
             Ending::Answered(answer) if answer.denial.is_some() => HookOutcome::Denied,
             Ending::Answered(_) => HookOutcome::Allowed,
             Ending::FailedOpen(failure) => HookOutcome::FailedOpen(failure.kind()),
@@ -259,6 +303,11 @@ impl<'a> CallRecord<'a> {
             Ending::Cancelled => HookOutcome::Cancelled,
             Ending::OutOfTime(outcome) => *outcome,
             Ending::Unproven => return None,
+        };
+        Some(match outcome {
+            HookOutcome::Denied if !self.enforces() => HookOutcome::WouldDeny,
+            HookOutcome::FailedClosed(kind) if !self.enforces() => HookOutcome::FailedOpen(kind),
+            outcome => outcome,
         })
     }
 
@@ -266,7 +315,9 @@ impl<'a> CallRecord<'a> {
     pub(super) fn count(&mut self) {
         let Some(ctx) = self.uncounted.take() else { return };
         self.count_call(ctx);
-        if let (Some(metrics), Some((cause, code))) = (self.decider.metrics(), self.rejection()) {
+        if let (Some(metrics), Some((cause, code))) = (self.decider.metrics(), self.rejection())
+            && self.enforces()
+        {
             metrics.rejected(ctx.review.operation, cause, code);
         }
     }
@@ -290,19 +341,35 @@ impl<'a> CallRecord<'a> {
 
     fn count_call(&self, ctx: &ReviewContext<'_>) {
         let Some(metrics) = self.decider.metrics() else { return };
-        match self.outcome() {
+        let outcome = self.outcome();
+        match outcome {
+            Some(outcome) if ctx.is_shadow => self.count_in_shadow(ctx, &metrics.shadow, outcome),
             Some(outcome) => metrics.record(ctx.caller.worker, outcome, self.took),
             None => metrics.skipped_unproven(),
         }
-        let (failure, what) = match &self.ending {
-            Ending::FailedOpen(failure) => (failure, "failed calling hook, failing open"),
-            Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
-            _ => return,
+        let Some(failure) = self.failure() else { return };
+        let what = match outcome {
+            _ if ctx.is_shadow => "failed calling hook in shadow",
+            Some(HookOutcome::FailedClosed(_)) => "failed calling hook, failing closed",
+            _ => "failed calling hook, failing open",
         };
         // At most one line a second for each hook. Every failure is in the metrics, the annotations and the audit log.
         if let Some(held_back) = metrics.may_log_failure() {
             let failure = failure.class();
             tracing::warn!(hook = %self.decider.name(), uid = &*ctx.review.uid, %failure, held_back, "{what}");
+        }
+    }
+
+    fn count_in_shadow(&self, ctx: &ReviewContext<'_>, shadow: &ShadowMetrics, outcome: HookOutcome) {
+        match outcome {
+            HookOutcome::WouldDeny => shadow.record_denial(shadow::would_be_denial(ctx, self)),
+            HookOutcome::Cancelled => shadow.record(ShadowOutcome::Abandoned),
+            HookOutcome::Allowed if self.patch().is_some() => shadow.record(ShadowOutcome::WouldPatch),
+            HookOutcome::Allowed => shadow.record(ShadowOutcome::Allowed),
+            // In shadow, nothing has the outcome `Denied`.
+            HookOutcome::FailedOpen(_) | HookOutcome::FailedClosed(_) | HookOutcome::Denied => {
+                shadow.record(ShadowOutcome::Failed);
+            }
         }
     }
 

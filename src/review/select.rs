@@ -136,7 +136,8 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
         let in_segment =
             |segment: Segment| snapshot.segment(matched.index).is_none_or(|own| segment.asks(own.number, own.of));
         let live = generation.hooks.get(matched.index as usize);
-        live.is_some_and(|live| live.hook.hook_type == hook_type) && segment.is_none_or(in_segment)
+        live.is_some_and(|live| live.hook.hook_type == hook_type && ctx.is_due(live.hook.enforcement))
+            && segment.is_none_or(in_segment)
     });
     matching
 }
@@ -255,7 +256,8 @@ fn conditions<'a>(facts: &Facts<'a, '_>, matched: Match) -> Option<(&'a LiveHook
     }
 }
 
-/// Returns the role of one hook whose rules match this request, after [`resolve`]. Does not wait.
+/// Returns the role of one hook whose rules match this request, after [`resolve`]. Does not wait. If it cannot be
+/// decided whether a hook is called that does not enforce, its call fails.
 ///
 /// # Errors
 /// The request is rejected if the hook's selectors cannot be evaluated by a fault of the request (a namespace that does
@@ -271,6 +273,22 @@ pub(super) fn role<'a>(
         PreliminaryRole::BreakGlass => return Ok(Role::BreakGlass),
         PreliminaryRole::Candidate(live) => live,
     };
+    match candidate_role(facts, matched, served, live) {
+        Err(SelectionError { refusal, .. }) if !live.hook.enforcement.denies() => {
+            let unable = Some(Box::new(CallFailure::Evaluation(refusal)));
+            let hook = SelectedHook { live, unable, fail_open_override: false, is_undiscovered: false, at: 0 };
+            Ok(Role::Selected(hook))
+        }
+        role => role,
+    }
+}
+
+fn candidate_role<'a>(
+    facts: &Facts<'a, '_>,
+    matched: Match,
+    served: Option<&Served>,
+    live: &'a LiveHook,
+) -> Result<Role<'a>, SelectionError<'a>> {
     let selected = facts.selects(&live.hook.namespace_selector, &live.hook.object_selector);
     let conditions = facts.conditions.result(matched.index);
     if !live.rotation.is_called() {

@@ -19,7 +19,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     }
     let object = draft.object.clone();
     let review = ctx.current_review(object.as_ref());
-    let selected = match selected(ctx, review).await {
+    let selected = match selected(ctx, review, HookType::Validating).await {
         Ok(selected) => selected,
         Err(error) => return draft.refuse(error.count()),
     };
@@ -27,7 +27,8 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     if selected.hooks.is_empty() {
         return Flow::Continue(());
     }
-    if ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
+    let enforces = selected.hooks.iter().any(|hook| hook.live.hook.enforcement.denies());
+    if enforces && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
         return draft.refuse(Box::new(rejection::out_of_time()));
     }
     let mut calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
@@ -36,18 +37,22 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     draft.flow()
 }
 
-/// Returns the validating hooks to call, in configuration order. Waits only for [`select::resolve`], and for a refresh
+/// Returns the hooks of this type to call for this state of the object, in configuration order. Waits only for [`select::resolve`], and for a refresh
 /// of discovery if it does not know the resource yet.
-async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Selection<'a>, SelectionError<'a>> {
+pub(super) async fn selected<'a>(
+    ctx: &'a ReviewContext<'a>,
+    review: &Review,
+    hook_type: HookType,
+) -> Result<Selection<'a>, SelectionError<'a>> {
     let mut facts = Facts::new(ctx, review, None);
-    let matching = select::matching(ctx, HookType::Validating);
+    let matching = select::matching(ctx, hook_type);
     select::resolve(&mut facts, &matching, &[]).await;
     let selected = select(&facts, &matching)?;
     if !selected.hooks.iter().any(|hook| hook.is_undiscovered) {
         return Ok(selected);
     }
     ctx.refresh_discovery().await;
-    let matching = select::matching(ctx, HookType::Validating);
+    let matching = select::matching(ctx, hook_type);
     select::resolve(&mut facts, &matching, &[]).await;
     select(&facts, &matching)
 }

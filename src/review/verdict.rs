@@ -11,13 +11,10 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{
-    record::{CallRecord, Change, Ending},
-    rejection,
-};
-use crate::telemetry::DroppedAnnotation;
-use gatepost_api::{HookType, StatusCause, StatusInfo, Verdict};
-use gatepost_wire::answer::{JSON_PATCH, MAX_ANNOTATIONS};
+use super::record::{CallRecord, Change, Ending};
+use crate::telemetry::{DroppedAnnotation, HookOutcome};
+use gatepost_api::{Enforcement, HookType, StatusCause, StatusInfo, Verdict};
+use gatepost_wire::answer::{JSON_PATCH, MAX_ANNOTATIONS, shortened_to};
 
 /// Prefix of the annotations that state for each call of a mutating hook whether it changed the object. Upstream:
 /// `W/mutating/dispatcher.go`.
@@ -30,6 +27,8 @@ const MAX_ANNOTATED_PATCH: usize = 256 << 10;
 pub(super) const MAX_WARNINGS: usize = 4096;
 /// Maximum number of characters of one warning, once all together exceed [`MAX_WARNINGS`].
 const MAX_CUT_WARNING: usize = 256;
+/// Maximum size of the message of one rejection that is not enforced, in a warning or an annotation, in bytes.
+const MAX_UNENFORCED: usize = 1024;
 /// Maximum size of one answer's annotations, keys and values, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 
@@ -47,6 +46,14 @@ fn probing_prefix(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "probing.validating.gatepost.dev",
         HookType::Mutating => "probing.mutation.gatepost.dev",
+    }
+}
+
+/// Returns the prefix of the annotations with what hooks and policies of this type would have rejected.
+fn would_deny_prefix(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "would-deny.validating.gatepost.dev",
+        HookType::Mutating => "would-deny.mutation.gatepost.dev",
     }
 }
 
@@ -100,11 +107,13 @@ struct Parts<'a> {
     annotations: Annotations,
     dropped: Vec<DroppedAnnotations>,
     rejections: Vec<(&'a str, StatusInfo)>,
+    /// Number of annotations so far about what is not enforced, by type of the hook.
+    audited: [usize; 2],
 }
 
 impl<'a> Parts<'a> {
     fn add(&mut self, index: usize, call: &'a CallRecord<'a>, patches: bool) {
-        let Self { annotations, dropped, rejections, warnings } = self;
+        let Self { annotations, dropped, rejections, warnings, .. } = self;
         let name = call.decider.name();
         if let Some(answer) = call.answer() {
             answer.warnings.iter().for_each(|text| warnings.add(&**text));
@@ -115,21 +124,28 @@ impl<'a> Parts<'a> {
                 drop(DroppedAnnotation::Limit, answer.annotations_left_out);
             }
         }
-        match &call.ending {
-            Ending::Answered(answer) => {
-                rejections.extend(answer.denial.as_ref().map(|denial| match call.decider.is_policy() {
-                    // A policy words the whole rejection.
-                    true => (name, StatusInfo::clone(&denial.0)),
-                    false => (name, rejection::denied(name, denial)),
-                }));
-            }
+        match (&call.ending, call.outcome()) {
+            (Ending::OutOfTime(_) | Ending::Unproven, _) => return,
             // As upstream, nothing tells that a policy was skipped.
-            Ending::FailedOpen(_) if call.decider.is_policy() => {}
-            Ending::FailedOpen(_) => annotations.add(failed_open_prefix(call.hook_type), &key(call), name),
-            Ending::FailedClosed(failure) => rejections.push((name, rejection::failed(name, failure))),
-            Ending::DryRunRefused => rejections.push((name, rejection::dry_run_refused(name))),
-            Ending::OutOfTime(_) | Ending::Unproven => return,
-            Ending::Cancelled => {}
+            (_, Some(HookOutcome::FailedOpen(_))) if !call.decider.is_policy() => {
+                annotations.add(failed_open_prefix(call.hook_type), &key(call), name);
+            }
+            _ => {}
+        }
+        for refusal in call.refusals() {
+            match call.decider.enforcement() {
+                Enforcement::Deny => rejections.push((name, refusal)),
+                Enforcement::Warn => {
+                    warnings.add(format!("not enforced: {}", shortened_to(MAX_UNENFORCED, &refusal.message)));
+                }
+                Enforcement::Audit => {
+                    let number = &mut self.audited[call.hook_type as usize];
+                    let message = shortened_to(MAX_UNENFORCED, &refusal.message);
+                    annotations.add(would_deny_prefix(call.hook_type), &number.to_string(), &message);
+                    *number += 1;
+                }
+                Enforcement::Shadow => {}
+            }
         }
         if call.hook_type == HookType::Mutating && !call.decider.is_policy() {
             self.add_mutation(call, patches);
@@ -141,7 +157,6 @@ impl<'a> Parts<'a> {
         let mutated = matches!(change, Some(Change::Patched(_)));
         self.annotations.add(MUTATION, &key(call), &json(&MutationAnnotation { configuration, webhook, mutated }));
         match change {
-            Some(Change::Refused(refusal)) => self.rejections.push((webhook, (**refusal).clone())),
             Some(Change::Patched(text) | Change::Unchanged(text)) if patches && text.len() <= MAX_ANNOTATED_PATCH => {
                 // It was parsed as JSON before, so it is valid.
                 if let Ok(patch) = serde_json::from_slice(text) {
@@ -154,7 +169,7 @@ impl<'a> Parts<'a> {
     }
 
     fn combined(self) -> CombinedVerdict {
-        let Self { warnings, annotations, dropped, mut rejections } = self;
+        let Self { warnings, annotations, dropped, mut rejections, .. } = self;
         rejections.sort_by_key(|(name, _)| *name);
         let verdict = Verdict {
             refusal: all_reasons(rejections),

@@ -151,6 +151,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         patch_annotations: settings.patch_annotations,
         speculation: settings.speculation,
         memory: Arc::clone(&budget),
+        shadow_slots: Default::default(),
         namespaces: cluster.namespaces.clone(),
         objects: cluster.objects,
         discovery: cluster.discovery,

@@ -22,8 +22,8 @@ use prometheus_client::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics,
-    PolicyMetrics, PolicyOutcome, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, UnmetConditions,
-    UnreadableObjects,
+    PolicyMetrics, PolicyOutcome, ReadOutcome, Reading, Refused, RequestOutcome, ShadowDrop, ShadowMetrics, TlsReload,
+    UnmetConditions, UnreadableObjects,
     hook::{BUCKETS, DroppedAnnotation, Repeat, Sums},
     log, reading,
     table::{self, BOUNDS_NANOS, Family, MetricKind},
@@ -185,7 +185,13 @@ impl Scrape {
             all.iter().try_for_each(|(name, hook_type, sums)| {
                 histogram(out, &[("policy", name), ("type", hook_type)], sums, |_| true)
             })
-        })
+        })?;
+        family(encoder, &table::POLICY_SHADOW_DECISIONS, |out| {
+            self.0.policies().try_for_each(|(hook_type, name, one)| {
+                by_shadow_outcome(out, [("policy", &name), ("type", type_label(hook_type))], &one.shadow)
+            })
+        })?;
+        counters(encoder, &table::SHADOW_DROPPED, &ShadowDrop::LABELS, &self.0.shadow_dropped)
     }
 
     /// Encodes turns and attendance of initializers.
@@ -284,6 +290,18 @@ fn by_cause(
         .try_for_each(|(cause, count)| counter(out, &[name, hook_type, ("cause", cause)], count))
 }
 
+/// Encodes the counts of a hook or policy in shadow; none if it never was.
+fn by_shadow_outcome(
+    out: &mut MetricEncoder<'_>,
+    [name, type_of]: [(&str, &str); 2],
+    shadow: &ShadowMetrics,
+) -> fmt::Result {
+    let counts: Vec<_> = shadow.counts().collect();
+    let was_in_shadow = counts.iter().any(|(_, count)| *count > 0);
+    let counts = counts.iter().filter(|_| was_in_shadow);
+    counts.into_iter().try_for_each(|(outcome, count)| counter(out, &[name, type_of, ("outcome", outcome)], *count))
+}
+
 /// Encodes a sample of a counter for each outcome.
 fn by_outcome<const N: usize>(
     out: &mut MetricEncoder<'_>,
@@ -362,6 +380,7 @@ impl Scrape {
             HookType::Mutating => counter(out, &hook.labels(), hook.counters.discarded.load(Relaxed)),
             HookType::Validating => Ok(()),
         })?;
+        each(&table::HOOK_SHADOW_CALLS, &|out, hook| by_shadow_outcome(out, hook.labels(), &hook.counters.shadow))?;
         each(&table::HOOK_CONDITION_EXCLUSIONS, &count(|hook| &hook.unmet[UnmetConditions::False as usize]))?;
         each(&table::HOOK_CONDITION_ERRORS, &count(|hook| &hook.unmet[UnmetConditions::Error as usize]))?;
         each(&table::HOOK_CONDITION_DURATION, &|out, hook| match hook.counters.conditions.get() {
@@ -389,7 +408,7 @@ impl Scrape {
 struct HookSums {
     hook_type: HookType,
     name: Arc<str>,
-    sums: Sums<5>,
+    sums: Sums<{ HookOutcome::LABELS.len() }>,
     counters: Arc<HookMetrics>,
 }
 

@@ -20,7 +20,7 @@ use gatepost_api::{FailureKind, Operation};
 use gatepost_base::labels;
 
 use super::{
-    Throttle,
+    ShadowMetrics, Throttle,
     recent::{Counts, RecentCallFailures, RecentDiscards, RecentResults},
     table::BOUNDS_NANOS,
 };
@@ -36,19 +36,24 @@ pub enum HookOutcome {
     FailedOpen(FailureKind),
     /// The call failed, and that rejected the request.
     FailedClosed(FailureKind),
+    /// The hook denied the request, which passes, as the hook does not enforce.
+    WouldDeny,
     /// The request was decided before this hook answered.
     Cancelled,
 }
 
 impl HookOutcome {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed_open", "failed_closed", "cancelled"];
+    pub(super) const LABELS: [&'static str; 6] =
+        ["allowed", "denied", "failed_open", "failed_closed", "would_deny", "cancelled"];
     /// Index of `failed_open`.
     pub(super) const OPEN: usize = 2;
     /// Index of `failed_closed`.
     pub(super) const CLOSED: usize = 3;
-    /// Index of `cancelled`.
-    pub(super) const CANCELLED: usize = 4;
+    /// Index of `would_deny`.
+    const WOULD_DENY: usize = 4;
+    /// Index of `cancelled`, the last one.
+    pub(super) const CANCELLED: usize = 5;
 }
 
 labels! {
@@ -85,7 +90,9 @@ pub enum UnmetConditions {
 /// Metrics of one hook. Recording on the hot path takes no lock and no lookup.
 #[derive(Debug, Default)]
 pub struct HookMetrics {
-    pub(super) calls: Cells<5>,
+    pub(super) calls: Cells<{ HookOutcome::LABELS.len() }>,
+    /// Calls in shadow, which are no others.
+    pub shadow: ShadowMetrics,
     /// Failed calls by kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FailureKind::ALL.len()],
     /// Requests that the hook rejected.
@@ -128,6 +135,10 @@ impl HookMetrics {
             HookOutcome::Denied => {
                 self.recent.succeeded();
                 1
+            }
+            HookOutcome::WouldDeny => {
+                self.recent.succeeded();
+                HookOutcome::WOULD_DENY
             }
             HookOutcome::FailedOpen(kind) => {
                 self.failed(kind, 0);

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, PolicyMetrics, ReadOutcome,
-    Reading, Refused, RequestOutcome, TlsReload, hook::Cells, reading::Readings,
+    Reading, Refused, RequestOutcome, ShadowDrop, TlsReload, hook::Cells, reading::Readings,
 };
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};
@@ -37,6 +37,8 @@ pub struct Metrics {
     pub(super) initializers: ByName<InitializerMetrics>,
     /// Metrics of mutating policies, and of validating ones.
     policies: [ByName<PolicyMetrics>; 2],
+    /// Requests that were not decided in shadow, by reason.
+    pub(super) shadow_dropped: [AtomicU64; ShadowDrop::LABELS.len()],
     /// Dropped reports of stored objects, by reason.
     pub(super) dropped_reports: [AtomicU64; DroppedReport::LABELS.len()],
     /// Requests about our own configuration, which skip hooks.
@@ -127,6 +129,16 @@ impl Metrics {
     /// Records a call or connection that ended without a verdict.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Records a request that was not decided in shadow.
+    pub fn shadow_dropped(&self, reason: ShadowDrop) {
+        self.shadow_dropped[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of requests that were not decided in shadow.
+    pub fn shadows_dropped(&self) -> u64 {
+        self.shadow_dropped.iter().map(|count| count.load(Relaxed)).sum()
     }
 
     /// Records a dropped report of a stored object.

@@ -11,6 +11,7 @@ mod outcome;
 mod policy;
 pub mod reading;
 mod recent;
+mod shadow;
 pub mod table;
 
 pub use audit::Audit;
@@ -23,3 +24,4 @@ pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, Tls
 pub use policy::{PolicyMetrics, PolicyOutcome};
 pub use reading::{Reading, UnreadableObjects};
 pub use recent::{LastFailure, RecentCallFailures, RecentDiscards, Recovery, SAMPLE_INTERVAL};
+pub use shadow::{ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial};

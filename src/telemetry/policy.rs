@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gatepost_base::labels;
 
-use super::hook::Cells;
+use super::{ShadowMetrics, hook::Cells};
 
 labels! {
     /// Outcome of a policy for one request.
@@ -15,7 +15,9 @@ labels! {
         Denied = "denied",
         /// Match conditions exclude the request.
         Excluded = "excluded",
-        /// The policy could not be evaluated, and its failure policy is Ignore.
+        /// The policy denies the request, which passes, as the policy does not enforce.
+        WouldDeny = "would_deny",
+        /// The policy could not be evaluated, and the request passes.
         FailedOpen = "failed_open",
         /// The policy could not be evaluated, and the request is rejected.
         FailedClosed = "failed_closed",
@@ -26,6 +28,8 @@ labels! {
 #[derive(Debug)]
 pub struct PolicyMetrics {
     pub(super) evaluations: Cells<{ PolicyOutcome::LABELS.len() }>,
+    /// Evaluations in shadow, which are no others.
+    pub shadow: ShadowMetrics,
 }
 
 impl Default for PolicyMetrics {
@@ -36,7 +40,7 @@ impl Default for PolicyMetrics {
 
 impl PolicyMetrics {
     pub(super) fn new(workers: usize) -> Self {
-        Self { evaluations: Cells::new(workers) }
+        Self { evaluations: Cells::new(workers), shadow: ShadowMetrics::default() }
     }
 
     /// Records the end of an evaluation.

@@ -66,7 +66,7 @@ families! {
     REFUSED = Counter "gatepost_refused_total" ["reason"]
         "Calls and connections that ended without a verdict, before any hook was asked or because the caller went away, by reason.";
     HOOK_CALLS = Counter "gatepost_hook_calls_total" ["hook", "type", "outcome"]
-        "Calls of a hook, by outcome: allowed, denied, failed_open, failed_closed, or cancelled (the review was decided without it).";
+        "Calls of a hook, by outcome: allowed, denied, failed_open, failed_closed, would_deny (its denial had no effect, by its enforcement), or cancelled (the review was decided without it). Without calls in shadow.";
     HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "type", "kind", "policy"]
         "Calls without a usable answer, by kind and by the policy that decided: Ignore skips the hook, Fail rejects the request.";
     HOOK_REJECTIONS = Counter "gatepost_hook_rejections_total" ["hook", "type", "operation", "cause", "code"]
@@ -77,6 +77,8 @@ families! {
         "Reviews that matched this hook and were decided without it, because it has not passed its probe yet.";
     HOOK_CALLS_IN_VAIN = Counter "gatepost_hook_calls_in_vain_total" ["hook", "type"]
         "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them as cancelled.";
+    HOOK_SHADOW_CALLS = Counter "gatepost_hook_shadow_calls_total" ["hook", "type", "outcome"]
+        "Calls of a hook in shadow, after the verdict, by outcome: allowed, would_patch, would_deny, failed, or abandoned (the process stopped before). Absent for a hook that never was in shadow.";
     HOOK_CONDITION_EXCLUSIONS = Counter "gatepost_hook_match_condition_exclusions_total" ["hook", "type"]
         "Reviews that matched this hook and did not call it, because one of its match conditions is false.";
     HOOK_CONDITION_ERRORS = Counter "gatepost_hook_match_condition_errors_total" ["hook", "type"]
@@ -98,9 +100,13 @@ families! {
     HOOK_STARVED_CONNECTIONS = Counter "gatepost_hook_starved_connections_total" []
         "HTTP/2 connections to hooks that were replaced because the hook's flow control left no room for calls that waited. It grows where a hook, or a proxy before it, does not give back the window of calls that are reset.";
     POLICY_DECISIONS = Counter "gatepost_policy_decisions_total" ["policy", "type", "outcome"]
-        "Decisions of an admission policy about requests that it matches, by outcome: allowed, denied, excluded (a match condition is false), failed_open (it could not be evaluated under Ignore) or failed_closed (the same under Fail, and the request was rejected).";
+        "Decisions of an admission policy about requests that it matches, by outcome: allowed, denied, excluded (a match condition is false), would_deny (its denial had no effect, by its enforcement), failed_open (it could not be evaluated, and the request passed) or failed_closed (the same, and the request was rejected). Without decisions in shadow.";
     POLICY_DURATION = Histogram "gatepost_policy_duration_seconds" ["policy", "type"]
         "Duration of a policy's evaluation, without waits for params and namespaces.";
+    POLICY_SHADOW_DECISIONS = Counter "gatepost_policy_shadow_decisions_total" ["policy", "type", "outcome"]
+        "Decisions of a policy in shadow, after the verdict, by outcome as of gatepost_hook_shadow_calls_total. Absent for a policy that never was in shadow.";
+    SHADOW_DROPPED = Counter "gatepost_shadow_dropped_total" ["reason"]
+        "Allowed requests that hooks or policies in shadow would have decided and did not, by reason: slots (64 requests were being decided in shadow) or memory (the memory budget was in use).";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]

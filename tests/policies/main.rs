@@ -228,6 +228,7 @@ async fn decided(snapshot: Snapshot, answer: &Value) -> Verdict {
         patch_annotations: false,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: Some(objects),
         discovery: Some(discovery(answer)),

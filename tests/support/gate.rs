@@ -91,6 +91,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         patch_annotations: true,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

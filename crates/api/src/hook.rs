@@ -106,6 +106,40 @@ impl FailurePolicy {
     }
 }
 
+/// Effect of a hook or policy on requests, so that it can be tried before it rejects any. Ordered from the strictest on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Enforcement {
+    /// Its denials reject, and its failures by its failure policy.
+    #[default]
+    Deny,
+    /// What it would reject passes, and the client is warned.
+    Warn,
+    /// What it would reject passes, with an audit annotation.
+    Audit,
+    /// It decides after the verdict, without any effect on it. What it would reject is counted.
+    Shadow,
+}
+
+impl Enforcement {
+    /// Annotation of Kubernetes' documents, which have no field for it.
+    pub const ANNOTATION: &str = "gatepost.dev/enforcement";
+
+    /// Returns true if its rejections take effect.
+    pub const fn denies(self) -> bool {
+        matches!(self, Self::Deny)
+    }
+
+    /// Returns the name used in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "Deny",
+            Self::Warn => "Warn",
+            Self::Audit => "Audit",
+            Self::Shadow => "Shadow",
+        }
+    }
+}
+
 /// Side effects of a call besides its answer. Upstream: `sideEffects`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideEffects {
@@ -324,6 +358,8 @@ pub struct Hook {
     pub protocol: Protocol,
     /// Effect of a failed call: `Ignore` while the entry has `rollout.createAs: Ignore`.
     pub failure_policy: FailurePolicy,
+    /// Effect of what the hook rejects, and of failed calls that its failure policy rejects.
+    pub enforcement: Enforcement,
     /// Timeout of one call.
     pub timeout: Duration,
     /// Side effects of a call.
@@ -338,6 +374,13 @@ pub struct Hook {
     pub namespace_selector: Selector,
     /// Selects objects by their labels.
     pub object_selector: Selector,
+}
+
+impl Hook {
+    /// Returns true if a failed call rejects the request under this failure policy.
+    pub const fn fails_closed(&self, policy: FailurePolicy) -> bool {
+        self.enforcement.denies() && !policy.fails_open()
+    }
 }
 
 /// Effect on a hook that has passed no probe within [`Rollout::probe_within`].

@@ -87,6 +87,7 @@ fn the_schema_has_the_words_that_the_check_knows() {
     for (path, in_check) in [
         ("externalAdmissionHooks[].type", words(&hook::TYPES)),
         ("externalAdmissionHooks[].failurePolicy", words(&hook::POLICIES)),
+        ("externalAdmissionHooks[].enforcement", words(&hook::ENFORCEMENTS)),
         ("externalAdmissionHooks[].matchPolicy", words(&hook::MATCH_POLICIES)),
         ("externalAdmissionHooks[].sideEffects", words(&hook::SIDE_EFFECTS)),
         ("externalAdmissionHooks[].dispatch", words(&hook::DISPATCHES)),

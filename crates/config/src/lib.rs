@@ -54,8 +54,8 @@ pub use self::{
 };
 pub use gatepost_api::exempt::Eligibility;
 use gatepost_api::{
-    Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served,
-    exempt::eligibility, registration::Segment,
+    Bypass, Enforcement, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector,
+    Served, exempt::eligibility, registration::Segment,
 };
 use gatepost_cel::Condition;
 use gatepost_policy::Policy;
@@ -140,6 +140,8 @@ pub struct Snapshot {
     any_hook_sees_admission_config: bool,
     /// True if any hook validates.
     validates: bool,
+    /// True if any hook or policy has the enforcement `Shadow`.
+    has_shadows: bool,
     /// Numbers of the mutating hooks, in order, each with the number of its segment.
     mutating: Vec<(u32, u32)>,
     notes: Vec<Note>,
@@ -231,9 +233,12 @@ impl Snapshot {
         let (policies, policy_places) = check::policies::bound(&checked.policies, &checked.bindings, &mut notes);
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
+        notes.extend(check::hook::unenforced_notes(&hooks, &origins));
         Self {
             matcher,
             any_hook_sees_admission_config: hooks.iter().any(|hook| hook.sees_admission_config),
+            has_shadows: hooks.iter().any(|hook| hook.enforcement == Enforcement::Shadow)
+                || policies.iter().any(|policy| policy.enforcement == Enforcement::Shadow),
             validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
             mutating: in_segments(&hooks),
             hooks,
@@ -390,6 +395,11 @@ impl Snapshot {
     /// Returns the initializers of each resource, in the order of their configurations.
     pub fn initializers(&self) -> &[ResourceInitializers] {
         &self.initializers
+    }
+
+    /// Returns true if a hook or policy decides after the verdict.
+    pub fn has_shadows(&self) -> bool {
+        self.has_shadows
     }
 
     /// Returns true if every write is allowed, because there are no hooks, no policies and no initializers.

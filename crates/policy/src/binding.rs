@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gatepost_api::{HookType, Selector};
+use gatepost_api::{Enforcement, HookType, Selector};
 
 use crate::{
     check::{self, Fault, Faults},
@@ -70,6 +70,8 @@ pub struct Binding {
     pub match_resources: Option<MatchResources>,
     /// Effects of a failed validation.
     pub actions: Actions,
+    /// Enforcement that the binding's annotation asks for, in place of the policy's.
+    pub enforcement: Option<Enforcement>,
 }
 
 impl Binding {
@@ -102,6 +104,6 @@ impl Binding {
             faults.add("validationActions", "holds Deny and Warn".to_owned(), why, "keep one of the two");
         }
         let (name, policy_name) = (name.into(), policy_name.into());
-        faults.end(Self { name, hook_type, policy_name, param_ref, match_resources, actions })
+        faults.end(Self { name, hook_type, policy_name, param_ref, match_resources, actions, enforcement: None })
     }
 }

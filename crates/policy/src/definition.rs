@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use gatepost_api::{FailurePolicy, HookType};
+use gatepost_api::{Enforcement, FailurePolicy, HookType};
 use gatepost_cel::{Condition, Environment, Expected, Expression};
 
 use crate::{
@@ -106,6 +106,9 @@ pub struct Definition {
     pub hook_type: HookType,
     /// Effect of an evaluation that fails.
     pub failure_policy: FailurePolicy,
+    /// Enforcement that the policy's annotation asks for. No field of Kubernetes' documents: whoever reads the
+    /// annotation sets it.
+    pub enforcement: Option<Enforcement>,
     /// Requests that the policy is about.
     pub constraints: MatchResources,
     /// Kind of the params.
@@ -119,7 +122,7 @@ pub struct Definition {
     pub(super) mutations: Vec<Mutation>,
 }
 
-/// A policy with its bindings.
+/// A policy with those of its bindings that have one enforcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The policy itself.
@@ -128,6 +131,8 @@ pub struct Policy {
     pub bindings: Vec<Arc<Binding>>,
     /// True if evaluations that fail have no effect, whatever the failure policy is.
     pub fails_open: bool,
+    /// Effect of its rejections. The outcome of the policy does not depend on it.
+    pub enforcement: Enforcement,
 }
 
 impl Policy {
@@ -164,6 +169,7 @@ impl Definition {
             name: document.name.into(),
             hook_type,
             failure_policy: document.failure_policy,
+            enforcement: None,
             constraints: document.match_constraints,
             param_kind: document.param_kind,
             reinvocation: document.reinvocation,

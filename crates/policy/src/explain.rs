@@ -118,7 +118,12 @@ mod tests {
             mutations: vec![],
             reinvocation: Reinvocation::Never,
         });
-        Policy { definition: Arc::new(definition.unwrap()), bindings: vec![], fails_open: false }
+        Policy {
+            definition: Arc::new(definition.unwrap()),
+            bindings: vec![],
+            fails_open: false,
+            enforcement: Default::default(),
+        }
     }
 
     fn explained(policy: &Policy, kind: &str, object: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! # use std::{cell::Cell, sync::Arc};
-//! # use gatepost_api::{FailurePolicy, HookType, MatchPolicy, Operation, Rule, Scope};
+//! # use gatepost_api::{Enforcement, FailurePolicy, HookType, MatchPolicy, Operation, Rule, Scope};
 //! # use gatepost_cel::{AccessDecisions, Allowance, Input, JsonDocument, Request, User};
 //! # use gatepost_policy::{Actions, Binding, Bound, Definition, MatchResources, NamedRule, Policy, decide};
 //! # use gatepost_policy::document::*;
@@ -40,7 +40,8 @@
 //! #     actions: Actions { deny: true, ..Actions::default() },
 //! # }).unwrap();
 //! // A policy with the validation `object.spec.replicas <= 5`, and its binding:
-//! let policy = Policy { definition: Arc::new(definition), bindings: vec![Arc::new(binding)], fails_open: false };
+//! let (definition, bindings) = (Arc::new(definition), vec![Arc::new(binding)]);
+//! let policy = Policy { definition, bindings, fails_open: false, enforcement: Enforcement::Deny };
 //! let input = Input {
 //!     request: Request::new(|| Ok(User::default())),
 //!     object: Some(JsonDocument::new(br#"{"spec":{"replicas":6}}"#.as_slice().into())),

@@ -137,7 +137,7 @@ impl Draft {
             Ok(Arc::new(Binding::checked(document)?))
         };
         let bindings = self.actions.iter().enumerate().map(binding).collect::<Result<_, Vec<Fault>>>()?;
-        Ok(Policy { definition: Arc::new(definition), bindings, fails_open: false })
+        Ok(Policy { definition: Arc::new(definition), bindings, fails_open: false, enforcement: Default::default() })
     }
 
     fn faults(self) -> Vec<String> {

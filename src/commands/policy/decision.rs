@@ -69,6 +69,7 @@ fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDe
         patch_annotations: false,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects,
         discovery: None,

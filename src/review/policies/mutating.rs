@@ -46,6 +46,14 @@ pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mu
     let tasks = Collecting(Facts::new(ctx, ctx.review, None)).tasks(draft, HookType::Mutating).await;
     match tasks.is_empty() || ctx.review.object.is_none() {
         true => Flow::Continue(()),
+        // In shadow, no policy sees what another one has changed.
+        false if ctx.is_shadow => {
+            for task in tasks {
+                let _ = Box::pin(change(ctx, draft, vec![task])).await;
+                (draft.object, draft.reinvocable) = (None, None);
+            }
+            Flow::Continue(())
+        }
         false => Box::pin(change(ctx, draft, tasks)).await,
     }
 }
@@ -85,7 +93,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
         applied: Vec::new(),
         is_needed: false,
     };
-    let fails_open = mutating.tasks.iter().all(|task| task.policy.fails_open);
+    let fails_open = mutating.tasks.iter().all(PolicyTask::rejects_no_failure);
     let mut ends = Vec::new();
     let ended = mutating.run(ctx, review, &mut ends).await;
     let _ = conclude(ctx, draft, HookType::Mutating, ends);
@@ -130,6 +138,7 @@ struct Partial {
     outcome: Outcome,
     /// Whether the match conditions excluded the request, for each evaluation.
     excluded: Vec<bool>,
+    is_changed: bool,
     took: Duration,
 }
 
@@ -190,10 +199,10 @@ impl Mutating {
                 Some(Suspended::TooLong) if !offloaded => offloaded = true,
                 Some(Suspended::TooLong) => {
                     let (task, ..) = self.next;
-                    let Partial { mut outcome, took, .. } = std::mem::take(&mut self.partial);
+                    let Partial { mut outcome, is_changed, took, .. } = std::mem::take(&mut self.partial);
                     let PolicyEnd { index, outcome: end, .. } = self.tasks[task].failed(&too_long());
                     outcome.join(end);
-                    ends.push(PolicyEnd { index, outcome, took });
+                    ends.push(PolicyEnd { index, outcome, is_changed, took });
                     self.next = (task + 1, 0, 0);
                 }
             }
@@ -217,7 +226,7 @@ impl Mutating {
         let (mut task, mut binding, mut param) = self.next;
         'tasks: while let Some(PolicyTask { index, policy, bindings, failure }) = self.tasks.get(task) {
             let began = Instant::now();
-            let Partial { mut outcome, mut excluded, took } = std::mem::take(&mut self.partial);
+            let Partial { mut outcome, mut excluded, mut is_changed, took } = std::mem::take(&mut self.partial);
             if let Some(why) = failure {
                 outcome = gatepost_policy::failed(policy, why);
             }
@@ -230,19 +239,20 @@ impl Mutating {
                             let params = one.as_ref().map(|bytes| JsonDocument::new(bytes.as_ref().into()));
                             let which = (&**policy, &**of_policy, params.as_ref());
                             match mutate_one(which, &mut input, &document, &MutationLimits::default(), allowance) {
-                                Ok(Mutated { object, is_changed, is_applied, outcome: end }) => {
+                                Ok(Mutated { object, is_changed: by_this, is_applied, outcome: end }) => {
                                     if is_applied {
                                         self.applied.push((task, binding, param));
                                     }
                                     excluded.push(end.is_excluded);
                                     outcome.join(end);
-                                    if is_changed {
-                                        (document, self.is_needed) = (object, true);
+                                    if by_this {
+                                        (document, self.is_needed, is_changed) = (object, true, true);
                                     }
                                 }
                                 Err(why) => {
                                     suspended = Some(why);
-                                    self.partial = Partial { outcome, excluded, took: took + began.elapsed() };
+                                    let took = took + began.elapsed();
+                                    self.partial = Partial { outcome, excluded, is_changed, took };
                                     break 'tasks;
                                 }
                             }
@@ -253,7 +263,7 @@ impl Mutating {
                 (binding, param) = (binding + 1, 0);
             }
             outcome.is_excluded = !excluded.is_empty() && excluded.iter().all(|excluded| *excluded);
-            ends.push(PolicyEnd { index: *index, outcome, took: took + began.elapsed() });
+            ends.push(PolicyEnd { index: *index, outcome, is_changed, took: took + began.elapsed() });
             (task, binding, param) = (task + 1, 0, 0);
         }
         (self.next, self.document) = ((task, binding, param), Some((document, room)));

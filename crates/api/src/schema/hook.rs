@@ -98,6 +98,8 @@ pub struct Hook {
     pub match_policy: Option<MatchPolicy>,
     /// Effect of a failed call. `Fail` by default.
     pub failure_policy: Option<FailurePolicy>,
+    /// Effect of what the hook rejects, and of failed calls that `failurePolicy` rejects. `Deny` by default.
+    pub enforcement: Option<Enforcement>,
     /// Timeout of one call, with its unit, from `1ms` to `30s`. `10s` by default.
     pub timeout: Option<Time>,
     /// Timeout of one call in whole seconds. Excludes `timeout`.
@@ -193,6 +195,19 @@ pub enum FailurePolicy {
     Ignore,
     /// The hook is called once more. If that call fails too, the request is rejected. Only with sideEffects `None`.
     Retry,
+}
+
+/// Effect of what a hook rejects.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Enforcement {
+    /// The request is rejected.
+    Deny,
+    /// The request passes, and the client is warned.
+    Warn,
+    /// The request passes, with an audit annotation.
+    Audit,
+    /// The hook is called after the verdict, and only counted.
+    Shadow,
 }
 
 /// Side effects of a call.

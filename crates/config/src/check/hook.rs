@@ -8,7 +8,7 @@ use super::{
     rules, selector,
 };
 use crate::{
-    ReadFile,
+    Note, Origin, ReadFile,
     document::{
         Dialect,
         node::{Node, UNCLEAR, Value, given},
@@ -16,12 +16,12 @@ use crate::{
     },
 };
 use gatepost_api::{
-    Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation,
-    ReviewVersion, Rollout, SideEffects, Transport,
+    Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol,
+    Reinvocation, ReviewVersion, Rollout, SideEffects, Transport,
 };
 use gatepost_cel::Condition;
 
-pub(crate) const KEYS: [&str; 18] = [
+pub(crate) const KEYS: [&str; 19] = [
     "name",
     "type",
     "clientConfig",
@@ -30,6 +30,7 @@ pub(crate) const KEYS: [&str; 18] = [
     "rules",
     "matchPolicy",
     "failurePolicy",
+    "enforcement",
     "timeout",
     "timeoutSeconds",
     "sideEffects",
@@ -47,6 +48,14 @@ pub(crate) const TYPES: [(&str, HookType); 2] =
 
 pub(crate) const POLICIES: [(&str, FailurePolicy); 3] =
     [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
+
+/// Values of `enforcement`, also as an annotation.
+pub(crate) const ENFORCEMENTS: [(&str, Enforcement); 4] = [
+    ("Deny", Enforcement::Deny),
+    ("Warn", Enforcement::Warn),
+    ("Audit", Enforcement::Audit),
+    ("Shadow", Enforcement::Shadow),
+];
 
 pub(crate) const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
     [("Exact", MatchPolicy::Exact), ("Equivalent", MatchPolicy::Equivalent)];
@@ -110,6 +119,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
             "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
         );
     }
+    let enforcement = given(at.key("enforcement")).map_or(Some(Enforcement::Deny), |at| at.choice(&ENFORCEMENTS));
     let timeout = timeout(at);
     let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
         if hook_type == Some(HookType::Validating) {
@@ -167,6 +177,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         endpoint,
         protocol,
         failure_policy: create_as.unwrap_or(declared_policy),
+        enforcement: enforcement?,
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,
@@ -177,6 +188,30 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     };
     let (rolling_out, place) = (create_as.is_some(), at.place());
     Some(CheckedHook { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
+}
+
+/// Reads the annotation [`Enforcement::ANNOTATION`] of an object with this metadata.
+pub(crate) fn annotated_enforcement(metadata: &Node<'_>) -> Option<Enforcement> {
+    given(metadata.key("annotations").key(Enforcement::ANNOTATION)).and_then(|at| at.choice(&ENFORCEMENTS))
+}
+
+/// Returns a note for each hook that does not enforce, in order.
+pub(crate) fn unenforced_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
+    let note = |(hook, origin): (&Arc<Hook>, &Arc<Origin>)| {
+        unenforced(&format!("hook {:?}", hook.name), hook.enforcement, (&origin.file, &origin.path))
+    };
+    hooks.iter().zip(origins).filter_map(note).collect()
+}
+
+/// Returns the note that a hook or policy, which `what` names, does not enforce; `None` if it does.
+pub(super) fn unenforced(what: &str, enforcement: Enforcement, (file, path): (&str, &str)) -> Option<Note> {
+    (!enforcement.denies()).then(|| Note {
+        file: file.to_owned(),
+        path: path.to_owned(),
+        what: format!("{what} has the enforcement {}", enforcement.as_str()),
+        why: "so what it rejects passes".to_owned(),
+        fix: "write Deny, or remove the enforcement, once it rejects only what it should".to_owned(),
+    })
 }
 
 /// Reads `matchPolicy`. The default is `Equivalent`, as in upstream's API: `Exact` could skip the hook silently.

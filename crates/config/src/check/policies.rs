@@ -3,7 +3,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{hook::match_policy, names, namespace::metadata_name, rules, selector};
+use super::{
+    hook::{annotated_enforcement, match_policy, unenforced},
+    names,
+    namespace::metadata_name,
+    rules, selector,
+};
 use crate::{
     Note, Placed,
     document::{
@@ -68,6 +73,7 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
         return None;
     }
     let before = at.problems();
+    let enforcement = annotated_enforcement(&metadata);
     let constraints = spec.key("matchConstraints");
     let rules = constraints.key("resourceRules");
     let is_constrained = constraints.required("so it would match no request", "name the resources it is about")
@@ -96,7 +102,8 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
     if at.problems() != before {
         return None;
     }
-    let definition = Definition::compile(document).map_err(|faults| report(&spec, &faults)).ok()?;
+    let mut definition = Definition::compile(document).map_err(|faults| report(&spec, &faults)).ok()?;
+    definition.enforcement = enforcement;
     let (file, path) = at.place();
     name.map(|_| Placed { item: Arc::new(definition), file, path })
 }
@@ -111,6 +118,7 @@ pub(crate) fn binding(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Bindi
         return None;
     }
     let before = at.problems();
+    let enforcement = annotated_enforcement(&metadata);
     let policy_name = spec.key("policyName");
     let policy_name = policy_name.required("so it binds nothing", "name a policy").then(|| policy_name.text());
     let document = BindingDocument {
@@ -124,7 +132,8 @@ pub(crate) fn binding(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Bindi
     if at.problems() != before {
         return None;
     }
-    let binding = Binding::checked(document).map_err(|faults| report(&spec, &faults)).ok()?;
+    let mut binding = Binding::checked(document).map_err(|faults| report(&spec, &faults)).ok()?;
+    binding.enforcement = enforcement;
     let (file, path) = at.place();
     name.map(|_| Placed { item: Arc::new(binding), file, path })
 }
@@ -299,7 +308,8 @@ fn actions(at: &Node<'_>, hook_type: HookType) -> Actions {
     actions
 }
 
-/// Joins policies and bindings. Returns every policy that is bound, in order, with its place. Adds notes on policies
+/// Joins policies and bindings. Returns every policy that is bound, in order, with its place: once for each enforcement
+/// of its bindings. Adds notes on policies
 /// without bindings, which decide nothing, and on bindings of policies that do not exist.
 pub(crate) fn bound(
     definitions: &[Placed<Definition>],
@@ -323,11 +333,22 @@ pub(crate) fn bound(
     let (mut policies, mut places) = (Vec::new(), Vec::new());
     for Placed { item: definition, file, path } in definitions {
         match by_policy.remove(&(definition.hook_type, &*definition.name)) {
-            Some(mut own) => {
-                own.sort_by_key(|binding| Arc::clone(&binding.item.name));
-                let bindings = own.into_iter().map(|binding| Arc::clone(&binding.item)).collect();
-                policies.push(Arc::new(Policy { definition: Arc::clone(definition), bindings, fails_open: false }));
-                places.push((file.clone(), path.clone()));
+            Some(own) => {
+                let enforcement =
+                    |binding: &Binding| binding.enforcement.or(definition.enforcement).unwrap_or_default();
+                let mut own: Vec<_> = own.iter().map(|placed| (enforcement(&placed.item), &placed.item)).collect();
+                own.sort_by_key(|(enforcement, binding)| (*enforcement, Arc::clone(&binding.name)));
+                for alike in own.chunk_by(|(one, _), (other, _)| one == other) {
+                    let what = format!("policy {:?}", definition.name);
+                    notes.extend(unenforced(&what, alike[0].0, (file, path)));
+                    policies.push(Arc::new(Policy {
+                        definition: Arc::clone(definition),
+                        bindings: alike.iter().map(|(_, binding)| Arc::clone(binding)).collect(),
+                        fails_open: false,
+                        enforcement: alike[0].0,
+                    }));
+                    places.push((file.clone(), path.clone()));
+                }
             }
             None => notes.push(note(
                 (file, path),

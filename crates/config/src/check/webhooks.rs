@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use super::{
     client_config,
     configuration::Configuration,
-    hook::{self, CheckedHook, DEFAULT_TIMEOUT, DISPATCHES, REINVOCATIONS, match_policy, whole_seconds},
+    hook::{self, CheckedHook, DEFAULT_TIMEOUT, DISPATCHES, ENFORCEMENTS, REINVOCATIONS, match_policy, whole_seconds},
     names,
     namespace::metadata_name,
     rules, selector,
@@ -20,7 +20,8 @@ use crate::{
     },
 };
 use gatepost_api::{
-    FailurePolicy, Hook, HookType, HttpForm, OnProbeFailure, Protocol, Reinvocation, Rollout, SideEffects, Transport,
+    Enforcement, FailurePolicy, Hook, HookType, HttpForm, OnProbeFailure, Protocol, Reinvocation, Rollout, SideEffects,
+    Transport,
     registration::{MANAGED_BY, is_our_webhook},
 };
 
@@ -45,9 +46,10 @@ const DISPATCH: &str = "gatepost.dev/dispatch";
 const ON_PROBE_FAILURE: &str = "gatepost.dev/on-probe-failure";
 
 /// Annotations whose value must be one of these words.
-const ALLOWED_VALUES: [(&str, [&str; 2]); 2] = [
-    (DISPATCH, [DISPATCHES[0].0, DISPATCHES[1].0]),
-    (ON_PROBE_FAILURE, [hook::ON_PROBE_FAILURE[0].0, hook::ON_PROBE_FAILURE[1].0]),
+const ALLOWED_VALUES: [(&str, &[&str]); 3] = [
+    (DISPATCH, &[DISPATCHES[0].0, DISPATCHES[1].0]),
+    (ON_PROBE_FAILURE, &[hook::ON_PROBE_FAILURE[0].0, hook::ON_PROBE_FAILURE[1].0]),
+    (Enforcement::ANNOTATION, &[ENFORCEMENTS[0].0, ENFORCEMENTS[1].0, ENFORCEMENTS[2].0, ENFORCEMENTS[3].0]),
 ];
 
 /// Returns true if the annotation has a value that is not allowed.
@@ -107,7 +109,9 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let dispatch = dispatch.and_then(|at| at.choice(&DISPATCHES));
     let on_probe_failure = given(annotations.key(ON_PROBE_FAILURE));
     let on_probe_failure = on_probe_failure.and_then(|at| at.choice(&hook::ON_PROBE_FAILURE)).unwrap_or_default();
+    let enforcement = hook::annotated_enforcement(&metadata).unwrap_or_default();
     for entry in &mut hooks {
+        entry.hook.enforcement = enforcement;
         entry.rollout.on_probe_failure = on_probe_failure;
         entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
         if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
@@ -199,6 +203,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
         endpoint: client.endpoint,
         protocol: Protocol::Http { path: client.path.into(), form: HttpForm::Json(version?) },
         failure_policy,
+        enforcement: Enforcement::Deny,
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,

@@ -19,8 +19,8 @@ use super::{
     document::{problem::is_reason, webhooks_kind},
 };
 use gatepost_api::{
-    Endpoint, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation, ResourceInitializers,
-    Rule, Scope, Selector, SideEffects, Transport,
+    Endpoint, Enforcement, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation,
+    ResourceInitializers, Rule, Scope, Selector, SideEffects, Transport,
     hook::Address,
     registration::{SENT_ALREADY, Segment},
 };
@@ -277,7 +277,7 @@ fn requirements(
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        let fails_closed = declared != FailurePolicy::Ignore;
+        let fails_closed = hook.fails_closed(declared);
         CoverageRequirement {
             subject: CoverageSubject::Hook(index),
             hook: Cow::Borrowed(hook),
@@ -287,7 +287,7 @@ fn requirements(
     });
     let policies = snapshot.policies().iter().map(|policy| {
         let hook = policy_as_a_hook(policy);
-        let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+        let fails_closed = hook.fails_closed(hook.failure_policy);
         CoverageRequirement { subject: CoverageSubject::Policy, hook: Cow::Owned(hook), fails_closed, segment: None }
     });
     let hooks = hooks.chain(policies);
@@ -482,6 +482,7 @@ pub fn policy_as_a_hook(policy: &Policy) -> Hook {
     let definition = &policy.definition;
     let constraints = &definition.constraints;
     Hook {
+        enforcement: policy.enforcement,
         match_policy: constraints.match_policy,
         namespace_selector: constraints.namespace_selector.clone(),
         object_selector: constraints.object_selector.clone(),
@@ -530,6 +531,7 @@ fn stand_in(
         },
         protocol: Protocol::Grpc,
         failure_policy,
+        enforcement: Enforcement::Deny,
         timeout,
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,

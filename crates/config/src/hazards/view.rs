@@ -99,7 +99,7 @@ impl<'a> View<'a> {
                 initializes: None,
                 origin,
                 rules: hook.rules.iter().filter(analyzed).collect(),
-                fails_closed: origin.declared_policy != FailurePolicy::Ignore,
+                fails_closed: hook.fails_closed(origin.declared_policy),
                 home: home(&hook.endpoint.address),
             });
         }

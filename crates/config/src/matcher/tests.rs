@@ -27,6 +27,7 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,
+        enforcement: Default::default(),
         isolated: false,
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),

@@ -72,10 +72,10 @@ impl Snapshot {
         let policies: HashMap<_, _> = self
             .policies
             .iter()
-            .map(|policy| ((policy.definition.hook_type, &*policy.definition.name), policy))
+            .map(|policy| ((policy.definition.hook_type, &*policy.definition.name, policy.enforcement), policy))
             .collect();
         let is_kept = |old: &Policy| {
-            let new = policies.get(&(old.definition.hook_type, &*old.definition.name));
+            let new = policies.get(&(old.definition.hook_type, &*old.definition.name, old.enforcement));
             // Only an unchanged file keeps its definition. What an expression decides cannot be compared.
             new.is_some_and(|new| {
                 Arc::ptr_eq(&new.definition, &old.definition)
@@ -125,7 +125,8 @@ impl Snapshot {
 
 fn hook_narrows(old: &Hook, new: &Hook) -> bool {
     let policy = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
-    (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
+    new.enforcement > old.enforcement
+        || (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
         || (policy(new) && (!policy(old) || new.timeout < old.timeout))
         || is_cut(&old.protocol, &new.protocol)
         || !selects_all_of(&new.namespace_selector, &old.namespace_selector)

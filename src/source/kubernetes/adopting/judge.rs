@@ -171,7 +171,7 @@ pub(super) fn judge(
                 ["*", "coordination.k8s.io"].contains(&&*atom.group)
                     && ["*", "*/*", "leases"].contains(&&*atom.resource)
             };
-            let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+            let fails_closed = hook.fails_closed(hook.failure_policy);
             let here = snapshot.selects_namespace(&hook.namespace_selector, namespace) == Some(true);
             fails_closed && here && atoms_of(hook).into_iter().any(matches)
         };

@@ -1,0 +1,186 @@
+//! Shadow: hooks and policies with the enforcement `Shadow` decide after the verdict, and what they decide is counted.
+//!
+//! A [`ShadowReview`] is made with the verdict of an allowed request, from the same shared bytes, and started by
+//! whoever has sent the verdict. It takes a slot and memory first. If there is none, the request is not decided in
+//! shadow, and that is counted. It waits for nothing in the verdict's way: selectors, conditions and params are
+//! evaluated after the verdict, too. Mutating hooks and policies decide about the object as it arrived, each by itself,
+//! and their patches are dropped; validating ones about the object of the verdict.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    bypass::BypassDecision,
+    conditions::Access,
+    context::{AdmissionDeps, Caller, Reasons, ReviewContext},
+    draft::Draft,
+    object::PatchedObject,
+    policies,
+    record::CallRecord,
+    round::{self, Until},
+    select, validate,
+};
+use crate::{
+    live::GenerationGuard,
+    telemetry::{PolicyOutcome, ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial},
+};
+use gatepost_api::{Deadline, HookType, Review};
+use gatepost_base::{
+    clock::now,
+    memory::{Purpose, Reservation},
+};
+use gatepost_wire::answer::shortened_to;
+
+/// Maximum number of requests that are decided in shadow at the same time.
+const MAX_IN_FLIGHT: usize = 64;
+/// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
+const OVERHEAD: usize = 8 << 10;
+/// Time for a request in shadow: the longest timeout of a hook, and as much for what its selection waits for.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of the name of an object, and of a message, in a kept denial, in bytes.
+const MAX_KEPT_TEXT: usize = 400;
+
+/// Slots of requests that are decided in shadow.
+#[derive(Debug)]
+pub struct ShadowSlots(Arc<Semaphore>);
+
+impl Default for ShadowSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_IN_FLIGHT)))
+    }
+}
+
+/// An allowed request that hooks or policies in shadow are to decide.
+#[derive(Debug)]
+pub struct ShadowReview {
+    deps: Arc<AdmissionDeps>,
+    review: Review,
+    caller: Caller,
+    generation: GenerationGuard,
+    /// The object of the verdict, if something has changed it.
+    object: Option<Arc<PatchedObject>>,
+    _slot: OwnedSemaphorePermit,
+    _room: Reservation,
+}
+
+impl ShadowReview {
+    /// Takes what the decision needs; `None` if nothing in shadow has a rule for the request, or if there is no room.
+    pub(super) fn of(
+        deps: &Arc<AdmissionDeps>,
+        review: &Review,
+        caller: &Caller,
+        generation: GenerationGuard,
+        object: Option<Arc<PatchedObject>>,
+    ) -> Option<Self> {
+        if !generation.snapshot.has_shadows() || !is_decided(&context(deps, review, caller, &generation)) {
+            return None;
+        }
+        let slot = Arc::clone(&deps.shadow_slots.0).try_acquire_owned().ok();
+        let Some(slot) = slot else {
+            deps.metrics.shadow_dropped(ShadowDrop::Slots);
+            return None;
+        };
+        // Shadows leave half of the budget to requests, and are the first to go without.
+        let bytes = review.bytes.len() + OVERHEAD;
+        let has_room = deps.memory.held().saturating_add(bytes) <= deps.memory.limit() / 2;
+        let room = if has_room { deps.memory.reserve(Purpose::Queue, bytes) } else { None };
+        let Some(room) = room else {
+            deps.metrics.shadow_dropped(ShadowDrop::Memory);
+            return None;
+        };
+        Some(Self {
+            deps: Arc::clone(deps),
+            review: review.clone(),
+            caller: caller.clone(),
+            generation,
+            object,
+            _slot: slot,
+            _room: room,
+        })
+    }
+
+    /// Lets everything in shadow decide. Call this once the verdict is sent. Dropping the future cancels the calls
+    /// still running.
+    pub async fn run(self) {
+        let Self { deps, review, caller, generation, object, _slot, _room } = self;
+        let caller = Caller { deadline: Deadline::after(now(), TIMEOUT), ..caller };
+        let ctx = context(&deps, &review, &caller, &generation);
+        let deciding = async {
+            let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
+            let _ = policies::mutate(&ctx, &mut draft).await;
+            call_hooks(&ctx, &mut draft, HookType::Mutating).await;
+            draft.object = object;
+            let _ = policies::validate(&ctx, &mut draft).await;
+            call_hooks(&ctx, &mut draft, HookType::Validating).await;
+        };
+        deciding.await;
+    }
+}
+
+fn context<'a>(
+    deps: &'a AdmissionDeps,
+    review: &'a Review,
+    caller: &'a Caller,
+    generation: &'a GenerationGuard,
+) -> ReviewContext<'a> {
+    let began = now();
+    let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
+    let access = Access::new(deps.authorizer.as_deref());
+    ReviewContext { deps, review, caller, began, age: None, generation, bypass, access, is_shadow: true }
+}
+
+/// Returns true if a hook or policy in shadow has a rule for the request.
+fn is_decided(ctx: &ReviewContext<'_>) -> bool {
+    let any_hook = |hook_type| !select::matching(ctx, hook_type).is_empty();
+    !ctx.bypass.skips_all()
+        && (ctx.mutates() && any_hook(HookType::Mutating)
+            || ctx.validates() && any_hook(HookType::Validating)
+            || policies::any_match(ctx))
+}
+
+/// Calls the hooks of this type in shadow, all concurrently. They are counted as they end.
+async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: HookType) {
+    let is_due = if hook_type == HookType::Mutating { ctx.mutates() } else { ctx.validates() };
+    if !is_due || draft.skips_hooks {
+        return;
+    }
+    let object = draft.object.clone();
+    let review = ctx.current_review(object.as_ref());
+    // Nothing that does not enforce rejects the request at its selection.
+    let Ok(selected) = validate::selected(ctx, review, hook_type).await else { return };
+    selected.conclude(ctx, draft, usize::MAX);
+    let calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(Reasons::All)).await;
+    draft.add_all(calls);
+}
+
+/// Counts what a policy has decided in shadow. `counted`: its outcome, and whether it has changed the object.
+pub(super) fn count_policy(
+    ctx: &ReviewContext<'_>,
+    shadow: &ShadowMetrics,
+    record: &CallRecord<'_>,
+    (outcome, is_changed): (PolicyOutcome, bool),
+) {
+    match outcome {
+        PolicyOutcome::Denied | PolicyOutcome::WouldDeny => shadow.record_denial(would_be_denial(ctx, record)),
+        PolicyOutcome::FailedOpen | PolicyOutcome::FailedClosed => shadow.record(ShadowOutcome::Failed),
+        PolicyOutcome::Allowed | PolicyOutcome::Excluded if is_changed => shadow.record(ShadowOutcome::WouldPatch),
+        PolicyOutcome::Allowed | PolicyOutcome::Excluded => shadow.record(ShadowOutcome::Allowed),
+    }
+}
+
+/// Describes a request that would have been denied.
+pub(super) fn would_be_denial(ctx: &ReviewContext<'_>, record: &CallRecord<'_>) -> WouldBeDenial {
+    let Review { operation, kind, namespace, name, .. } = ctx.review;
+    let separator = if namespace.is_empty() { "" } else { "/" };
+    let request = format!("{} {} {namespace}{separator}{name}", operation.as_str(), kind.kind);
+    let message = record.unenforced_refusal().filter(|_| ctx.deps.audit.has_hook_messages());
+    WouldBeDenial {
+        at: SystemTime::now(),
+        request: shortened_to(MAX_KEPT_TEXT, &request),
+        message: message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message)),
+    }
+}
