@@ -204,11 +204,11 @@ pub struct Serve {
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
-    /// Write the first 1024 bytes of a rejection's message, and reasons that hooks made up, to the audit log [default:
-    /// true]
+    /// Write the first 1024 bytes of a rejection's message, and reasons that hooks made up, to the audit log; keep those
+    /// of hooks in shadow for `status --shadow` [default: true]
     ///
-    /// A hook's text may repeat the object. With --audit-hook-messages=false the audit log has no text of hooks; why a
-    /// call failed is there all the same, in Gatepost's words.
+    /// A hook's text may repeat the object. With --audit-hook-messages=false neither has any text of hooks; why a call
+    /// failed is in the audit log all the same, in Gatepost's words.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     audit_hook_messages: Option<bool>,
 
@@ -357,9 +357,6 @@ impl Serve {
                 return Err("--reasons all waits for every hook: give --reasons-grace with --reasons first".to_owned());
             }
         };
-        if self.audit_hook_messages.is_some() && self.audit_log == AuditLog::None {
-            tracing::warn!("--audit-hook-messages has no effect without an audit log: give --audit-log PATH as well");
-        }
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,

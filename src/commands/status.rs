@@ -12,7 +12,7 @@ use super::{
     replicas::{self, ReplicaArgs},
 };
 use gatepost_api::{
-    Revision,
+    Enforcement, Revision,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFaultKind},
 };
 use gatepost_replicas::{HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, wait};
@@ -56,6 +56,12 @@ pub struct Status {
     #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
     adopt_namespace: String,
 
+    /// List what hooks and policies in shadow have decided since each replica started, with the last denials
+    ///
+    /// From admin addresses or --source etcd; objects of a cluster do not hold it.
+    #[arg(long, conflicts_with_all = ["wait", "json"])]
+    shadow: bool,
+
     /// Print the reports as JSON, one array
     #[arg(long, conflicts_with = "wait")]
     json: bool,
@@ -94,6 +100,7 @@ impl Status {
         };
         let text = match self.json {
             true => serde_json::to_string_pretty(&seen.reports).map(|text| text + "\n"),
+            false if self.shadow => Ok(table(&seen) + &shadows(&seen)),
             false => Ok(table(&seen)),
         };
         match text {
@@ -243,10 +250,41 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         1 => lines.push("1 policy decides in process".to_owned()),
         many => lines.push(format!("{many} policies decide in process")),
     }
+    lines.extend(unenforced_line(report));
     lines.extend(report.plugins.as_ref().map(plugin_line));
     let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
+}
+
+/// Maximum number of hooks and policies that do not enforce named in one line.
+const MAX_NAMED_UNENFORCED: usize = 10;
+
+/// Returns a line about the hooks and policies that do not enforce; `None` if all enforce.
+fn unenforced_line(report: &ReplicaReport) -> Option<String> {
+    let all = &report.unenforced;
+    let named = all.iter().take(MAX_NAMED_UNENFORCED);
+    let named: Vec<_> = named.map(|one| format!("{} {} ({})", one.what, one.name, one.enforcement)).collect();
+    let more = all.len() - named.len() + report.unenforced_left_out;
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("what these reject passes: {}{more}", named.join(", ")))
+}
+
+/// Returns what hooks and policies in shadow have decided, for each replica.
+fn shadows(seen: &ReplicasSeen) -> String {
+    let mut text = String::new();
+    for ReplicaReport { replica, unenforced, .. } in &seen.reports {
+        for one in unenforced.iter().filter(|one| one.enforcement == Enforcement::Shadow.as_str()) {
+            let counts: Vec<_> = one.decisions.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+            let counts = if counts.is_empty() { "no request yet".to_owned() } else { counts.join(", ") };
+            text += &format!("\n{replica}: {} {} in shadow: {counts}\n", one.what, one.name);
+            for denial in &one.denials {
+                let message = denial.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+                text += &format!("  {} {}{message}\n", denial.at, denial.request);
+            }
+        }
+    }
+    if text.is_empty() { "\nno hook and no policy is in shadow\n".to_owned() } else { text }
 }
 
 /// Returns a line about the plugins that follow the rule index.

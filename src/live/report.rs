@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gatepost_replicas::{
     HeldReport, HookReport, HookStanding, InitializerReport, PluginReport, ReadFailure, RejectedConfiguration, Replica,
-    ReplicaReport, short, time,
+    ReplicaReport, UnenforcedReport, WouldBeDenialReport, short, time,
 };
 
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
         BreakGlassDocuments, Current, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation,
         attendance, rule_index::KnownGeneration,
     },
-    telemetry::{Attendance, RecentCallFailures, RecentDiscards},
+    telemetry::{Attendance, RecentCallFailures, RecentDiscards, ShadowMetrics, WouldBeDenial},
 };
 use gatepost_api::{
-    Bypass, FailurePolicy,
+    Bypass, Enforcement, FailurePolicy,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFault},
 };
 use gatepost_config::Snapshot;
@@ -23,6 +23,8 @@ use gatepost_config::Snapshot;
 /// Maximum number of problems of a rejected configuration; `/configz` has all of them.
 const MAX_PROBLEMS: usize = 8;
 const MAX_INITIALIZERS: usize = 64;
+/// Maximum number of hooks and policies that do not enforce; `/configz` has all of them.
+const MAX_UNENFORCED: usize = 32;
 /// Maximum number of faults; `/readyz?verbose` has all of them.
 const MAX_FAULTS: usize = 32;
 /// Maximum number of bypass rules; `/configz` has all of them.
@@ -51,6 +53,7 @@ pub fn replica_report(
     let hooks_left_out = hooks.len().saturating_sub(max_hooks);
     hooks.truncate(max_hooks);
     let (bypasses, bypasses_left_out) = bypasses(&generation.snapshot);
+    let unenforced = unenforced(&generation);
     let mut attendance = attendance(current, now);
     attendance.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
     let retired = retired.iter().filter(|one| !one.is_hook()).map(retired_initializer);
@@ -92,6 +95,8 @@ pub fn replica_report(
         initializers,
         initializers_left_out,
         policies: generation.policies.len(),
+        unenforced_left_out: unenforced.len().saturating_sub(MAX_UNENFORCED),
+        unenforced: unenforced.into_iter().take(MAX_UNENFORCED).collect(),
         published: time(clock),
     }
 }
@@ -145,6 +150,31 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
             seconds: over.as_secs(),
         }),
     }
+}
+
+/// Returns the hooks and policies that do not enforce.
+fn unenforced(generation: &Generation) -> Vec<UnenforcedReport> {
+    let one = |what: &str, name: &str, enforcement: Enforcement, shadow: &ShadowMetrics| {
+        let decisions = shadow.counts().filter(|(_, count)| *count > 0);
+        let denials = shadow.denials().into_iter().map(|WouldBeDenial { at, request, message }| {
+            let message = message.as_deref().map(short);
+            WouldBeDenialReport { at: time(at), request: short(&request), message }
+        });
+        (!enforcement.denies()).then(|| UnenforcedReport {
+            what: what.to_owned(),
+            name: name.to_owned(),
+            enforcement: enforcement.as_str().to_owned(),
+            decisions: decisions.map(|(outcome, count)| (outcome.to_owned(), count)).collect(),
+            denials: denials.collect(),
+        })
+    };
+    let hooks = generation.hooks.iter();
+    let hooks = hooks.filter_map(|live| one("hook", &live.hook.name, live.hook.enforcement, &live.metrics.shadow));
+    let policies = generation
+        .policies
+        .iter()
+        .filter_map(|live| one("policy", &live.policy.definition.name, live.policy.enforcement, &live.metrics.shadow));
+    hooks.chain(policies).collect()
 }
 
 fn call_failures(failures: &RecentCallFailures) -> CallFailures {

@@ -6,10 +6,7 @@
 //! evaluated after the verdict, too. Mutating hooks and policies decide about the object as it arrived, each by itself,
 //! and their patches are dropped; validating ones about the object of the verdict.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,7 +25,7 @@ use crate::{
     live::GenerationGuard,
     telemetry::{PolicyOutcome, ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial},
 };
-use gatepost_api::{Deadline, HookType, Review};
+use gatepost_api::{HookType, Review};
 use gatepost_base::{
     clock::now,
     memory::{Purpose, Reservation},
@@ -39,8 +36,6 @@ use gatepost_wire::answer::shortened_to;
 const MAX_IN_FLIGHT: usize = 64;
 /// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
 const OVERHEAD: usize = 8 << 10;
-/// Time for a request in shadow: the longest timeout of a hook, and as much for what its selection waits for.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of the name of an object, and of a message, in a kept denial, in bytes.
 const MAX_KEPT_TEXT: usize = 400;
 
@@ -103,11 +98,10 @@ impl ShadowReview {
         })
     }
 
-    /// Lets everything in shadow decide. Call this once the verdict is sent. Dropping the future cancels the calls
-    /// still running.
+    /// Lets everything in shadow decide, until the request's deadline: after it, a generation has no requests. Call
+    /// this once the verdict is sent. Dropping the future cancels the calls still running.
     pub async fn run(self) {
         let Self { deps, review, caller, generation, object, _slot, _room } = self;
-        let caller = Caller { deadline: Deadline::after(now(), TIMEOUT), ..caller };
         let ctx = context(&deps, &review, &caller, &generation);
         let deciding = async {
             let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };

@@ -136,11 +136,6 @@ impl Metrics {
         self.shadow_dropped[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// Returns the number of requests that were not decided in shadow.
-    pub fn shadows_dropped(&self) -> u64 {
-        self.shadow_dropped.iter().map(|count| count.load(Relaxed)).sum()
-    }
-
     /// Records a dropped report of a stored object.
     pub fn dropped_report(&self, reason: DroppedReport) {
         self.dropped_reports[reason as usize].fetch_add(1, Relaxed);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gatepost_api::{
-    Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation, ReviewVersion,
-    Transport,
+    Dispatch, Enforcement, FailurePolicy, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation,
+    ReviewVersion, Transport,
 };
 use gatepost_config::{Snapshot, SourceFile, checked_webhook_configuration, load};
 use serde_json::{Value, json};
@@ -237,6 +237,39 @@ fn the_items_of_a_typed_list_need_not_say_what_they_are() {
 }
 
 /// Annotations of a configuration of webhooks say what our own kind says for each hook by keys.
+#[test]
+fn an_annotation_says_what_the_rejections_of_webhooks_do() {
+    let written = |kind: &str, annotation: &str| {
+        let webhook = "clientConfig: {url: 'https://h.example.com/'}, admissionReviewVersions: [v1], sideEffects: None";
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: m, annotations: {{{annotation}}}}}\n\
+             webhooks: [{{name: a.b.c, {webhook}}}, {{name: d.e.f, {webhook}}}]\n"
+        )
+    };
+    for kind in [MUTATING, "ValidatingWebhookConfiguration"] {
+        for (word, wanted) in [
+            ("Deny", Enforcement::Deny),
+            ("Warn", Enforcement::Warn),
+            ("Audit", Enforcement::Audit),
+            ("Shadow", Enforcement::Shadow),
+        ] {
+            let text = written(kind, &format!("gatepost.dev/enforcement: {word}"));
+            let snapshot = loaded(&[("a.yaml", &text)]).expect("good");
+            assert!(snapshot.hooks.iter().all(|hook| hook.enforcement == wanted), "{kind} {word}");
+            let noted =
+                snapshot.notes().iter().filter(|note| note.what.ends_with(&format!("has the enforcement {word}")));
+            assert_eq!(noted.count(), if wanted == Enforcement::Deny { 0 } else { 2 }, "{kind} {word}");
+        }
+        let none = loaded(&[("a.yaml", &written(kind, ""))]).expect("good");
+        assert_eq!(none.hooks[0].enforcement, Enforcement::Deny);
+        let problems = loaded(&[("a.yaml", &written(kind, "gatepost.dev/enforcement: warn"))]).expect_err("one letter");
+        assert!(
+            matches!(&problems[..], [one] if one.contains("gatepost.dev/enforcement") && one.contains("did you mean Warn?")),
+            "{problems:?}"
+        );
+    }
+}
+
 #[test]
 fn annotations_say_how_mutating_webhooks_are_called() {
     let written = |kind: &str, annotations: &str| {

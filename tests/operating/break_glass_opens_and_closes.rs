@@ -83,6 +83,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
         patch_annotations: false,
         speculation: gatepost::review::Speculation::default(),
         memory: gatepost_base::memory::MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

@@ -236,3 +236,29 @@ async fn status_shows_at_which_step_a_probe_fails() {
     assert!(table.contains("(step: connect)"), "{table}");
     timeout(Duration::from_secs(20), spawn_blocking(|| a.running.stop())).await.expect("stops").expect("ends");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn status_lists_what_is_in_shadow_and_a_stop_does_not_wait_for_it() {
+    let h = ScriptedHook::start(Script::Deny("no")).await;
+    let a = Configured::named("a", &[hook(HOOK, &h.url(), "enforcement: Shadow\ntimeout: 30s")]);
+    let (_, table, _) = gatepost(&["status", "--shadow"], &[&a]).await;
+    assert!(table.contains("a: what these reject passes: hook h.example.com (Shadow)\n"), "{table}");
+    assert!(table.ends_with("\na: hook h.example.com in shadow: no request yet\n"), "{table}");
+
+    let caller = front::caller(a.running.addresses.tcp).await;
+    let review = || caller.call(front::grpc(front::REVIEW), [message(create_pod("u", 10))]);
+    review().await.assert_allowed("u");
+    let shadow = a.hook(HOOK).expect("in force").metrics;
+    until("its denial is counted", || !shadow.shadow.denials().is_empty()).await;
+    let (_, table, _) = gatepost(&["status", "--shadow"], &[&a]).await;
+    assert!(table.contains("\na: hook h.example.com in shadow: 1 would_deny\n  "), "{table}");
+    let denied = " CREATE Pod shop/web: admission webhook \"h.example.com\" denied the request: no\n";
+    assert!(table.ends_with(denied), "{table}");
+
+    h.set(Script::Hang);
+    review().await.assert_allowed("u");
+    until("it is called", || h.seen().len() == 2).await;
+    drop(caller);
+    let drained = timeout(front::LONG, spawn_blocking(|| a.running.stop())).await.expect("in time").expect("joined");
+    assert!(drained.complete());
+}

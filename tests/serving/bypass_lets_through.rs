@@ -53,6 +53,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
         patch_annotations: false,
         speculation: gatepost::review::Speculation::default(),
         memory: gatepost_base::memory::MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

@@ -18,6 +18,7 @@ mod bypass_lets_through;
 mod calls_are_sent_again;
 mod certificates_of_hooks_are_judged_as_go_does;
 mod connections_to_hooks_are_bounded;
+mod enforcement_can_be_tried_first;
 mod failure_policies;
 mod faults_around_us_are_survived;
 mod health_and_reflection_answer_stock_clients;

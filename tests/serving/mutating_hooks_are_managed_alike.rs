@@ -58,6 +58,7 @@ fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> AdmissionDeps {
         patch_annotations: false,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

@@ -96,6 +96,7 @@ fn gate() -> Arc<AdmissionDeps> {
         patch_annotations: false,
         speculation: Speculation::default(),
         memory: MemoryBudget::unlimited(),
+        shadow_slots: Default::default(),
         namespaces: None,
         objects: None,
         discovery: None,

@@ -39,7 +39,7 @@ Repeats:
   how often that was, and when for the last time. --json prints each.
 
 With --hook:
-  --denied, --failed and --allowed then say how that hook's call ended, not the review.
+  --denied, --failed, --would-deny and --allowed then say how that hook's call ended, not the review.
 
 Exit codes:
   0  done, whether or not anything was found
@@ -252,7 +252,7 @@ impl Repeats {
 
 /// Returns client, object and cause as a key; `None` if nothing went wrong, as such a review never counts as a repeat.
 fn key(record: &Record<'_>) -> Option<String> {
-    let wrong = |call: &&HookCall<'_>| call.is_denied() || call.is_failed();
+    let wrong = |call: &&HookCall<'_>| call.is_denied() || call.is_failed() || call.would_reject();
     let call: Vec<_> = record.calls().filter(wrong).collect();
     if record.allowed && call.is_empty() {
         return None;

@@ -24,7 +24,7 @@ pub use self::{
     publisher::{LeaseKey, PublishStatus, Publisher, Replica, TTL},
     report::{
         HeldReport, InitializerReport, MAX_TEXT_CHARS, PluginReport, ReadFailure, RejectedConfiguration, ReplicaReport,
-        short, time,
+        UnenforcedReport, WouldBeDenialReport, short, time,
     },
     wait::{Progress, ReplicasSeen, ReportError},
 };

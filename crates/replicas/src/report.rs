@@ -1,6 +1,6 @@
 //! Report of one replica, as JSON.
 
-use std::time::SystemTime;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use gatepost_api::{
     Revision,
@@ -76,11 +76,48 @@ pub struct ReplicaReport {
     /// Number of admission policies that decide in the replica.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub policies: usize,
+    /// The first hooks and policies that do not enforce.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unenforced: Vec<UnenforcedReport>,
+    /// Number of hooks and policies that do not enforce and are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unenforced_left_out: usize,
     /// Plugins of apiservers that follow the rule index; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugins: Option<PluginReport>,
     /// Time of the report.
     pub published: String,
+}
+
+/// A hook or policy that does not enforce.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnenforcedReport {
+    /// What it is: `hook` or `policy`.
+    pub what: String,
+    /// Its name.
+    pub name: String,
+    /// Its enforcement: `Warn`, `Audit` or `Shadow`.
+    pub enforcement: String,
+    /// Number of decisions in shadow since the replica started, by outcome, without zeros.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub decisions: BTreeMap<String, u64>,
+    /// The last requests that it would have denied in shadow, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denials: Vec<WouldBeDenialReport>,
+}
+
+/// A request that would have been denied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WouldBeDenialReport {
+    /// Time of the decision.
+    pub at: String,
+    /// Operation, kind and name of the object.
+    pub request: String,
+    /// Message of the rejection; absent if the replica keeps no texts of hooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Plugins that follow the rule index of a replica.

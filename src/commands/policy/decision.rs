@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use gatepost_api::{Deadline, Hops, Phase, Revision};
+use gatepost_api::{Deadline, Enforcement, Hops, Phase, Revision};
 use gatepost_base::memory::MemoryBudget;
 use gatepost_config::Snapshot;
 
@@ -26,6 +26,7 @@ pub(in crate::commands) fn deps_without_cluster(snapshot: Snapshot) -> Admission
 }
 
 /// Puts a snapshot in force for decisions of this process, with fixtures in place of a cluster. No hook is called.
+/// Every policy enforces, whatever its enforcement is.
 ///
 /// Must be called on a runtime, whose tasks answer for the cluster.
 pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: Arc<FixtureCluster>) -> AdmissionDeps {
@@ -34,8 +35,13 @@ pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: Arc<FixtureCluster>
 
 fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDeps {
     let metrics = Arc::new(Metrics::new(1));
+    // With fixtures, policies are tested, and a test is about what they decide.
+    let enforces = cluster.is_some();
     let live = |policy: &Arc<gatepost_policy::Policy>| LivePolicy {
-        policy: Arc::clone(policy),
+        policy: match enforces {
+            true => Arc::new(gatepost_policy::Policy { enforcement: Enforcement::Deny, ..(**policy).clone() }),
+            false => Arc::clone(policy),
+        },
         metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
     };
     let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);

@@ -6,7 +6,7 @@ use std::{
 use super::*;
 use crate::live::{Current, ReplicaHealth, replica_report};
 use gatepost_api::schema::status::ReplicaFault;
-use gatepost_replicas::Replica;
+use gatepost_replicas::{Replica, UnenforcedReport, WouldBeDenialReport};
 
 fn hook(name: &str, state: HookStanding) -> HookReport {
     HookReport {
@@ -193,4 +193,37 @@ fn status_counts_the_policies_of_a_replica() {
         assert!(printed.iter().any(|printed| printed.contains(line)), "{printed:?}");
     }
     assert!(!lines(vec![report("r", Vec::new())]).concat().contains("decide"));
+}
+
+#[test]
+fn what_does_not_enforce_is_named_and_shadows_are_listed() {
+    let denial = |message: Option<&str>| WouldBeDenialReport {
+        at: "2026-01-01T00:00:00Z".to_owned(),
+        request: "CREATE Pod shop/web".to_owned(),
+        message: message.map(str::to_owned),
+    };
+    let one = |what: &str, name: &str, enforcement: &str, denials| UnenforcedReport {
+        what: what.to_owned(),
+        name: name.to_owned(),
+        enforcement: enforcement.to_owned(),
+        decisions: if enforcement == "Shadow" {
+            [("allowed".to_owned(), 3), ("failed".to_owned(), 1)].into()
+        } else {
+            [].into()
+        },
+        denials,
+    };
+    let unenforced =
+        vec![one("hook", "a", "Shadow", vec![denial(Some("no")), denial(None)]), one("policy", "b", "Warn", vec![])];
+    let report = ReplicaReport { unenforced, unenforced_left_out: 2, ..report("r", Vec::new()) };
+    let seen = ReplicasSeen { reports: vec![report], unreadable: Vec::new() };
+    let printed = table(&seen);
+    let line = "r: what these reject passes: hook a (Shadow), policy b (Warn) and 2 more";
+    assert!(printed.lines().any(|printed| printed == line), "{printed}");
+    assert_eq!(
+        shadows(&seen),
+        "\nr: hook a in shadow: 3 allowed, 1 failed\n  2026-01-01T00:00:00Z CREATE Pod shop/web: no\n  \
+         2026-01-01T00:00:00Z CREATE Pod shop/web\n"
+    );
+    assert_eq!(shadows(&ReplicasSeen::default()), "\nno hook and no policy is in shadow\n");
 }

@@ -184,6 +184,7 @@ fn hook(live: &LiveHook) -> Value {
         "endpoint": live.target.endpoint().to_string(),
         "protocol": describe_protocol(&live.target.entry.protocol),
         "effectivePolicy": live.shown_policy().as_str(),
+        "enforcement": live.hook.enforcement.as_str(),
         "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,

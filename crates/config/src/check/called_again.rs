@@ -119,7 +119,7 @@ const DRY_RUN_TOOLS: &str = "kubectl diff, kubectl apply --dry-run=server, and G
 const DRY_RUN_FIX: &str =
     "write sideEffects: None if a call changes nothing, or NoneOnDryRun if it changes nothing in a dry run";
 
-/// Returns a note for each hook whose declared side effects affect dry runs, in order.
+/// Returns a note for each hook that enforces and whose declared side effects affect dry runs, in order.
 pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let noted = |(hook, origin): (&Arc<Hook>, &Arc<Origin>)| {
         let (fault, effect) = consequence(hook)?;
@@ -136,6 +136,9 @@ pub(crate) fn dry_run_notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec
 
 fn consequence(hook: &Hook) -> Option<(String, &'static str)> {
     let declared = hook.side_effects;
+    if !hook.enforcement.denies() {
+        return None;
+    }
     Some(match declared {
         SideEffects::None | SideEffects::NoneOnDryRun => return None,
         SideEffects::Undeclared if hook.failure_policy == FailurePolicy::Ignore => {

@@ -122,6 +122,18 @@ fn a_bypass_keeps_a_hook_away_as_well() {
 }
 
 #[test]
+fn a_hook_that_does_not_enforce_locks_up_nothing_and_gets_its_requests() {
+    use crate::coverage::rule_index::RuleIndex;
+    let text = |enforcement: &str| over_pods("a", &format!("failurePolicy: Fail, enforcement: {enforcement}"));
+    let index = |enforcement: &str| RuleIndex::new(&snapshot(&format!("{HEAD}{}", text(enforcement))));
+    assert_ne!(rules(&text("Deny")), []);
+    for enforcement in ["Warn", "Audit", "Shadow"] {
+        assert_eq!(rules(&text(enforcement)), [], "{enforcement}");
+        assert_eq!(index(enforcement), index("Deny"), "{enforcement}");
+    }
+}
+
+#[test]
 fn a_pause_is_made_after_each_look() {
     let pauses = std::cell::Cell::new(0);
     let snapshot = snapshot(&format!("{HEAD}{}", over_pods("a", "failurePolicy: Fail")));

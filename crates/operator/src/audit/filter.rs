@@ -17,7 +17,11 @@ pub(super) struct Filter {
     #[arg(long)]
     pub(super) failed: bool,
 
-    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
+    /// Reviews that a hook or policy would have rejected, had it enforced (enforcement Warn or Audit)
+    #[arg(long)]
+    pub(super) would_deny: bool,
+
+    /// Reviews that were allowed; given together, --denied, --failed, --would-deny and --allowed add up
     #[arg(long)]
     pub(super) allowed: bool,
 
@@ -70,16 +74,20 @@ impl Filter {
 
     /// Returns true if the review, or the call of the given hook, ended in one of the requested ways.
     fn has_requested_outcome(&self, record: &Record<'_>) -> bool {
-        let any = !(self.denied || self.failed || self.allowed);
+        let any = !(self.denied || self.failed || self.would_deny || self.allowed);
         match &self.hook {
             None => {
                 let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
-                any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
+                any || self.denied && !record.allowed
+                    || self.allowed && record.allowed
+                    || self.failed && failed()
+                    || self.would_deny && record.calls().any(HookCall::would_reject)
             }
             Some(name) => record.calls().filter(|call| call.hook == **name).any(|call| {
                 any || self.denied && call.is_denied()
                     || self.allowed && call.is_allowed()
                     || self.failed && call.is_failed()
+                    || self.would_deny && call.would_reject()
             }),
         }
     }
@@ -212,7 +220,8 @@ mod tests {
 
     const LINES: [&str; 5] = [
         r#"{"time_us":10,"uid":"0","resource":"pods","namespace":"shop","name":"web-0","user":"ann","allowed":true,
-            "hooks":[{"hook":"a","outcome":"allowed"},{"hook":"b","outcome":"failed_open"}]}"#,
+            "hooks":[{"hook":"a","outcome":"allowed"},{"hook":"b","outcome":"failed_open","enforcement":"Warn",
+            "would_be":{"code":500}}]}"#,
         r#"{"time_us":20,"uid":"1","resource":"pods","namespace":"shop","name":"web-1","user":"bob","allowed":false,
             "hooks":[{"hook":"a","outcome":"denied"},{"hook":"b","outcome":"cancelled"}]}"#,
         r#"{"time_us":30,"uid":"2","group":"apps","resource":"deployments","subresource":"scale","namespace":"shop",
@@ -237,6 +246,9 @@ mod tests {
             (Filter { denied: true, ..Filter::default() }, "123"),
             (Filter { allowed: true, ..Filter::default() }, "04"),
             (Filter { failed: true, ..Filter::default() }, "023"),
+            (Filter { would_deny: true, ..Filter::default() }, "0"),
+            (Filter { would_deny: true, ..of_hook("a") }, ""),
+            (Filter { would_deny: true, ..of_hook("b") }, "0"),
             (Filter { failed: true, allowed: true, ..Filter::default() }, "0234"),
             (Filter { since: Some(20), until: Some(40), ..Filter::default() }, "123"),
             (of_hook("a"), "012"),

@@ -76,9 +76,23 @@ pub(super) struct HookCall<'a> {
     pub(super) failure: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) error: Option<Cow<'a, str>>,
+    /// Enforcement, unless it is `Deny`.
+    #[serde(borrow, default)]
+    enforcement: Option<Cow<'a, str>>,
+    /// Rejection that had no effect, because of the enforcement.
+    #[serde(borrow, default)]
+    would_be: Option<WouldBe<'a>>,
     /// Duration of the call, or of the wait for it.
     #[serde(default)]
     took_us: u64,
+}
+
+/// A rejection that had no effect.
+#[derive(Debug, Deserialize)]
+struct WouldBe<'a> {
+    code: i32,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
 }
 
 /// Returns true if the line is about a webhook that was adopted or released, and not about a review.
@@ -117,6 +131,11 @@ impl HookCall<'_> {
     /// Returns true if the call failed, whatever the failure policy.
     pub(super) fn is_failed(&self) -> bool {
         matches!(&*self.outcome, "failed_open" | "failed_closed" | "shed")
+    }
+
+    /// Returns true if the hook would have rejected the request, had it enforced.
+    pub(super) fn would_reject(&self) -> bool {
+        self.would_be.is_some()
     }
 
     /// Returns true if the hook allowed.
@@ -159,7 +178,7 @@ fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> 
         writeln!(out, "    {}", clean(message))?;
     }
     for (noun, list) in [("initializer", &record.initializers), ("hook", &record.hooks)] {
-        for call in list.iter().filter(|call| call.is_denied() || call.is_failed()) {
+        for call in list.iter().filter(|call| call.is_denied() || call.is_failed() || call.would_reject()) {
             writeln!(out, "    {noun} {}", hook(call))?;
         }
     }
@@ -194,6 +213,11 @@ fn hook(call: &HookCall<'_>) -> String {
             text += before;
             text += &clean(more);
         }
+    }
+    if let Some(WouldBe { code, message }) = &call.would_be {
+        let enforcement = call.enforcement.as_deref().unwrap_or_default();
+        text += &format!("; not enforced ({}): {code}", clean(enforcement));
+        text.extend(message.iter().map(|message| format!(" {}", clean(message))));
     }
     text
 }
@@ -270,6 +294,24 @@ mod tests {
         let bare = Record::parse(br#"{"time_us":18446744073709551615,"uid":"u","allowed":true}"#).expect("a record");
         let printed = paragraph(&bare, None);
         assert!(printed.starts_with("9999-12-31T23:59:59.999Z  allowed   "), "{printed}");
+    }
+
+    #[test]
+    fn audit_paragraph_shows_what_is_not_enforced() {
+        let line = br#"{"time_us":1767225600000000,"uid":"u","operation":"CREATE","resource":"pods","namespace":"shop",
+            "name":"web","allowed":true,"took_us":12,"hooks":[{"hook":"a","outcome":"would_deny","enforcement":"Audit",
+            "would_be":{"code":403,"message":"no \u001b[31m latest"},"took_us":790},{"hook":"b","outcome":"failed_open",
+            "failure":"timeout","error":"no answer within 1ms","enforcement":"Warn","would_be":{"code":500},"took_us":1000},
+            {"hook":"c","outcome":"allowed","enforcement":"Warn","took_us":1}]}"#;
+        let printed = paragraph(&Record::parse(line).expect("a record"), None);
+        assert_eq!(
+            printed,
+            "2026-01-01T00:00:00.000Z  allowed  CREATE pods shop/web\n    \
+             hook a: would deny after 790us; not enforced (Audit): 403 no \u{fffd}[31m latest\n    \
+             hook b: failed open after 1ms, timeout: no answer within 1ms; not enforced (Warn): 500\n    \
+             other hooks: 1 allowed\n    \
+             uid u; took 12us; configuration 0\n"
+        );
     }
 
     #[test]

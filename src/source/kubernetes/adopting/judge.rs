@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::Kind;
 use gatepost_adopt::{AdoptionSettings, AssessedWebhook, ClusterWebhook, Reason, WebhookKey, webhooks_of};
-use gatepost_api::{AdoptionCondition, FailurePolicy, Hook, HookType, registration::is_our_webhook};
+use gatepost_api::{AdoptionCondition, Hook, HookType, registration::is_our_webhook};
 use gatepost_cel::Condition;
 use gatepost_config::{
     coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},

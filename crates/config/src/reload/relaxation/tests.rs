@@ -53,6 +53,10 @@ fn a_hook_that_goes_or_is_heeded_less_is_a_relaxation() {
     narrows(&one, &hook("failurePolicy: Ignore"));
     narrows(&one, &hook("rollout: {createAs: Ignore}"));
     narrows(&one, &hook("matchPolicy: Exact"));
+    for [strict, lax] in [["Deny", "Warn"], ["Warn", "Audit"], ["Audit", "Shadow"], ["Deny", "Shadow"]] {
+        narrows(&hook(&format!("enforcement: {strict}")), &hook(&format!("enforcement: {lax}")));
+    }
+    assert_eq!(hook("enforcement: Deny").relaxes(&one), [], "the default");
     narrows(&hook("rollout: {onProbeFailure: Enforce}"), &one);
     narrows(&hook("rollout: {onProbeFailure: Enforce, probeWithin: 1m}"), &hook("rollout: {onProbeFailure: Enforce}"));
     narrows(&hook("failurePolicy: Ignore, timeout: 2s"), &hook("failurePolicy: Ignore, timeout: 1s"));
@@ -178,4 +182,53 @@ fn long_lists_are_compared_without_all_pairs() {
     assert!(subset(&names(100_000), &names(99_999)) && !subset(&names(99_999), &names(100_000)));
     let rules: Vec<_> = (0..100_000).map(rule).collect();
     assert!(covered(&rules[..99_999], &rules) && !covered(&rules, &rules[..99_999]));
+}
+
+/// Policies of this name with this annotation, bound twice: `a` without an annotation, `b` with this one.
+fn policy(of_policy: &str, of_b: &str) -> Snapshot {
+    let annotated = |word: &str| match word {
+        "" => String::new(),
+        word => format!(", annotations: {{gatepost.dev/enforcement: {word}}}"),
+    };
+    let api = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy";
+    let binding = |name: &str, more: &str| {
+        format!("{api}Binding\nmetadata: {{name: {name}{more}}}\nspec: {{policyName: p, validationActions: [Deny]}}\n")
+    };
+    let text = format!(
+        "{api}\nmetadata: {{name: p{}}}\nspec:\n  matchConstraints: {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], \
+         operations: ['*'], resources: [pods]}}]}}\n  validations: [{{expression: 'true'}}]\n{}{}",
+        annotated(of_policy),
+        binding("a", ""),
+        binding("b", &annotated(of_b)),
+    );
+    let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+    load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+#[test]
+fn a_policy_is_one_for_each_enforcement_of_its_bindings_and_each_lax_one_is_noted() {
+    for (of_policy, of_b, wanted) in [
+        ("", "", &["Deny a b"][..]),
+        ("Warn", "", &["Warn a b"]),
+        ("", "Shadow", &["Deny a", "Shadow b"]),
+        ("Shadow", "Deny", &["Deny b", "Shadow a"]),
+        ("Warn", "Audit", &["Warn a", "Audit b"]),
+    ] {
+        let snapshot = policy(of_policy, of_b);
+        let name = |policy: &std::sync::Arc<Policy>| {
+            let bindings = policy.bindings.iter().map(|binding| format!(" {}", binding.name));
+            policy.enforcement.as_str().to_owned() + &bindings.collect::<String>()
+        };
+        assert_eq!(snapshot.policies().iter().map(name).collect::<Vec<_>>(), wanted);
+        let lax = wanted.iter().filter(|one| !one.starts_with("Deny"));
+        let wanted: Vec<_> = lax.map(|one| one.split(' ').next().unwrap_or_default()).collect();
+        let noted =
+            snapshot.notes().iter().filter_map(|note| note.what.strip_prefix("policy \"p\" has the enforcement "));
+        assert_eq!(noted.collect::<Vec<_>>(), wanted);
+        assert_eq!(snapshot.has_shadows(), wanted.contains(&"Shadow"));
+        let described = snapshot.describe();
+        assert_eq!(described["policies"].as_array().unwrap().len(), snapshot.policies().len());
+    }
+    assert_eq!(policy("", "Warn").relaxes(&policy("", "")).len(), 1);
+    assert_eq!(policy("Shadow", "").relaxes(&policy("", "")).len(), 1);
 }

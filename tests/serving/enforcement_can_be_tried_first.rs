@@ -1,0 +1,380 @@
+//! Hooks and policies that do not enforce: what they would reject passes, and is told; in shadow, after the verdict.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::front::{LONG, REVIEW, before, caller as front_caller, grpc, until};
+use crate::support::{
+    gate::{ask, ask_within, caller, document, gate, hook},
+    mutating::{add_label, entry, judging, patch, patched},
+    reviews::{create_pod, message},
+    scripted_hook::{Script, ScriptedHook},
+};
+use gatepost::{
+    front::{Bound, FrontLimits},
+    live::break_glass::BreakGlassOrigin,
+    review::{AdmissionDeps, Reasons, ShadowReview, decide_with_shadow},
+    telemetry::{Audit, ShadowMetrics},
+};
+use gatepost_api::{BreakGlass, Rope, Verdict};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, time::timeout};
+
+const DENIED: &str = "admission webhook \"h.example.com\" denied the request: no";
+
+fn enforced(enforcement: &str, url: &str, more: &str) -> String {
+    hook("h.example.com", url, &format!("enforcement: {enforcement}\n{more}"))
+}
+
+/// A policy for Pods with this annotation, and its binding with another.
+fn policy(kind: &str, name: &str, [of_policy, of_binding]: [&str; 2], spec: &str) -> String {
+    let action = if kind == "Validating" { "\n  validationActions: [Deny]" } else { "" };
+    format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}AdmissionPolicy\nmetadata: {{name: {name}, \
+         annotations: {{{of_policy}}}}}\nspec:\n  matchConstraints:\n    resourceRules: [{{apiGroups: [''], apiVersions: [v1], \
+         operations: ['*'], resources: [pods]}}]\n  {spec}\n---\napiVersion: admissionregistration.k8s.io/v1\n\
+         kind: {kind}AdmissionPolicyBinding\nmetadata: {{name: {name}, annotations: {{{of_binding}}}}}\nspec:\n  \
+         policyName: {name}{action}\n"
+    )
+}
+
+fn validating(name: &str, annotations: [&str; 2], expression: &str) -> String {
+    policy("Validating", name, annotations, &format!("validations: [{{expression: {expression:?}}}]"))
+}
+
+/// The verdict about a Pod, and what decides in shadow.
+async fn decided(gate: &Arc<AdmissionDeps>, request: AdmissionRequest) -> (Verdict, Option<ShadowReview>) {
+    let review = view(Rope::new([message(request)])).expect("a review");
+    decide_with_shadow(gate, &review, &caller(Duration::from_secs(20))).await
+}
+
+/// Decides an allowed Pod, in shadow too.
+async fn shadowed(gate: &Arc<AdmissionDeps>) -> Verdict {
+    let (verdict, shadow) = decided(gate, create_pod("1", 0)).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    shadow.expect("something in shadow matches").run().await;
+    verdict
+}
+
+/// Counts in shadow that are not zero.
+fn counts(shadow: &ShadowMetrics) -> Vec<(&'static str, u64)> {
+    shadow.counts().filter(|(_, count)| *count > 0).collect()
+}
+
+fn hook_counts(gate: &AdmissionDeps) -> Vec<(&'static str, u64)> {
+    counts(&gate.current.load().hooks[0].metrics.shadow)
+}
+
+fn metric(gate: &AdmissionDeps, sample: &str) -> String {
+    let text = gate.metrics.render().unwrap();
+    text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')).unwrap_or("absent").to_owned()
+}
+
+/// The message that is told, and where.
+fn told(verdict: &Verdict) -> (Option<&str>, Option<&str>) {
+    let annotation = |(key, value): &'_ (String, String)| key.starts_with("would-deny.").then_some(value.clone());
+    assert!(verdict.audit_annotations.iter().filter_map(annotation).count() < 2);
+    let annotations = verdict.audit_annotations.iter();
+    let audited = annotations.filter(|(key, _)| key.starts_with("would-deny.")).map(|(_, value)| &**value).next();
+    (verdict.warnings.first().and_then(|warning| warning.strip_prefix("not enforced: ")), audited)
+}
+
+#[tokio::test]
+async fn denials_and_failures_of_a_hook_are_told_as_its_enforcement_says() {
+    let scripted = ScriptedHook::start(Script::Allow).await;
+    let failed = "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: the hook \
+                  answered with gRPC status INTERNAL: bug";
+    for (script, would_be, outcome) in
+        [(Script::Deny("no"), DENIED, "would_deny"), (Script::Status(13, "bug"), failed, "failed_open")]
+    {
+        scripted.set(script);
+        for (enforcement, warned, audited) in [("Warn", Some(would_be), None), ("Audit", None, Some(would_be))] {
+            let gate = gate(&document(&[enforced(enforcement, &scripted.url(), "")]), Reasons::First);
+            let verdict = ask(&gate, create_pod("1", 0)).await;
+            assert!(verdict.allowed(), "{enforcement}: {:?}", verdict.refusal);
+            assert_eq!(told(&verdict), (warned, audited), "{enforcement}");
+            let calls = format!(
+                "gatepost_hook_calls_total{{hook=\"h.example.com\",type=\"validating\",outcome=\"{outcome}\"}}"
+            );
+            assert_eq!(metric(&gate, &calls), "1");
+            assert!(!gate.metrics.render().unwrap().contains("gatepost_hook_rejections_total{"), "{enforcement}");
+            assert_eq!(metric(&gate, "gatepost_requests_total{outcome=\"allowed\"}"), "1");
+        }
+        let denies = gate(&document(&[enforced("Deny", &scripted.url(), "")]), Reasons::First);
+        assert_eq!(ask(&denies, create_pod("1", 0)).await.refusal.unwrap().message, would_be);
+        let ignores = gate(&document(&[enforced("Warn", &scripted.url(), "failurePolicy: Ignore")]), Reasons::First);
+        let warned = told(&ask(&ignores, create_pod("1", 0)).await).0.is_some();
+        assert_eq!(warned, outcome == "would_deny", "a failure under Ignore would reject nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_warns_rejects_nothing_by_dry_runs_conditions_selectors_or_lateness() {
+    let hung = ScriptedHook::start(Script::Hang).await;
+    let dry_run = AdmissionRequest { dry_run: Some(true), ..create_pod("1", 0) };
+    let elsewhere = AdmissionRequest { namespace: Some("nowhere".into()), ..create_pod("1", 0) };
+    for (more, request, told_of) in [
+        ("sideEffects: Some", dry_run, "does not support dry run"),
+        (
+            "matchConditions: [{name: c, expression: object.spec.absent == 1}]",
+            create_pod("1", 0),
+            "no such key: absent",
+        ),
+        ("namespaceSelector: {matchLabels: {a: b}}", elsewhere, "namespaces \"nowhere\" not found"),
+        ("", create_pod("1", 0), "failed calling webhook"),
+    ] {
+        let gate = gate(&document(&[enforced("Warn", &hung.url(), more)]), Reasons::First);
+        let verdict = ask_within(&gate, request, Duration::from_millis(50)).await;
+        assert!(verdict.allowed(), "{more}: {:?}", verdict.refusal);
+        assert!(told(&verdict).0.is_some_and(|message| message.contains(told_of)), "{more}: {:?}", verdict.warnings);
+    }
+}
+
+#[tokio::test]
+async fn a_denial_that_is_enforced_rejects_beside_one_that_is_not() {
+    let (no, other) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Deny("never")).await);
+    let hooks = [enforced("Warn", &no.url(), ""), hook("o.example.com", &other.url(), "")];
+    let verdict = ask(&gate(&document(&hooks), Reasons::All), create_pod("1", 0)).await;
+    let message = "admission webhook \"o.example.com\" denied the request: never";
+    assert_eq!(verdict.refusal.as_ref().unwrap().message, message);
+    assert_eq!(told(&verdict).0, Some(DENIED));
+}
+
+#[tokio::test]
+async fn the_patch_of_a_mutating_hook_that_warns_applies_and_its_rejections_do_not() {
+    let allowed = |answer: Value| async move { judging(move |_| answer.clone()).await };
+    let patches = allowed(add_label("team", "a")).await;
+    let breaks = allowed(patch(json!([{"op": "remove", "path": "/absent"}]))).await;
+    let denies = allowed(json!({"allowed": false, "status": {"message": "no"}})).await;
+    let hooks = [
+        entry("a", "Mutating", &breaks, "enforcement: Warn"),
+        entry("b", "Mutating", &denies, "enforcement: Audit"),
+        entry("c", "Mutating", &patches, "enforcement: Warn"),
+    ];
+    let verdict = ask(&gate(&document(&hooks), Reasons::First), create_pod("1", 0)).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    assert_eq!(patched(&verdict)["metadata"]["labels"], json!({"app": "web", "team": "a"}));
+    let (warned, audited) = told(&verdict);
+    assert!(warned.unwrap().contains("sent a patch that cannot be applied"), "{warned:?}");
+    assert_eq!(audited, Some("admission webhook \"b.example.com\" denied the request: no"));
+}
+
+#[tokio::test]
+async fn the_audit_log_has_what_would_have_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let no = ScriptedHook::start(Script::Deny("no")).await;
+    for (number, has_messages) in [true, false].into_iter().enumerate() {
+        let log = folder.path().join(number.to_string());
+        let mut deps = Arc::into_inner(gate(&document(&[enforced("Audit", &no.url(), "")]), Reasons::First)).unwrap();
+        deps.audit = Arc::new(Audit::to_path(&log, || {}).unwrap().with_hook_messages(has_messages));
+        assert!(ask(&deps, create_pod("1", 0)).await.allowed());
+        deps.audit.close();
+        let line: Value = serde_json::from_str(&std::fs::read_to_string(&log).unwrap()).unwrap();
+        let mut wanted = json!({"code": 400, "message": DENIED});
+        if !has_messages {
+            wanted.as_object_mut().unwrap().remove("message");
+        }
+        let call = &line["hooks"][0];
+        assert_eq!(
+            (&call["outcome"], &call["enforcement"], &call["would_be"]),
+            (&json!("would_deny"), &json!("Audit"), &wanted)
+        );
+    }
+}
+
+#[tokio::test]
+async fn denials_and_failures_of_a_policy_are_told_as_its_annotation_or_its_bindings_says() {
+    const WARN: &str = "gatepost.dev/enforcement: Warn";
+    const AUDIT: &str = "gatepost.dev/enforcement: Audit";
+    const DENY: &str = "gatepost.dev/enforcement: Deny";
+    for (annotations, warns, audits) in [
+        ([WARN, ""], true, false),
+        (["", WARN], true, false),
+        (["", AUDIT], false, true),
+        ([WARN, AUDIT], false, true),
+        ([WARN, DENY], false, false),
+    ] {
+        for (expression, said, outcome) in [
+            ("false", "failed expression: false", "would_deny"),
+            ("object.spec.absent == 1", "no such key: absent", "failed_open"),
+        ] {
+            let gate = gate(&validating("p", annotations, expression), Reasons::First);
+            let verdict = ask(&gate, create_pod("1", 0)).await;
+            assert_eq!(verdict.allowed(), warns || audits, "{annotations:?} {:?}", verdict.refusal);
+            let (warned, audited) = told(&verdict);
+            assert_eq!((warned.is_some(), audited.is_some()), (warns, audits), "{annotations:?}");
+            assert!(warned.or(audited).is_none_or(|message| message.contains(said)), "{warned:?} {audited:?}");
+            let sample =
+                format!("gatepost_policy_decisions_total{{policy=\"p\",type=\"validating\",outcome=\"{outcome}\"}}");
+            assert_eq!(metric(&gate, &sample), u8::from(verdict.allowed()).to_string(), "{annotations:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hook_in_shadow_decides_after_the_verdict_and_is_only_counted() {
+    let scripted = ScriptedHook::start(Script::Allow).await;
+    for (script, counted) in [
+        (Script::Allow, "allowed"),
+        (Script::Deny("no"), "would_deny"),
+        (Script::Status(13, "bug"), "failed"),
+        (Script::Hang, "failed"),
+    ] {
+        scripted.set(script);
+        let before = scripted.seen().len();
+        let text = document(&[enforced("Shadow", &scripted.url(), "timeout: 20ms")]);
+        let gate = gate(&text, Reasons::First);
+        let (verdict, shadow) = decided(&gate, create_pod("1", 0)).await;
+        assert_eq!((verdict.allowed(), &*verdict.warnings, scripted.seen().len()), (true, &[][..], before));
+        assert!(!verdict.audit_annotations.iter().any(|(key, _)| key.starts_with("would-deny")));
+        shadow.unwrap().run().await;
+        assert_eq!((hook_counts(&gate), scripted.seen().len()), (vec![(counted, 1)], before + 1));
+        let calls = "gatepost_hook_calls_total{hook=\"h.example.com\",type=\"validating\",outcome=\"";
+        let rendered = gate.metrics.render().unwrap();
+        let others = rendered.lines().filter(|line| line.starts_with(calls) && !line.ends_with(" 0"));
+        assert_eq!(others.count(), 0, "no other count, by which alarms are raised");
+        let denials = gate.current.load().hooks[0].metrics.shadow.denials();
+        let request = (counted == "would_deny").then_some("CREATE Pod shop/web");
+        assert_eq!(denials.first().map(|denial| &*denial.request), request);
+    }
+}
+
+#[tokio::test]
+async fn mutating_hooks_in_shadow_see_the_object_as_it_arrived_and_validating_ones_that_of_the_verdict() {
+    let labels = |name: &'static str| {
+        move |request: &Value| {
+            let seen = request["object"]["metadata"]["labels"]["team"].as_str() == Some("a");
+            assert_eq!(seen, name == "validates", "{name}");
+        }
+    };
+    let (mutates, validates) = (labels("mutates"), labels("validates"));
+    let adds = judging(|_| add_label("team", "a")).await;
+    let mutating = judging(move |request| {
+        mutates(request);
+        add_label("shadow", "b")
+    })
+    .await;
+    let checking = judging(move |request| {
+        validates(request);
+        json!({"allowed": request["object"]["metadata"]["labels"]["team"] == "a"})
+    })
+    .await;
+    let hooks = [
+        entry("a", "Mutating", &adds, ""),
+        entry("b", "Mutating", &mutating, "enforcement: Shadow"),
+        entry("c", "Validating", &checking, "enforcement: Shadow"),
+    ];
+    let gate = gate(&document(&hooks), Reasons::First);
+    let verdict = shadowed(&gate).await;
+    assert_eq!(patched(&verdict)["metadata"]["labels"], json!({"app": "web", "team": "a"}), "no patch of a shadow");
+    let in_force = gate.current.load();
+    let counted: Vec<_> = in_force.hooks.iter().map(|live| counts(&live.metrics.shadow)).collect();
+    assert_eq!(counted, [vec![], vec![("would_patch", 1)], vec![("allowed", 1)]]);
+}
+
+#[tokio::test]
+async fn policies_in_shadow_are_only_counted() {
+    const SHADOW: [&str; 2] = ["gatepost.dev/enforcement: Shadow", ""];
+    let mutation = |expression: &str| {
+        let patch = format!("[{{patchType: JSONPatch, jsonPatch: {{expression: {expression:?}}}}}]");
+        policy("Mutating", "m", SHADOW, &format!("reinvocationPolicy: Never\n  mutations: {patch}"))
+    };
+    for (text, counted) in [
+        (validating("p", SHADOW, "true"), "allowed"),
+        (validating("p", SHADOW, "false"), "would_deny"),
+        (validating("p", SHADOW, "object.spec.absent == 1"), "failed"),
+        (mutation("[JSONPatch{op: 'add', path: '/metadata/labels/x', value: 'y'}]"), "would_patch"),
+        (mutation("[JSONPatch{op: 'remove', path: '/absent'}]"), "failed"),
+    ] {
+        let mut deps = Arc::into_inner(gate(&text, Reasons::First)).unwrap();
+        deps.audit = Arc::new(Audit::off().with_hook_messages(true));
+        let gate = Arc::new(deps);
+        let verdict = shadowed(&gate).await;
+        assert_eq!((verdict.patch, verdict.warnings), (None, vec![]));
+        let metrics = &gate.current.load().policies[0].metrics;
+        assert_eq!(counts(&metrics.shadow), [(counted, 1)], "{text}");
+        let decisions = gate.metrics.render().unwrap();
+        let decisions = decisions.lines().filter(|line| line.starts_with("gatepost_policy_decisions_total{"));
+        assert_eq!(decisions.filter(|line| !line.ends_with(" 0")).count(), 0);
+        let message = metrics.shadow.denials().pop().map(|denial| denial.message.unwrap());
+        assert_eq!(message.is_some_and(|said| said.contains("failed expression: false")), counted == "would_deny");
+    }
+}
+
+#[tokio::test]
+async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
+    let (no, shadow) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Allow).await);
+    let in_shadow = enforced("Shadow", &shadow.url(), "");
+    let denied = gate(&document(&[hook("no.example.com", &no.url(), ""), in_shadow.clone()]), Reasons::First);
+    assert!(decided(&denied, create_pod("1", 0)).await.1.is_none());
+    for hooks in ["", ", hooks: [h.example.com]"] {
+        let rule = format!("bypass: [{{name: x, reason: y, namespaces: [shop]{hooks}}}]\n");
+        let gate = gate(&(document(&[in_shadow.clone()]) + &rule), Reasons::First);
+        if let (_, Some(shadow)) = decided(&gate, create_pod("1", 0)).await {
+            shadow.run().await;
+        }
+    }
+    let glass = BreakGlass {
+        name: "night".into(),
+        opened: SystemTime::now(),
+        lasts: Duration::from_secs(900),
+        reason: "told so".into(),
+        hooks: vec!["h.example.com".into()],
+        by: "ann".into(),
+    };
+    let open = gate(&document(&[in_shadow]), Reasons::First);
+    open.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    if let (_, Some(shadow)) = decided(&open, create_pod("1", 0)).await {
+        shadow.run().await;
+    }
+    assert_eq!(shadow.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn shadows_are_dropped_and_counted_without_slots_or_memory() {
+    let hung = ScriptedHook::start(Script::Hang).await;
+    let text = document(&[enforced("Shadow", &hung.url(), "")]);
+    let slots = gate(&text, Reasons::First);
+    let mut running = Vec::new();
+    for _ in 0..64 {
+        running.push(decided(&slots, create_pod("1", 0)).await.1.expect("a slot"));
+    }
+    let (verdict, shadow) = decided(&slots, create_pod("2", 0)).await;
+    assert!(verdict.allowed() && shadow.is_none());
+    assert_eq!(metric(&slots, "gatepost_shadow_dropped_total{reason=\"slots\"}"), "1");
+    running.pop();
+    assert!(decided(&slots, create_pod("3", 0)).await.1.is_some(), "a slot is free again");
+
+    let mut deps = Arc::into_inner(gate(&text, Reasons::First)).unwrap();
+    deps.memory = MemoryBudget::new(400 << 10);
+    let memory = Arc::new(deps);
+    let first = decided(&memory, create_pod("1", 100 << 10)).await.1.expect("room for one");
+    assert!(decided(&memory, create_pod("2", 100 << 10)).await.1.is_none(), "half of the budget is left to others");
+    assert_eq!(metric(&memory, "gatepost_shadow_dropped_total{reason=\"memory\"}"), "1");
+    drop(first);
+    assert_eq!(memory.memory.held(), 0);
+}
+
+#[tokio::test]
+async fn a_hook_in_shadow_that_never_answers_holds_up_neither_a_verdict_nor_a_shutdown() {
+    let hung = ScriptedHook::start(Script::Hang).await;
+    let gate = gate(&document(&[enforced("Shadow", &hung.url(), "timeout: 30s")]), Reasons::First);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, Bound::Tcp(listener));
+    let caller = front_caller(address).await;
+    let answered = timeout(LONG, caller.call(grpc(REVIEW), [message(create_pod("1", 0))])).await.unwrap();
+    answered.assert_allowed("1");
+    timeout(LONG, hung.asked.notified()).await.expect("the hook is called after the verdict");
+    until("nothing is in flight", || sidecar.front.inflight.requests() == 0).await;
+    sidecar.shutdown.send(()).unwrap();
+    drop(caller);
+    let drained = timeout(LONG, sidecar.serving).await.expect("in time").unwrap();
+    assert_eq!(drained.cut, 0);
+    assert_eq!(hook_counts(&gate), [], "it is still asked");
+}
