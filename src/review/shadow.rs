@@ -36,6 +36,9 @@ use gatepost_wire::answer::shortened_to;
 const MAX_IN_FLIGHT: usize = 64;
 /// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
 const OVERHEAD: usize = 8 << 10;
+/// Part of the memory budget, one in so many, beyond which hooks' answers, queues and shadows leave no room for another
+/// shadow.
+const MEMORY_SHARE: usize = 8;
 /// Maximum size of the name of an object, and of a message, in a kept denial, in bytes.
 const MAX_KEPT_TEXT: usize = 400;
 
@@ -79,14 +82,15 @@ impl ShadowReview {
             deps.metrics.shadow_dropped(ShadowDrop::Slots);
             return None;
         };
-        // Shadows leave half of the budget to requests, and are the first to go without.
-        let bytes = review.bytes.len() + OVERHEAD;
-        let has_room = deps.memory.held().saturating_add(bytes) <= deps.memory.limit() / 2;
-        let room = if has_room { deps.memory.reserve(Purpose::Queue, bytes) } else { None };
-        let Some(room) = room else {
+        // Shadows are the first to go without. Most of the part of the budget that they share is left to the answers of
+        // hooks, on which verdicts depend.
+        let (memory, bytes) = (&deps.memory, review.bytes.len() + OVERHEAD);
+        let is_half_free = memory.held().saturating_add(bytes) <= memory.limit() / 2;
+        let mut room = memory.empty(Purpose::Queue);
+        if !(is_half_free && room.try_grow_below(memory.limit() / MEMORY_SHARE, bytes)) {
             deps.metrics.shadow_dropped(ShadowDrop::Memory);
             return None;
-        };
+        }
         Some(Self {
             deps: Arc::clone(deps),
             review: review.clone(),
@@ -103,15 +107,18 @@ impl ShadowReview {
     pub async fn run(self) {
         let Self { deps, review, caller, generation, object, _slot, _room } = self;
         let ctx = context(&deps, &review, &caller, &generation);
-        let deciding = async {
-            let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
+        let draft = |object| Draft { skips_hooks: ctx.bypass.skips_all(), object, ..Draft::default() };
+        let mutating = async {
+            let mut draft = draft(None);
             let _ = policies::mutate(&ctx, &mut draft).await;
             call_hooks(&ctx, &mut draft, HookType::Mutating).await;
-            draft.object = object;
+        };
+        let validating = async {
+            let mut draft = draft(object);
             let _ = policies::validate(&ctx, &mut draft).await;
             call_hooks(&ctx, &mut draft, HookType::Validating).await;
         };
-        deciding.await;
+        tokio::join!(mutating, validating);
     }
 }
 

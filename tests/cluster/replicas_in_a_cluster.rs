@@ -90,6 +90,8 @@ impl Trial {
             initializers: Vec::new(),
             initializers_left_out: 0,
             policies: 0,
+            unenforced: Vec::new(),
+            unenforced_left_out: 0,
             plugins: None,
             published: String::new(),
         };

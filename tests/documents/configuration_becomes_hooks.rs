@@ -218,6 +218,7 @@ externalAdmissionHooks:
                 "scope": "*",
             }],
             "failurePolicy": "Ignore",
+            "enforcement": "Deny",
             "rollout": {"createAs": "Ignore", "then": "Fail", "probeWithin": "5m", "onProbeFailure": "Wait"},
             "timeoutMilliseconds": 10_000.0,
             "sideEffects": "",

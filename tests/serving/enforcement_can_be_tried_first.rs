@@ -20,7 +20,7 @@ use gatepost::{
     telemetry::{Audit, ShadowMetrics},
 };
 use gatepost_api::{BreakGlass, Rope, Verdict};
-use gatepost_base::memory::MemoryBudget;
+use gatepost_base::memory::{MemoryBudget, Purpose};
 use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::timeout};
@@ -314,7 +314,7 @@ async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
     assert!(decided(&denied, create_pod("1", 0)).await.1.is_none());
     for hooks in ["", ", hooks: [h.example.com]"] {
         let rule = format!("bypass: [{{name: x, reason: y, namespaces: [shop]{hooks}}}]\n");
-        let gate = gate(&(document(&[in_shadow.clone()]) + &rule), Reasons::First);
+        let gate = gate(&(document(std::slice::from_ref(&in_shadow)) + &rule), Reasons::First);
         if let (_, Some(shadow)) = decided(&gate, create_pod("1", 0)).await {
             shadow.run().await;
         }
@@ -351,12 +351,16 @@ async fn shadows_are_dropped_and_counted_without_slots_or_memory() {
     assert!(decided(&slots, create_pod("3", 0)).await.1.is_some(), "a slot is free again");
 
     let mut deps = Arc::into_inner(gate(&text, Reasons::First)).unwrap();
-    deps.memory = MemoryBudget::new(400 << 10);
+    deps.memory = MemoryBudget::new(8 * (150 << 10));
     let memory = Arc::new(deps);
     let first = decided(&memory, create_pod("1", 100 << 10)).await.1.expect("room for one");
-    assert!(decided(&memory, create_pod("2", 100 << 10)).await.1.is_none(), "half of the budget is left to others");
-    assert_eq!(metric(&memory, "gatepost_shadow_dropped_total{reason=\"memory\"}"), "1");
+    assert!(decided(&memory, create_pod("2", 100 << 10)).await.1.is_none(), "an eighth of the budget is in use");
     drop(first);
+    let others = memory.memory.reserve(Purpose::Review, 5 * (150 << 10)).unwrap();
+    assert!(decided(&memory, create_pod("3", 100 << 10)).await.1.is_none(), "more than half of it is in use");
+    assert_eq!(metric(&memory, "gatepost_shadow_dropped_total{reason=\"memory\"}"), "2");
+    drop(others);
+    drop(decided(&memory, create_pod("4", 100 << 10)).await.1.expect("room again"));
     assert_eq!(memory.memory.held(), 0);
 }
 
