@@ -109,9 +109,13 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     }
     let namespace = namespace_object(ctx, review, &mut tasks).await;
     let fails_open = tasks.iter().all(PolicyTask::rejects_no_failure);
+    let indexes: Vec<_> = tasks.iter().map(|task| task.index).collect();
     match evaluate(ctx, review, tasks, namespace).await {
         Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
-        Err(_) if fails_open => draft.flow(),
+        Err(_) if fails_open => {
+            shadow::count_unfinished(ctx, &indexes);
+            draft.flow()
+        }
         Err(refusal) => draft.refuse(refusal),
     }
 }

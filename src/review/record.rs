@@ -228,10 +228,10 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Returns the patch that a usable answer requests.
+    /// Returns the patch that a usable answer requests. The patch of a denial that passes is dropped.
     pub(super) fn patch(&self) -> Option<&ProposedPatch> {
         match &self.ending {
-            Ending::Answered(answer) => answer.patch.as_deref(),
+            Ending::Answered(answer) if self.enforces() || answer.denial.is_none() => answer.patch.as_deref(),
             _ => None,
         }
     }

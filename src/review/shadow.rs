@@ -173,6 +173,13 @@ pub(super) fn count_policy(
     }
 }
 
+/// Counts policies in shadow that were not evaluated in time, or without memory.
+pub(super) fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize]) {
+    let in_shadow = indexes.iter().filter(|_| ctx.is_shadow);
+    let policies = in_shadow.filter_map(|index| ctx.generation.policies.get(*index));
+    policies.for_each(|live| live.metrics.shadow.record(ShadowOutcome::Failed));
+}
+
 /// Describes a request that would have been denied.
 pub(super) fn would_be_denial(ctx: &ReviewContext<'_>, record: &CallRecord<'_>) -> WouldBeDenial {
     let Review { operation, kind, namespace, name, .. } = ctx.review;

@@ -136,6 +136,27 @@ async fn a_hook_that_warns_rejects_nothing_by_dry_runs_conditions_selectors_or_l
 }
 
 #[tokio::test]
+async fn the_deadline_rejects_only_if_something_that_enforces_is_late() {
+    let (hung, yes) = (ScriptedHook::start(Script::Hang).await, ScriptedHook::start(Script::Allow).await);
+    let mutating =
+        |name: &str, at: &ScriptedHook, more: &str| hook(name, &at.url(), &format!("type: Mutating\n{more}"));
+    let first = mutating("a.example.com", &hung, "enforcement: Warn");
+    for (second, allowed) in [
+        (None, true),
+        (Some(mutating("b.example.com", &yes, "enforcement: Audit")), true),
+        (Some(mutating("b.example.com", &yes, "")), false),
+        (Some(hook("b.example.com", &yes.url(), "enforcement: Warn")), true),
+        (Some(hook("b.example.com", &yes.url(), "")), false),
+    ] {
+        let hooks: Vec<_> = [Some(first.clone()), second.clone()].into_iter().flatten().collect();
+        let verdict =
+            ask_within(&gate(&document(&hooks), Reasons::First), create_pod("1", 0), Duration::from_millis(50)).await;
+        assert_eq!(verdict.allowed(), allowed, "{second:?} {:?}", verdict.refusal);
+        assert!(verdict.refusal.is_none_or(|refusal| refusal.code == 504));
+    }
+}
+
+#[tokio::test]
 async fn a_denial_that_is_enforced_rejects_beside_one_that_is_not() {
     let (no, other) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Deny("never")).await);
     let hooks = [enforced("Warn", &no.url(), ""), hook("o.example.com", &other.url(), "")];
@@ -150,7 +171,9 @@ async fn the_patch_of_a_mutating_hook_that_warns_applies_and_its_rejections_do_n
     let allowed = |answer: Value| async move { judging(move |_| answer.clone()).await };
     let patches = allowed(add_label("team", "a")).await;
     let breaks = allowed(patch(json!([{"op": "remove", "path": "/absent"}]))).await;
-    let denies = allowed(json!({"allowed": false, "status": {"message": "no"}})).await;
+    let mut denial = add_label("denied", "yes");
+    (denial["allowed"], denial["status"]) = (false.into(), json!({"message": "no"}));
+    let denies = allowed(denial).await;
     let hooks = [
         entry("a", "Mutating", &breaks, "enforcement: Warn"),
         entry("b", "Mutating", &denies, "enforcement: Audit"),

@@ -215,7 +215,7 @@ fn a_policy_is_one_for_each_enforcement_of_its_bindings_and_each_lax_one_is_note
         ("Warn", "Audit", &["Warn a", "Audit b"]),
     ] {
         let snapshot = policy(of_policy, of_b);
-        let name = |policy: &std::sync::Arc<Policy>| {
+        let name = |policy: &Arc<Policy>| {
             let bindings = policy.bindings.iter().map(|binding| format!(" {}", binding.name));
             policy.enforcement.as_str().to_owned() + &bindings.collect::<String>()
         };
