@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::timeout_at;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout_at,
+};
 use tracing::{Span, debug_span};
 
 use super::{
@@ -15,7 +18,6 @@ use super::{
     conditions::Access,
     object::{PatchFailure, PatchedObject, apply_patch, bytes_to_scan, room_for},
     rejection::{self, StatusError},
-    shadow::ShadowSlots,
 };
 use crate::{
     live::{
@@ -38,6 +40,9 @@ use gatepost_json_patch::Patch;
 /// Maximum time to wait for the apiserver to list its resources. After this time, calls of hooks that may want the
 /// request in another version fail.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum number of requests that are decided in shadow at the same time.
+const MAX_SHADOWS: usize = 64;
 
 /// Reasons that a rejection reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +71,23 @@ impl Default for Speculation {
     /// Calls together, while a call is more likely to count than to be discarded.
     fn default() -> Self {
         Self { dispatch: Dispatch::Speculative, max_chance: 50 }
+    }
+}
+
+/// Slots of requests that are decided in shadow.
+#[derive(Debug)]
+pub struct ShadowSlots(Arc<Semaphore>);
+
+impl ShadowSlots {
+    /// Takes a slot until the result is dropped; `None` if there is none.
+    pub(super) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+}
+
+impl Default for ShadowSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_SHADOWS)))
     }
 }
 

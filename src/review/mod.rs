@@ -38,10 +38,10 @@ use self::{
     object::PatchedObject,
 };
 pub use self::{
-    context::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
+    context::{AdmissionDeps, Caller, OtherVersions, Reasons, ShadowSlots, Speculation},
     initialize::{ObjectRead, ReadPolicy, head_rule, read_policy},
     record::{CallRecord, Change, Decider, Ending},
-    shadow::{ShadowReview, ShadowSlots},
+    shadow::ShadowReview,
     verdict::{CombinedVerdict, DroppedAnnotations, combine},
 };
 use crate::{

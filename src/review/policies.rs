@@ -27,7 +27,6 @@ use super::{
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
     select::is_called_by_other_review,
-    shadow,
 };
 use crate::{
     live::{
@@ -35,7 +34,7 @@ use crate::{
         cluster_objects::{ObjectQuery, ObjectsError, ParamSelection},
         discovery::DiscoveryView,
     },
-    telemetry::PolicyOutcome,
+    telemetry::{PolicyOutcome, ShadowMetrics, ShadowOutcome},
 };
 use gatepost_api::{
     Answer, CallFailure, Denial, Enforcement, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
@@ -113,7 +112,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     match evaluate(ctx, review, tasks, namespace).await {
         Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
         Err(_) if fails_open => {
-            shadow::count_unfinished(ctx, &indexes);
+            count_unfinished(ctx, &indexes);
             draft.flow()
         }
         Err(refusal) => draft.refuse(refusal),
@@ -465,7 +464,7 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
             record.turn_into_failure(false, failure);
         }
         if ctx.is_shadow {
-            shadow::count_policy(ctx, &live.metrics.shadow, &record, (counted, is_changed));
+            count_in_shadow(ctx, &live.metrics.shadow, &record, (counted, is_changed));
         }
         draft.add(record);
     }
@@ -483,6 +482,28 @@ fn counted(outcome: &Outcome, enforcement: Enforcement) -> PolicyOutcome {
         [] if outcome.is_excluded => PolicyOutcome::Excluded,
         [] => PolicyOutcome::Allowed,
     }
+}
+
+/// Counts what a policy has decided in shadow: its outcome, and whether it has changed the object.
+fn count_in_shadow(
+    ctx: &ReviewContext<'_>,
+    shadow: &ShadowMetrics,
+    record: &CallRecord<'_>,
+    (outcome, is_changed): (PolicyOutcome, bool),
+) {
+    match outcome {
+        PolicyOutcome::Denied | PolicyOutcome::WouldDeny => shadow.record_denial(record.would_be_denial(ctx)),
+        PolicyOutcome::FailedOpen | PolicyOutcome::FailedClosed => shadow.record(ShadowOutcome::Failed),
+        PolicyOutcome::Allowed | PolicyOutcome::Excluded if is_changed => shadow.record(ShadowOutcome::WouldPatch),
+        PolicyOutcome::Allowed | PolicyOutcome::Excluded => shadow.record(ShadowOutcome::Allowed),
+    }
+}
+
+/// Counts policies in shadow that were not evaluated in time, or without memory.
+fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize]) {
+    let in_shadow = indexes.iter().filter(|_| ctx.is_shadow);
+    let policies = in_shadow.filter_map(|index| ctx.generation.policies.get(*index));
+    policies.for_each(|live| live.metrics.shadow.record(ShadowOutcome::Failed));
 }
 
 /// Returns the rejection of the request. Upstream: `admission.NewForbidden`, with reason and code of the denial.

@@ -6,7 +6,10 @@
 //! record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep all their
 //! records.
 
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::Debug,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 
@@ -14,19 +17,24 @@ use super::{
     context::ReviewContext,
     failure::fails_open,
     rejection::{self, StatusError},
-    shadow,
 };
 use crate::{
     hooks::{AnswerMemoryGuard, Reply},
     live::LiveHook,
-    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowMetrics, ShadowOutcome},
+    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowMetrics, ShadowOutcome, WouldBeDenial},
 };
 use gatepost_api::{
-    Answer, CallFailure, Enforcement, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol,
+    Answer, CallFailure, Enforcement, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol, Review,
     StatusInfo,
 };
 use gatepost_json_patch::{Patch, PatchError};
-use gatepost_wire::{answer, http_answer};
+use gatepost_wire::{
+    answer::{self, shortened_to},
+    http_answer,
+};
+
+/// Maximum size of the description of a request that would have been denied, and of the message, in bytes.
+const MAX_KEPT_TEXT: usize = 400;
 
 /// A hook, or another decider about requests.
 pub trait Decider: Debug + Sync {
@@ -280,6 +288,19 @@ impl<'a> CallRecord<'a> {
         if self.enforces() { None } else { self.refusals().next() }
     }
 
+    /// Describes the request, which the call would have denied in shadow.
+    pub(super) fn would_be_denial(&self, ctx: &ReviewContext<'_>) -> WouldBeDenial {
+        let Review { operation, kind, namespace, name, .. } = ctx.review;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        let request = format!("{} {} {namespace}{separator}{name}", operation.as_str(), kind.kind);
+        let message = self.unenforced_refusal().filter(|_| ctx.deps.audit.has_hook_messages());
+        WouldBeDenial {
+            at: SystemTime::now(),
+            request: shortened_to(MAX_KEPT_TEXT, &request),
+            message: message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message)),
+        }
+    }
+
     fn enforces(&self) -> bool {
         self.decider.enforcement().denies()
     }
@@ -362,7 +383,7 @@ impl<'a> CallRecord<'a> {
 
     fn count_in_shadow(&self, ctx: &ReviewContext<'_>, shadow: &ShadowMetrics, outcome: HookOutcome) {
         match outcome {
-            HookOutcome::WouldDeny => shadow.record_denial(shadow::would_be_denial(ctx, self)),
+            HookOutcome::WouldDeny => shadow.record_denial(self.would_be_denial(ctx)),
             HookOutcome::Cancelled => shadow.record(ShadowOutcome::Abandoned),
             HookOutcome::Allowed if self.patch().is_some() => shadow.record(ShadowOutcome::WouldPatch),
             HookOutcome::Allowed => shadow.record(ShadowOutcome::Allowed),

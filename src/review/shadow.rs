@@ -6,9 +6,9 @@
 //! evaluated after the verdict, too. Mutating hooks and policies decide about the object as it arrived, each by itself,
 //! and their patches are dropped; validating ones about the object of the verdict.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     bypass::BypassDecision,
@@ -17,40 +17,21 @@ use super::{
     draft::Draft,
     object::PatchedObject,
     policies,
-    record::CallRecord,
     round::{self, Until},
     select, validate,
 };
-use crate::{
-    live::GenerationGuard,
-    telemetry::{PolicyOutcome, ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial},
-};
+use crate::{live::GenerationGuard, telemetry::ShadowDrop};
 use gatepost_api::{HookType, Review};
 use gatepost_base::{
     clock::now,
     memory::{Purpose, Reservation},
 };
-use gatepost_wire::answer::shortened_to;
 
-/// Maximum number of requests that are decided in shadow at the same time.
-const MAX_IN_FLIGHT: usize = 64;
 /// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
 const OVERHEAD: usize = 8 << 10;
 /// Part of the memory budget, one in so many, beyond which hooks' answers, queues and shadows leave no room for another
 /// shadow.
 const MEMORY_SHARE: usize = 8;
-/// Maximum size of the name of an object, and of a message, in a kept denial, in bytes.
-const MAX_KEPT_TEXT: usize = 400;
-
-/// Slots of requests that are decided in shadow.
-#[derive(Debug)]
-pub struct ShadowSlots(Arc<Semaphore>);
-
-impl Default for ShadowSlots {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_IN_FLIGHT)))
-    }
-}
 
 /// An allowed request that hooks or policies in shadow are to decide.
 #[derive(Debug)]
@@ -77,8 +58,7 @@ impl ShadowReview {
         if !generation.snapshot.has_shadows() || !is_decided(&context(deps, review, caller, &generation)) {
             return None;
         }
-        let slot = Arc::clone(&deps.shadow_slots.0).try_acquire_owned().ok();
-        let Some(slot) = slot else {
+        let Some(slot) = deps.shadow_slots.try_take() else {
             deps.metrics.shadow_dropped(ShadowDrop::Slots);
             return None;
         };
@@ -156,39 +136,4 @@ async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_
     selected.conclude(ctx, draft, usize::MAX);
     let calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(Reasons::All)).await;
     draft.add_all(calls);
-}
-
-/// Counts what a policy has decided in shadow. `counted`: its outcome, and whether it has changed the object.
-pub(super) fn count_policy(
-    ctx: &ReviewContext<'_>,
-    shadow: &ShadowMetrics,
-    record: &CallRecord<'_>,
-    (outcome, is_changed): (PolicyOutcome, bool),
-) {
-    match outcome {
-        PolicyOutcome::Denied | PolicyOutcome::WouldDeny => shadow.record_denial(would_be_denial(ctx, record)),
-        PolicyOutcome::FailedOpen | PolicyOutcome::FailedClosed => shadow.record(ShadowOutcome::Failed),
-        PolicyOutcome::Allowed | PolicyOutcome::Excluded if is_changed => shadow.record(ShadowOutcome::WouldPatch),
-        PolicyOutcome::Allowed | PolicyOutcome::Excluded => shadow.record(ShadowOutcome::Allowed),
-    }
-}
-
-/// Counts policies in shadow that were not evaluated in time, or without memory.
-pub(super) fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize]) {
-    let in_shadow = indexes.iter().filter(|_| ctx.is_shadow);
-    let policies = in_shadow.filter_map(|index| ctx.generation.policies.get(*index));
-    policies.for_each(|live| live.metrics.shadow.record(ShadowOutcome::Failed));
-}
-
-/// Describes a request that would have been denied.
-pub(super) fn would_be_denial(ctx: &ReviewContext<'_>, record: &CallRecord<'_>) -> WouldBeDenial {
-    let Review { operation, kind, namespace, name, .. } = ctx.review;
-    let separator = if namespace.is_empty() { "" } else { "/" };
-    let request = format!("{} {} {namespace}{separator}{name}", operation.as_str(), kind.kind);
-    let message = record.unenforced_refusal().filter(|_| ctx.deps.audit.has_hook_messages());
-    WouldBeDenial {
-        at: SystemTime::now(),
-        request: shortened_to(MAX_KEPT_TEXT, &request),
-        message: message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message)),
-    }
 }

@@ -18,9 +18,9 @@ use super::{
         object::{PatchFailure, PatchedObject, completed, document_of},
         policy_task::{PolicyTask, Reinvocable},
         rejection::{self, StatusError},
-        shadow,
     },
-    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, is_large, namespace_object, too_long,
+    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, count_unfinished, is_large, namespace_object,
+    too_long,
 };
 use gatepost_api::{HookType, Review};
 use gatepost_base::{
@@ -99,7 +99,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
     let indexes: Vec<_> = mutating.tasks.iter().map(|task| task.index).collect();
     let ended = mutating.run(ctx, review, &mut ends).await;
     if ended.is_err() {
-        shadow::count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..]);
+        count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..]);
     }
     let _ = conclude(ctx, draft, HookType::Mutating, ends);
     let mutating = match ended {

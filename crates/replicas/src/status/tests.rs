@@ -50,6 +50,8 @@ fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
         initializers: Vec::new(),
         initializers_left_out: 0,
         policies: 0,
+        unenforced: Vec::new(),
+        unenforced_left_out: 0,
         plugins: None,
         published: NOW.to_owned(),
     }

@@ -27,6 +27,8 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
         initializers: Vec::new(),
         initializers_left_out: 0,
         policies: 0,
+        unenforced: Vec::new(),
+        unenforced_left_out: 0,
         plugins: None,
         published: "2026-01-01T00:00:00Z".to_owned(),
     }
