@@ -242,15 +242,15 @@ async fn denials_and_failures_of_a_policy_are_told_as_its_annotation_or_its_bind
 #[tokio::test]
 async fn a_hook_in_shadow_decides_after_the_verdict_and_is_only_counted() {
     let scripted = ScriptedHook::start(Script::Allow).await;
-    for (script, counted) in [
-        (Script::Allow, "allowed"),
-        (Script::Deny("no"), "would_deny"),
-        (Script::Status(13, "bug"), "failed"),
-        (Script::Hang, "failed"),
+    for (script, time, counted) in [
+        (Script::Allow, "10s", "allowed"),
+        (Script::Deny("no"), "10s", "would_deny"),
+        (Script::Status(13, "bug"), "10s", "failed"),
+        (Script::Hang, "20ms", "failed"),
     ] {
         scripted.set(script);
         let before = scripted.seen().len();
-        let text = document(&[enforced("Shadow", &scripted.url(), "timeout: 20ms")]);
+        let text = document(&[enforced("Shadow", &scripted.url(), &format!("timeout: {time}"))]);
         let gate = gate(&text, Reasons::First);
         let (verdict, shadow) = decided(&gate, create_pod("1", 0)).await;
         assert_eq!((verdict.allowed(), &*verdict.warnings, scripted.seen().len()), (true, &[][..], before));
