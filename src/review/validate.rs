@@ -1,4 +1,7 @@
 //! Validation: the phase of the hooks that may only allow or deny.
+//!
+//! All are called together, but for transactional ones: these keep accounts, such as quotas. They are called after the
+//! others, one by one, and only while nothing has rejected the request.
 
 use super::{
     context::ReviewContext,
@@ -12,7 +15,7 @@ use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
 use gatepost_config::Match;
 
-/// Calls the validating hooks that match this request, all concurrently.
+/// Calls the validating hooks that match this request.
 pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     if draft.skips_hooks || !ctx.validates() {
         return Flow::Continue(());
@@ -31,10 +34,19 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     if enforces && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
         return draft.refuse(Box::new(rejection::out_of_time()));
     }
-    let mut calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
-    calls.iter_mut().enumerate().for_each(|(index, call)| call.index = index);
-    draft.add_all(calls);
-    draft.flow()
+    let mut hooks = selected.hooks;
+    // Stable: both parts stay in configuration order.
+    hooks.sort_by_key(|hook| hook.live.hook.is_transactional);
+    let (together, transactional) = hooks.split_at(hooks.partition_point(|hook| !hook.live.hook.is_transactional));
+    let mut called = 0;
+    for hooks in [together].into_iter().chain(transactional.chunks(1)).filter(|hooks| !hooks.is_empty()) {
+        let mut calls = round::call_hooks(ctx, hooks, review, Until::Rejected(ctx.deps.reasons)).await;
+        calls.iter_mut().zip(called..).for_each(|(call, index)| call.index = index);
+        called += calls.len();
+        draft.add_all(calls);
+        draft.flow()?;
+    }
+    Flow::Continue(())
 }
 
 /// Returns the hooks of this type to call for this state of the object, in configuration order. Waits only for [`select::resolve`], and for a refresh

@@ -207,6 +207,7 @@ externalAdmissionHooks:
             "endpoint": "grpcs://h:1",
             "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
             "authorization": false,
+            "phase": null,
             "protocol": "grpc",
             "matchPolicy": "Equivalent",
             "seesAdmissionConfiguration": false,

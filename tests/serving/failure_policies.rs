@@ -107,3 +107,34 @@ async fn a_hook_that_retires_a_connection_loses_no_call_and_holds_up_none() {
     scripted.release.notify_one();
     assert!(first.await.expect("no panic").allowed(), "the old connection still answers what it took");
 }
+
+#[tokio::test]
+async fn transactional_hooks_are_called_one_by_one_once_all_others_allow() {
+    let [other, first, second] = [(); 3].map(|()| ScriptedHook::start(Script::Allow));
+    let (other, first, second) = tokio::join!(other, first, second);
+    let phase = "phase: Transactional\nsideEffects: NoneOnDryRun";
+    let entries = [
+        hook("first.example.com", &first.url(), phase),
+        hook("other.example.com", &other.url(), "failurePolicy: Ignore"),
+        hook("second.example.com", &second.url(), phase),
+    ];
+    let gate = gate(&document(&entries), Reasons::All);
+    let no = || Script::Deny("no");
+    for (scripts, rejected_by, called) in [
+        ([Script::Allow, Script::Allow, Script::Allow], None, [1, 1, 1]),
+        ([Script::Status(13, "bug"), Script::Allow, Script::Allow], None, [1, 1, 1]),
+        ([no(), Script::Allow, Script::Allow], Some("other"), [1, 0, 0]),
+        ([Script::Allow, no(), Script::Allow], Some("first"), [1, 1, 0]),
+        ([Script::Allow, Script::Allow, no()], Some("second"), [1, 1, 1]),
+    ] {
+        let hooks = [&other, &first, &second];
+        let before = hooks.map(|hook| hook.seen().len());
+        hooks.iter().zip(scripts).for_each(|(hook, script)| hook.set(script));
+        let refusal = ask(&gate, create_pod("u", 10)).await.refusal;
+        let message =
+            rejected_by.map(|name| format!("admission webhook \"{name}.example.com\" denied the request: no"));
+        assert_eq!(refusal.map(|refusal| refusal.message), message);
+        let after = hooks.map(|hook| hook.seen().len());
+        assert_eq!(std::array::from_fn(|at| after[at] - before[at]), called, "{rejected_by:?}");
+    }
+}

@@ -58,6 +58,7 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         "seesAdmissionConfiguration": hook.sees_admission_config,
         "failurePolicy": hook.failure_policy.as_str(),
         "enforcement": hook.enforcement.as_str(),
+        "phase": hook.is_transactional.then_some("Transactional"),
         "timeoutMilliseconds": hook.timeout.as_secs_f64() * 1e3,
         "sideEffects": hook.side_effects.as_str(),
         "namespaceSelector": describe_selector(&hook.namespace_selector),

@@ -14,7 +14,7 @@ macro_rules! over_http {
     };
 }
 
-const HOOK: [(&str, &str); 10] = [
+const HOOK: [(&str, &str); 11] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
         "reinvocationPolicy: only a hook of type Mutating is asked once more: remove it, or make the hook Mutating",
@@ -22,6 +22,10 @@ const HOOK: [(&str, &str); 10] = [
     (
         "!has(self.dispatch) || (has(self.type) && self.type == 'Mutating')",
         "dispatch: validating hooks are always asked at once: remove it, or make the hook Mutating",
+    ),
+    (
+        "!has(self.phase) || !has(self.type) || self.type == 'Validating'",
+        "phase: only a hook of type Validating can be called after all others: remove it, or make the hook Validating",
     ),
     (
         "!has(self.isolate) || (has(self.type) && self.type == 'Mutating')",
@@ -111,6 +115,9 @@ pub struct Hook {
     pub reinvocation_policy: Option<ReinvocationPolicy>,
     /// Calling mode of a mutating hook. By default that of `serve --dispatch`.
     pub dispatch: Option<Dispatch>,
+    /// `Transactional`: a validating hook that is called after all others, and only for requests that none of them
+    /// rejects, for hooks that keep accounts, such as quotas.
+    pub phase: Option<HookPhase>,
     /// Whether a mutating hook is registered with the apiserver as a webhook of its own, so that the apiserver sets
     /// defaults before and after it. `false` by default.
     pub isolate: Option<bool>,
@@ -195,6 +202,13 @@ pub enum FailurePolicy {
     Ignore,
     /// The hook is called once more. If that call fails too, the request is rejected. Only with sideEffects `None`.
     Retry,
+}
+
+/// When a validating hook is called.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum HookPhase {
+    /// After all others.
+    Transactional,
 }
 
 /// Effect of what a hook rejects.

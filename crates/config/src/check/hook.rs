@@ -21,7 +21,7 @@ use gatepost_api::{
 };
 use gatepost_cel::Condition;
 
-pub(crate) const KEYS: [&str; 19] = [
+pub(crate) const KEYS: [&str; 20] = [
     "name",
     "type",
     "clientConfig",
@@ -31,6 +31,7 @@ pub(crate) const KEYS: [&str; 19] = [
     "matchPolicy",
     "failurePolicy",
     "enforcement",
+    "phase",
     "timeout",
     "timeoutSeconds",
     "sideEffects",
@@ -66,6 +67,9 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("Some", SideEffects::Some),
     ("Unknown", SideEffects::Unknown),
 ];
+
+/// Values of `phase`.
+pub(crate) const PHASES: [(&str, bool); 1] = [("Transactional", true)];
 
 /// Values of `reinvocationPolicy`.
 pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
@@ -149,6 +153,16 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         }
         dispatch
     });
+    let is_transactional = given(at.key("phase")).map_or(Some(false), |at| {
+        if hook_type == Some(HookType::Mutating) {
+            at.problem(
+                "only a hook of type Validating can be called after all others",
+                "since what a mutating hook changes is validated behind it",
+                "remove it, or make the hook Validating",
+            );
+        }
+        at.choice(&PHASES)
+    });
     let isolated = given(at.key("isolate")).is_some_and(|at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
@@ -182,6 +196,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         side_effects: side_effects?,
         reinvocation: reinvocation?,
         dispatch,
+        is_transactional: is_transactional?,
         isolated,
         namespace_selector,
         object_selector,
