@@ -315,8 +315,8 @@ impl<'a> MutatingPhase<'a, '_> {
     }
 
     /// Ends the phase after the request's deadline. As upstream, the request is rejected whatever the failure policies
-    /// are, unless no hook enforces that is late. Each hook that is not called any more is recorded as timed out, and named. If a bypass makes every hook
-    /// fail open, only a denial rejects.
+    /// are, unless no hook that is late enforces. Each hook that is not called any more is recorded as timed out, and
+    /// named. If a bypass makes every hook fail open, only a denial rejects.
     async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);

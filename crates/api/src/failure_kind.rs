@@ -63,7 +63,7 @@ kinds! {
     OtherVersion = "other_version",
     /// A namespace that cannot be looked up, although the hook selects by its labels.
     NamespaceUnavailable = "namespace_unavailable",
-    /// An admission policy that cannot be evaluated.
+    /// An admission policy, or selectors or conditions of a hook that does not enforce, that cannot be evaluated.
     Evaluation = "evaluation",
     /// An AdmissionReview that breaks a rule, such as one of another version or kind.
     Invalid = "invalid",
@@ -103,7 +103,7 @@ impl fmt::Display for FailureClass<'_> {
             CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", before_quote(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
-            CallFailure::Evaluation(_) => f.write_str("the policy cannot be evaluated"),
+            CallFailure::Evaluation(_) => f.write_str("the policy, or a selector or condition of the hook, cannot be evaluated"),
             // These texts are ours, or were written before the hook was sent anything.
             known @ (CallFailure::Timeout(_)
             | CallFailure::Connect(_)
