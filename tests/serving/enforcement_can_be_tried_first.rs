@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::front::{LONG, REVIEW, before, caller as front_caller, grpc, until};
+use crate::front::{LONG, REVIEW, before, caller as front_caller, grpc, until, with};
 use crate::support::{
     gate::{ask, ask_within, caller, document, gate, hook},
     mutating::{add_label, entry, judging, patch, patched},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
+use crate::webhook;
 use gatepost::{
     front::{Bound, FrontLimits},
     live::break_glass::BreakGlassOrigin,
@@ -22,6 +23,7 @@ use gatepost::{
 use gatepost_api::{BreakGlass, Rope, Verdict};
 use gatepost_base::memory::{MemoryBudget, Purpose};
 use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::timeout};
 
@@ -398,6 +400,11 @@ async fn a_hook_in_shadow_that_never_answers_holds_up_neither_a_verdict_nor_a_sh
     let answered = timeout(LONG, caller.call(grpc(REVIEW), [message(create_pod("1", 0))])).await.unwrap();
     answered.assert_allowed("1");
     timeout(LONG, hung.asked.notified()).await.expect("the hook is called after the verdict");
+    let review = webhook::review("2", 0);
+    let request = with(webhook::post("/validate"), "content-length", &review.len().to_string());
+    let answered = timeout(LONG, caller.call(request, [review])).await.unwrap();
+    assert_eq!(answered.http, StatusCode::OK, "{answered:?}");
+    timeout(LONG, hung.asked.notified()).await.expect("over HTTP, too");
     until("nothing is in flight", || sidecar.front.inflight.requests() == 0).await;
     sidecar.shutdown.send(()).unwrap();
     drop(caller);

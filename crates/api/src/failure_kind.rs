@@ -103,7 +103,9 @@ impl fmt::Display for FailureClass<'_> {
             CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", before_quote(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
-            CallFailure::Evaluation(_) => f.write_str("the policy, or a selector or condition of the hook, cannot be evaluated"),
+            CallFailure::Evaluation(_) => {
+                f.write_str("the policy, or a selector or condition of the hook, cannot be evaluated")
+            }
             // These texts are ours, or were written before the hook was sent anything.
             known @ (CallFailure::Timeout(_)
             | CallFailure::Connect(_)
