@@ -236,10 +236,10 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Returns the patch that a usable answer requests. The patch of a denial that passes is dropped.
+    /// Returns the patch that a usable answer requests. A denial has none.
     pub(super) fn patch(&self) -> Option<&ProposedPatch> {
         match &self.ending {
-            Ending::Answered(answer) if self.enforces() || answer.denial.is_none() => answer.patch.as_deref(),
+            Ending::Answered(answer) => answer.patch.as_deref(),
             _ => None,
         }
     }
