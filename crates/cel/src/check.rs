@@ -2,28 +2,23 @@
 
 use std::sync::Arc;
 
-use cel::{
-    common::ast::{
-        CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, MapEntryExpr, SelectExpr, StructExpr, operators,
-    },
-    parser::Expression,
-};
-
 use crate::{
     environment::{Environment, Expected},
     functions::{
         self, Function,
         format::{self, Verb},
     },
-    parse::{self, parse, qualified, undeclared},
+    macros,
+    parse::parse,
     program::{Fold, Node, Program, Uses, Variable, VariableAccess},
     time::Zone,
+    tree::{
+        CONDITIONAL, Call, Comprehension, Expr, Expression, INDEX, LOGICAL_AND, LOGICAL_OR, MapEntry, Message,
+        NOT_STRICTLY_FALSE, OPT_INDEX, OPT_SELECT, Select, Tree,
+    },
     types::{self, Type, Unknowns, type_name},
     value::Literal,
 };
-
-/// Maximum depth of the tree after the expansion of macros.
-const MAX_EXPANDED_DEPTH: usize = 300;
 
 /// Maximum depth of an expression and the variables that it uses, which are evaluated within it.
 const MAX_COMPOSED_DEPTH: usize = 300;
@@ -92,14 +87,13 @@ impl Checker<'_> {
     fn expression(&mut self, tree: &Expression) -> Result<TypedNode, String> {
         self.enter()?;
         let checked = match &tree.expr {
-            Expr::Unspecified => Err("a part of the expression is empty".to_owned()),
-            Expr::Literal(literal) => Ok(self::literal(literal)),
+            Expr::Literal(literal) => Ok((Node::Literal(literal.clone()), type_of(literal))),
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
-            Expr::List(list) => self.list(&list.elements, &list.optional_indices),
-            Expr::Map(map) => self.map(map.entries.iter().map(|entry| &entry.expr)),
-            Expr::Struct(message) => self.message(message),
+            Expr::List(items) => self.list(items),
+            Expr::Map(entries) => self.map(entries),
+            Expr::Message(message) => self.message(message),
             Expr::Comprehension(fold) => self.comprehension(fold),
         };
         self.leave();
@@ -111,8 +105,8 @@ impl Checker<'_> {
         self.depth += 1;
         self.max_depth = self.max_depth.max(self.depth);
         self.nodes += 1;
-        if self.depth > MAX_EXPANDED_DEPTH || self.nodes > MAX_EXPANDED_NODES {
-            return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
+        if self.nodes > MAX_EXPANDED_NODES {
+            return Err("the expression is too large, once its macros are written out".to_owned());
         }
         Ok(())
     }
@@ -159,9 +153,9 @@ impl Checker<'_> {
         }
     }
 
-    fn select(&mut self, select: &SelectExpr) -> Result<TypedNode, String> {
+    fn select(&mut self, select: &Select) -> Result<TypedNode, String> {
         // Names of types, and of one variable, have dots.
-        if let Some(name) = qualified(&select.operand).map(|path| format!("{path}.{}", select.field))
+        if let Some(name) = select.operand.qualified().map(|path| format!("{path}.{}", select.field))
             && !self.is_local(&name)
         {
             if let Some(known) = type_name(&name) {
@@ -179,7 +173,7 @@ impl Checker<'_> {
         }
         let (operand, of) = self.expression(&select.operand)?;
         let found = self.field(&of, &select.field)?;
-        let (operand, field) = (Box::new(operand), select.field.as_str().into());
+        let (operand, field) = (Box::new(operand), select.field.clone());
         if select.test {
             return Ok((Node::Has { operand, field }, Type::Bool));
         }
@@ -207,31 +201,28 @@ impl Checker<'_> {
     }
 
     /// Checks a message that is made from its fields.
-    fn message(&mut self, message: &StructExpr) -> Result<TypedNode, String> {
-        let name = message.type_name.strip_prefix('.').unwrap_or(&message.type_name);
+    fn message(&mut self, message: &Message) -> Result<TypedNode, String> {
+        let name = message.name.strip_prefix('.').unwrap_or(&message.name);
         if !self.environment.has_patch_types() {
             return Err(format!("messages ({name}) cannot be made here"));
         }
         let of = Type::message(name).ok_or_else(|| undeclared(name))?;
-        let mut fields = Vec::with_capacity(message.entries.len());
-        for entry in &message.entries {
-            let EntryExpr::StructField(entry) = &entry.expr else {
-                return Err("a message has fields and values".to_owned());
-            };
+        let mut fields = Vec::with_capacity(message.fields.len());
+        for entry in &message.fields {
             let (value, mut given) = self.expression(&entry.value)?;
             if entry.optional {
                 given = self.inside_optional(given)?;
             }
-            let wanted = self.field(&of, &entry.field)?;
+            let wanted = self.field(&of, &entry.name)?;
             if !self.unknowns.fits(&given, &wanted) {
                 let given = self.unknowns.resolve_all(&given);
-                let field = &entry.field;
+                let field = &entry.name;
                 return Err(format!("expected type of field '{field}' is '{wanted}' but provided type is '{given}'"));
             }
-            if fields.iter().any(|(known, ..): &(Box<str>, Node, bool)| **known == *entry.field) {
-                return Err(format!("the field '{}' is set twice", entry.field));
+            if fields.iter().any(|(known, ..): &(Box<str>, Node, bool)| **known == *entry.name) {
+                return Err(format!("the field '{}' is set twice", entry.name));
             }
-            fields.push((entry.field.as_str().into(), value, entry.optional));
+            fields.push((entry.name.clone(), value, entry.optional));
         }
         Ok((Node::Message(name.into(), fields.into()), of))
     }
@@ -262,11 +253,11 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<TypedNode, String> {
-        let CallExpr { func_name: name, target, args } = call;
-        let Some(target) = target else { return self.global(name, args) };
+    fn call(&mut self, call: &Call) -> Result<TypedNode, String> {
+        let Call { name, target, args } = call;
+        let Some(target) = target else { return self.global(name.strip_prefix('.').unwrap_or(name), args) };
         // `sets.contains(…)` is the whole name of a function, not a member of a value.
-        if let Some(path) = qualified(target)
+        if let Some(path) = target.qualified()
             && !self.is_local(&path)
         {
             let whole = format!("{path}.{name}");
@@ -274,10 +265,7 @@ impl Checker<'_> {
                 return self.global(&whole, args);
             }
         }
-        if let Some(expanded) = parse::expand(name, target, args) {
-            return self.expression(&expanded?);
-        }
-        match (name.as_str(), args.as_slice()) {
+        match (name.as_ref(), args.as_slice()) {
             ("or" | "orValue", [other]) => return self.optional_or(target, other, name == "orValue"),
             ("format", [items]) => return self.format(target, items),
             _ => {}
@@ -286,25 +274,23 @@ impl Checker<'_> {
         self.function(name, Some(target), args)
     }
 
-    fn global(&mut self, name: &str, args: &[Expression]) -> Result<TypedNode, String> {
+    fn global(&mut self, name: &str, args: &[Tree]) -> Result<TypedNode, String> {
         match (name, args) {
-            (operators::LOGICAL_AND | operators::LOGICAL_OR, [a, b]) => {
+            (LOGICAL_AND | LOGICAL_OR, [a, b]) => {
                 let both = Box::new([self.boolean(a)?, self.boolean(b)?]);
-                Ok((if name == operators::LOGICAL_AND { Node::And(both) } else { Node::Or(both) }, Type::Bool))
+                Ok((if name == LOGICAL_AND { Node::And(both) } else { Node::Or(both) }, Type::Bool))
             }
-            (operators::CONDITIONAL, [condition, yes, no]) => {
+            (CONDITIONAL, [condition, yes, no]) => {
                 let condition = self.boolean(condition)?;
                 let ((yes, a), (no, b)) = (self.expression(yes)?, self.expression(no)?);
                 let found = self.common_type(&a, &b).ok_or_else(|| self.no_overload("_?_:_", &[Type::Bool, a, b]))?;
                 Ok((Node::Ternary(Box::new([condition, yes, no])), found))
             }
-            (operators::NOT_STRICTLY_FALSE, [condition]) => {
+            (NOT_STRICTLY_FALSE, [condition]) => {
                 Ok((Node::NotStrictlyFalse(self.boolean(condition)?.into()), Type::Bool))
             }
-            (operators::INDEX | operators::OPT_INDEX, [operand, index]) => {
-                self.index(operand, index, name == operators::OPT_INDEX)
-            }
-            (operators::OPT_SELECT, [operand, field]) => self.optional_select(operand, field),
+            (INDEX | OPT_INDEX, [operand, index]) => self.index(operand, index, name == OPT_INDEX),
+            (OPT_SELECT, [operand, field]) => self.optional_select(operand, field),
             ("cel.@mapInsert", [map, rest @ ..]) => self.insert(map, rest),
             _ => self.function(name, None, args),
         }
@@ -326,18 +312,18 @@ impl Checker<'_> {
     }
 
     fn optional_select(&mut self, operand: &Expression, field: &Expression) -> Result<TypedNode, String> {
-        let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
+        let Expr::Literal(Literal::String(field)) = &field.expr else {
             return Err("an optional field must be a name".to_owned());
         };
         if self.is_variables(operand) {
-            return self.variable(field.inner(), VariableAccess::Optional);
+            return self.variable(field, VariableAccess::Optional);
         }
         let (operand, of) = self.expression(operand)?;
-        let found = match self.field(&of, field.inner())? {
+        let found = match self.field(&of, field)? {
             optional @ Type::Optional(_) => optional,
             plain => Type::Optional(plain.into()),
         };
-        Ok((Node::Select { operand: operand.into(), field: field.inner().into(), optional: true }, found))
+        Ok((Node::Select { operand: operand.into(), field: field.clone(), optional: true }, found))
     }
 
     fn index(&mut self, operand: &Expression, index: &Expression, optional: bool) -> Result<TypedNode, String> {
@@ -369,16 +355,16 @@ impl Checker<'_> {
         Ok((Node::OptionalOr { first: first.into(), second: second.into(), plain }, behind))
     }
 
-    fn comprehension(&mut self, fold: &ComprehensionExpr) -> Result<TypedNode, String> {
-        let (range, of) = self.expression(&fold.iter_range)?;
-        let (first, second) = types::variables(&mut self.unknowns, &of, fold.iter_var2.is_some())?;
-        let (start, accumulator_type) = self.expression(&fold.accu_init)?;
+    fn comprehension(&mut self, fold: &Comprehension) -> Result<TypedNode, String> {
+        let (range, of) = self.expression(&fold.range)?;
+        let (first, second) = types::variables(&mut self.unknowns, &of, fold.second.is_some())?;
+        let (start, accumulator_type) = self.expression(&fold.start)?;
         let outside = self.locals.len();
-        let accumulator = self.local(&fold.accu_var, accumulator_type.clone());
-        let first = self.local(&fold.iter_var, first);
-        let second = fold.iter_var2.as_ref().zip(second).map(|(name, of)| self.local(name, of));
-        let go_on = self.boolean(&fold.loop_cond)?;
-        let (step, step_type) = self.expression(&fold.loop_step)?;
+        let accumulator = self.local(&fold.accumulator, accumulator_type.clone());
+        let first = self.local(&fold.first, first);
+        let second = fold.second.as_ref().zip(second).map(|(name, of)| self.local(name, of));
+        let go_on = self.boolean(&fold.go_on)?;
+        let (step, step_type) = self.expression(&fold.step)?;
         if !self.unknowns.fits(&step_type, &accumulator_type) {
             let (wanted, found) = (self.unknowns.resolve_all(&accumulator_type), self.unknowns.resolve_all(&step_type));
             return Err(format!("expected type '{wanted}' but found '{found}'"));
@@ -408,7 +394,7 @@ impl Checker<'_> {
         format!("found no matching overload for '{name}' applied to '({})'", types.join(", "))
     }
 
-    fn function(&mut self, name: &str, target: Option<TypedNode>, args: &[Expression]) -> Result<TypedNode, String> {
+    fn function(&mut self, name: &str, target: Option<TypedNode>, args: &[Tree]) -> Result<TypedNode, String> {
         let member = target.is_some();
         let mut given: Vec<_> = target.into_iter().collect();
         for arg in args {
@@ -465,7 +451,7 @@ impl Checker<'_> {
         // Append `accumulator + [item]` of a macro in place: a copy for each item would take quadratic time.
         if name == "_+_"
             && let [Node::Local(slot), Node::List(_)] = nodes[..]
-            && self.locals.iter().any(|local| local.slot == slot && local.name == parse::ACCUMULATOR)
+            && self.locals.iter().any(|local| local.slot == slot && local.name == macros::ACCUMULATOR)
             && let Some(Node::List(items)) = nodes.pop()
         {
             return Ok((Node::Append { slot, items }, found));
@@ -473,7 +459,7 @@ impl Checker<'_> {
         Ok((Node::call(function, nodes, fitting > 1)?, found))
     }
 
-    fn insert(&mut self, map: &Expression, rest: &[Expression]) -> Result<TypedNode, String> {
+    fn insert(&mut self, map: &Expression, rest: &[Tree]) -> Result<TypedNode, String> {
         let (map, of) = self.expression(map)?;
         let (Node::Local(slot), Type::Map(key, value)) = (map, self.unknowns.resolve_outer(&of)) else {
             return Err(undeclared("cel.@mapInsert"));
@@ -498,21 +484,20 @@ impl Checker<'_> {
     }
 
     /// Checks a list, whose items must be of one type.
-    fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<TypedNode, String> {
-        let mut checked = Vec::with_capacity(elements.len());
-        for element in elements {
-            checked.push(self.expression(element)?);
+    fn list(&mut self, items: &[(Tree, bool)]) -> Result<TypedNode, String> {
+        let mut checked = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            checked.push((self.expression(item)?, *optional));
         }
-        self.list_of(checked, optional)
+        self.list_of(checked)
     }
 
-    /// Builds a list of checked items.
-    fn list_of(&mut self, elements: Vec<TypedNode>, optional: &[usize]) -> Result<TypedNode, String> {
-        // The flag of each item is true if the item is optional, and so omitted if it is absent.
-        let mut items = Vec::with_capacity(elements.len());
+    /// Builds a list of checked items. The flag of each item is true if the item is optional, and so omitted if it is
+    /// absent.
+    fn list_of(&mut self, checked: Vec<(TypedNode, bool)>) -> Result<TypedNode, String> {
+        let mut items = Vec::with_capacity(checked.len());
         let mut common: Option<Type> = None;
-        for (at, (node, mut found)) in elements.into_iter().enumerate() {
-            let is_optional = optional.contains(&at);
+        for ((node, mut found), is_optional) in checked {
             if is_optional {
                 found = self.inside_optional(found)?;
             }
@@ -527,10 +512,9 @@ impl Checker<'_> {
         Ok((node, Type::List(item.into())))
     }
 
-    fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<TypedNode, String> {
-        let mut checked = Vec::new();
+    fn map(&mut self, entries: &[MapEntry]) -> Result<TypedNode, String> {
+        let mut checked = Vec::with_capacity(entries.len());
         for entry in entries {
-            let entry = map_entry(entry)?;
             checked.push((self.expression(&entry.key)?, self.expression(&entry.value)?, entry.optional));
         }
         self.map_of(checked)
@@ -592,16 +576,16 @@ impl Checker<'_> {
         let items = match &items.expr {
             Expr::List(list) => {
                 self.enter()?;
-                let mut arguments = Vec::with_capacity(list.elements.len());
-                for element in &list.elements {
-                    arguments.push(self.argument(element)?);
+                let mut arguments = Vec::with_capacity(list.len());
+                for (item, _) in list {
+                    arguments.push(self.argument(item)?);
                 }
-                if let Expr::Literal(LiteralValue::String(format)) = &target.expr {
+                if let Expr::Literal(Literal::String(format)) = &target.expr {
                     let known = |((_, of), odd): &Argument| (self.unknowns.resolve_all(of), odd.clone());
-                    format::check(format.inner(), &arguments.iter().map(known).collect::<Vec<_>>())?;
+                    format::check(format, &arguments.iter().map(known).collect::<Vec<_>>())?;
                 }
-                let items = arguments.into_iter().map(|(checked, _)| checked).collect();
-                let items = self.list_of(items, &list.optional_indices)?;
+                let items = arguments.into_iter().zip(list).map(|((checked, _), (_, optional))| (checked, *optional));
+                let items = self.list_of(items.collect())?;
                 self.leave();
                 items
             }
@@ -622,20 +606,19 @@ impl Checker<'_> {
         let checked = match &tree.expr {
             Expr::List(list) => {
                 self.enter()?;
-                let mut items = Vec::with_capacity(list.elements.len());
-                for element in &list.elements {
-                    let argument = self.argument(element)?;
-                    items.push(note(self, argument));
+                let mut items = Vec::with_capacity(list.len());
+                for (item, optional) in list {
+                    let argument = self.argument(item)?;
+                    items.push((note(self, argument), *optional));
                 }
-                let checked = self.list_of(items, &list.optional_indices)?;
+                let checked = self.list_of(items)?;
                 self.leave();
                 checked
             }
             Expr::Map(map) => {
                 self.enter()?;
-                let mut entries = Vec::with_capacity(map.entries.len());
-                for entry in &map.entries {
-                    let entry = map_entry(&entry.expr)?;
+                let mut entries = Vec::with_capacity(map.len());
+                for entry in map {
                     let (key, value) = (self.argument(&entry.key)?, self.argument(&entry.value)?);
                     entries.push((note(self, key), note(self, value), entry.optional));
                 }
@@ -652,24 +635,22 @@ impl Checker<'_> {
     }
 }
 
-fn literal(literal: &LiteralValue) -> TypedNode {
-    let (literal, of) = match literal {
-        LiteralValue::Boolean(yes) => (Literal::Bool(*yes.inner()), Type::Bool),
-        LiteralValue::Bytes(bytes) => (Literal::Bytes(bytes.inner().into()), Type::Bytes),
-        LiteralValue::Double(number) => (Literal::Double(*number.inner()), Type::Double),
-        LiteralValue::Int(number) => (Literal::Int(*number.inner()), Type::Int),
-        LiteralValue::Null => (Literal::Null, Type::Null),
-        LiteralValue::String(text) => (Literal::String(text.inner().into()), Type::String),
-        LiteralValue::UInt(number) => (Literal::Uint(*number.inner()), Type::Uint),
-    };
-    (Node::Literal(literal), of)
+/// Returns the type of a literal as it is written.
+fn type_of(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+        _ => Type::Dyn,
+    }
 }
 
-fn map_entry(entry: &EntryExpr) -> Result<&MapEntryExpr, String> {
-    match entry {
-        EntryExpr::MapEntry(entry) => Ok(entry),
-        EntryExpr::StructField(_) => Err("a map has keys and values".to_owned()),
-    }
+fn undeclared(name: &str) -> String {
+    format!("undeclared reference to '{name}'")
 }
 
 /// Returns the items if all of them are literals.

@@ -86,6 +86,8 @@ mod expression;
 mod formats;
 mod functions;
 mod input;
+mod lexer;
+mod macros;
 mod meter;
 mod mutation;
 mod numbers;
@@ -94,6 +96,7 @@ mod program;
 #[cfg(test)]
 mod tests;
 mod time;
+mod tree;
 mod types;
 mod url;
 mod value;

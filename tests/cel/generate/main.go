@@ -1,6 +1,7 @@
 // Evaluates each expression of cases.json with kube-apiserver's own code, and says its value and its cost.
 //
 //	go run . ../cases.json                              the answers, by the version that go.mod names
+//	go run . -trees CEL-GO CEL-SPEC ../expressions.json   the trees of parsed expressions, see versions.sh
 //	go run . -changed ANSWERS [VERSION=ANSWERS ...]     the cases that have another answer in another version
 package main
 
@@ -57,6 +58,10 @@ type changes struct {
 func main() {
 	if os.Args[1] == "-changed" {
 		print(changed(os.Args[2], os.Args[3:]))
+		return
+	}
+	if os.Args[1] == "-trees" {
+		print(trees(os.Args[2], os.Args[3], os.Args[4]))
 		return
 	}
 	print(answers(os.Args[1]))
