@@ -2,7 +2,7 @@
 //! whole and that is written anew, in other words: each string escaped, white space between everything.
 //!
 //! An input is an object in a line, and the expression behind it. Nothing may take longer, cost more or hold more than an
-//! expression may.
+//! expression may. The place of a fault is one of the text.
 
 use std::{borrow::Cow, cell::Cell, fmt::Write as _};
 
@@ -61,7 +61,22 @@ pub(crate) fn value(input: &[u8]) -> Option<Result<bool, String>> {
 fn parts(input: &[u8]) -> Option<(&[u8], [Condition; 1])> {
     let at = input.iter().position(|byte| *byte == b'\n')?;
     let expression = std::str::from_utf8(&input[at + 1..]).ok()?;
-    Some((&input[..at], [Condition::compile("c", expression).ok()?]))
+    match Condition::compile("c", expression) {
+        Ok(condition) => Some((&input[..at], [condition])),
+        Err(why) => {
+            check_place(expression, &why);
+            None
+        }
+    }
+}
+
+/// Checks the line and the column of a message about an expression, if it has them: a character, or the end.
+fn check_place(expression: &str, why: &str) {
+    let Some(place) = why.strip_prefix("ERROR: <input>:") else { return };
+    let mut numbers = place.split(':').map_while(|number| number.parse::<usize>().ok());
+    let (Some(line), Some(column)) = (numbers.next(), numbers.next()) else { panic!("no place: {why}") };
+    let line = expression.split('\n').nth(line - 1).unwrap_or_else(|| panic!("no such line: {why}"));
+    assert!((1..=line.chars().count() + 1).contains(&column), "no such column: {why}");
 }
 
 struct Evaluated {

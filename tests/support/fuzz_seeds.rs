@@ -74,6 +74,11 @@ fn conditions() -> Files {
         ("escapes", r#"{"a\u0062":"\u00e9\ud83d\ude00\n"}"#.to_owned() + "\n'%s'.format([object]) == object.ab"),
         ("numbers", r#"{"a":[-0,1.0,1e3,9223372036854775808,1e-400]}"#.to_owned() + "\nobject.a.all(x, x >= 0)"),
         ("nested", r#"{"a":[[{"b":[{}]}]]}"#.to_owned() + "\nobject.a[0][0].b[0] == {} && object == object"),
+        (
+            "grammar",
+            "{}\n{?'a': -0x1u, T{`b-c`: r'''d''', ?e: [?f.?g, b'\\x00'[?0]]}.h: !i ? --1.5e-3 : .j.k(l)} // m".to_owned(),
+        ),
+        ("fault", "{}\n'é' in [1,\n\n  a.(b)]".to_owned()),
         ("not-json", "{\"a\":oops}\nobject.a == 1 || request.name == 'web'".to_owned()),
         ("loops", r#"{"a":[1,2,3]}"#.to_owned() + "\nobject.a.map(x, object.a.filter(y, y > x).size()).sum() == 3"),
         (

@@ -6,8 +6,10 @@
 use std::mem;
 
 use crate::{
+    environment::RESERVED_NAMES,
     lexer::{Kind, Kinds, Token, tokens, unquoted},
     macros,
+    meter::cut,
     tree::{
         ADD, CONDITIONAL, Call, EQUALS, Expr, Expression, Field, INDEX, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, MapEntry,
         Message, NEGATE, OPT_INDEX, OPT_SELECT, Select, Tree,
@@ -20,27 +22,6 @@ const MAX_EXPRESSION_CHARS: usize = 100_000;
 
 /// Maximum number of expressions in each other, as upstream: in brackets, and behind the colons of conditionals.
 const MAX_RECURSION: usize = 250;
-
-/// Words that are no names of variables and functions.
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// First tokens of a primary expression, with the sign of a number.
 const MEMBER_START: Kinds = Kinds::of(&[
@@ -108,9 +89,9 @@ pub(super) fn parse(text: &str) -> Result<Tree, String> {
     }
 }
 
-/// Returns text without ends of lines, for a message.
+/// Returns the beginning of text in one line, for a message.
 fn in_one_line(text: &str) -> String {
-    text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+    cut(text).replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
 
 /// A fault of the text.
@@ -479,7 +460,7 @@ impl<'t> Parser<'t> {
         }
         let token = self.advance();
         let name = self.text(token);
-        if RESERVED.contains(&name) {
+        if RESERVED_NAMES.contains(&name) {
             self.note(Fault::new(start, format!("reserved identifier: {name}")));
         }
         let name = if has_dot { format!(".{name}").into() } else { name.into() };

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	celtest "cel.dev/expr/conformance/test"
 	_ "cel.dev/expr/conformance/proto2"
 	_ "cel.dev/expr/conformance/proto3"
+	celtest "cel.dev/expr/conformance/test"
 	"github.com/google/cel-go/common/debug"
 	"google.golang.org/protobuf/encoding/prototext"
 	"k8s.io/apimachinery/pkg/util/version"

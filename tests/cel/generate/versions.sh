@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes answers.json by the version of k8s.io/apiserver that go.mod names, and changed.json: each case that another
-# version below answers otherwise.
+# Writes answers.json and trees.json by the version of k8s.io/apiserver that go.mod names, and changed.json: each case
+# that another version below answers otherwise.
 #
 #   tests/cel/generate/versions.sh      Go and the module proxy; a minute for each version the first time
 set -euo pipefail
@@ -13,6 +13,9 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
 go run . ../cases.json >"$work/answers.json"
+celgo="$(go list -m -f '{{.Dir}}' github.com/google/cel-go)"
+celspec="$(go list -m -f '{{.Dir}}' cel.dev/expr)"
+go run . -trees "$celgo" "$celspec" ../expressions.json >"$work/trees.json"
 answers=()
 for version in "${others[@]}"; do
   # From nothing, so that it has the modules that this version names, and none of a later one's.
@@ -27,4 +30,5 @@ for version in "${others[@]}"; do
   answers+=("$version=$work/$version")
 done
 mv "$work/answers.json" ../answers.json
+mv "$work/trees.json" ../trees.json
 go run . -changed ../answers.json "${answers[@]}" >../changed.json

@@ -114,6 +114,8 @@ fn hostile_expressions_are_parsed_on_a_small_stack() {
         deepest
     });
     assert!(parsing.unwrap().join().unwrap() >= 249);
+    let why = parse(&format!("1 '{}'", "a".repeat(90_000))).unwrap_err();
+    assert!(why.len() < 300, "{why}");
     let why = parse(&"a".repeat(100_001)).unwrap_err();
     assert_eq!(why, "expression code point size exceeds limit: size: 100001, limit 100000");
 }
