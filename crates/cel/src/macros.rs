@@ -1,9 +1,8 @@
 //! Expands macros to folds and calls. Sources: `parser/macro.go`, `cel/library.go` and `ext/` of cel-go.
 
 use crate::{
-    parse::Fault,
     tree::{
-        ADD, CONDITIONAL, Call, Comprehension, EQUALS, Expr, Expression, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR,
+        ADD, CONDITIONAL, Call, Comprehension, EQUALS, Expr, Expression, Fault, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR,
         NOT_STRICTLY_FALSE, Select, Tree,
     },
     value::Literal,

@@ -11,8 +11,8 @@ use crate::{
     macros,
     meter::cut,
     tree::{
-        ADD, CONDITIONAL, Call, EQUALS, Expr, Expression, Field, INDEX, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, MapEntry,
-        Message, NEGATE, OPT_INDEX, OPT_SELECT, Select, Tree,
+        ADD, CONDITIONAL, Call, EQUALS, Expr, Expression, Fault, Field, INDEX, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR,
+        MapEntry, Message, NEGATE, OPT_INDEX, OPT_SELECT, Select, Tree,
     },
     value::Literal,
 };
@@ -92,39 +92,6 @@ pub(super) fn parse(text: &str) -> Result<Tree, String> {
 /// Returns the beginning of text in one line, for a message.
 fn in_one_line(text: &str) -> String {
     cut(text).replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
-}
-
-/// A fault of the text.
-#[derive(Debug)]
-pub(super) struct Fault {
-    /// Its place in bytes; `None` for the text as a whole.
-    at: Option<usize>,
-    what: String,
-}
-
-impl Fault {
-    pub(super) fn new(at: usize, what: impl Into<String>) -> Self {
-        Self { at: Some(at), what: what.into() }
-    }
-
-    fn syntax(at: usize, what: impl std::fmt::Display) -> Self {
-        Self::new(at, format!("Syntax error: {what}"))
-    }
-
-    pub(super) fn too_deep() -> Self {
-        Self {
-            at: None,
-            what: "the expression is nested more than 250 deep, once its macros are written out".to_owned(),
-        }
-    }
-
-    fn message(&self, text: &str) -> String {
-        let Some(at) = self.at else { return self.what.clone() };
-        let before = text.get(..at).unwrap_or(text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        let (number, column) = (before.matches('\n').count() + 1, line.chars().count() + 1);
-        format!("ERROR: <input>:{number}:{column}: {}", self.what)
-    }
 }
 
 /// An operator between two operands.

@@ -1,4 +1,4 @@
-//! The tree of a parsed expression.
+//! The tree of a parsed expression, and the fault of a text that has none.
 
 use std::{borrow::Cow, rc::Rc};
 
@@ -122,5 +122,38 @@ impl Expression {
             Expr::Select(select) if !select.test => Some(format!("{}.{}", select.operand.qualified()?, select.field)),
             _ => None,
         }
+    }
+}
+
+/// A fault of the text.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// Its place in bytes; `None` for the text as a whole.
+    pub(super) at: Option<usize>,
+    pub(super) what: String,
+}
+
+impl Fault {
+    pub(super) fn new(at: usize, what: impl Into<String>) -> Self {
+        Self { at: Some(at), what: what.into() }
+    }
+
+    pub(super) fn syntax(at: usize, what: impl std::fmt::Display) -> Self {
+        Self::new(at, format!("Syntax error: {what}"))
+    }
+
+    pub(super) fn too_deep() -> Self {
+        Self {
+            at: None,
+            what: "the expression is nested more than 250 deep, once its macros are written out".to_owned(),
+        }
+    }
+
+    pub(super) fn message(&self, text: &str) -> String {
+        let Some(at) = self.at else { return self.what.clone() };
+        let before = text.get(..at).unwrap_or(text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let (number, column) = (before.matches('\n').count() + 1, line.chars().count() + 1);
+        format!("ERROR: <input>:{number}:{column}: {}", self.what)
     }
 }
