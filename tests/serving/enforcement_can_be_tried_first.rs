@@ -258,7 +258,10 @@ async fn a_hook_in_shadow_decides_after_the_verdict_and_is_only_counted() {
         assert_eq!((verdict.allowed(), &*verdict.warnings, scripted.seen().len()), (true, &[][..], before));
         assert!(!verdict.audit_annotations.iter().any(|(key, _)| key.starts_with("would-deny")));
         shadow.unwrap().run().await;
-        assert_eq!((hook_counts(&gate), scripted.seen().len()), (vec![(counted, 1)], before + 1));
+        assert_eq!(hook_counts(&gate), [(counted, 1)]);
+        // A busy machine may not even send the call in 20 ms.
+        let called = scripted.seen().len() - before;
+        assert!(called == 1 || called == 0 && time == "20ms", "{called}");
         let calls = "gatepost_hook_calls_total{hook=\"h.example.com\",type=\"validating\",outcome=\"";
         let rendered = gate.metrics.render().unwrap();
         let others = rendered.lines().filter(|line| line.starts_with(calls) && !line.ends_with(" 0"));
