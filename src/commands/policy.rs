@@ -5,6 +5,7 @@ mod cluster;
 mod decision;
 mod document;
 mod evaluation;
+mod import;
 mod kyverno;
 mod new;
 mod report;
@@ -12,18 +13,20 @@ mod request;
 mod search;
 mod suite;
 mod test;
+mod translate;
 
 use clap::Subcommand;
 use gatepost_operator::command::CommandExit;
 
 pub(super) use self::decision::{caller_of, deps_without_cluster};
-use self::{new::PolicyNewArgs, test::PolicyTestArgs};
+use self::{import::PolicyImportArgs, new::PolicyNewArgs, test::PolicyTestArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   gatepost policy new --list
   gatepost policy new pinned-images --from no-latest-tag
   gatepost policy test pinned-images
+  gatepost policy import kyverno/ > policies.yaml
   gatepost review pod.json --config pinned-images/policy.yaml";
 
 /// Write and test admission policies, without a cluster and without a server
@@ -39,6 +42,7 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicySubcommand {
+    Import(PolicyImportArgs),
     New(PolicyNewArgs),
     Test(PolicyTestArgs),
 }
@@ -47,6 +51,7 @@ impl PolicyArgs {
     /// Runs the subcommand.
     pub fn run(self) -> CommandExit {
         match self.command {
+            PolicySubcommand::Import(import) => import.run(),
             PolicySubcommand::New(new) => new.run(),
             PolicySubcommand::Test(test) => test.run(),
         }

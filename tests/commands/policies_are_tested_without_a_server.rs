@@ -317,8 +317,140 @@ fn kyverno_tests_of_admission_policies_are_run() {
         code == Some(1) && stdout.contains("expected that the policy is not about the request, and it is"),
         "{stdout}"
     );
-    let (code, stdout) = files("pass, patchedResources: x.yaml");
-    assert!(code == Some(1) && stdout.contains("results[0].patchedResources: is a key of kyverno test"), "{stdout}");
+    assert!(files("pass").1.contains("note  results of other policies are left to Kyverno: 1\n"));
+    let (code, stdout) = files("pass, generatedResource: x.yaml");
+    assert!(code == Some(1) && stdout.contains("results[0].generatedResource: is a key of kyverno test"), "{stdout}");
+}
+
+/// A policy of `policies.kyverno.io` about new Pods.
+fn kyverno_policy(kind: &str, metadata: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: policies.kyverno.io/v1\nkind: {kind}\nmetadata: {{{metadata}}}\nspec:\n  matchConstraints: \
+         {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]}}\n{spec}"
+    )
+}
+
+const NO_LATEST: &str = "  validationActions: [Audit]\n  evaluation: {background: {enabled: true}}\n  validations:\n  - \
+                         {expression: \"object.metadata.name != 'exempt' && object.spec.containers.all(c, \
+                         !c.image.endsWith(':latest'))\", message: pin}\n";
+const LABELLED: &str = "  mutations:\n  - patchType: JSONPatch\n    jsonPatch: {expression: '[JSONPatch{op: \"add\", \
+                        path: \"/metadata/labels\", value: {\"a\": \"b\"}}]'}\n";
+
+#[test]
+fn kyverno_tests_of_kyverno_policies_are_run() {
+    let policies = [
+        kyverno_policy("ValidatingPolicy", "name: pinned", NO_LATEST),
+        kyverno_policy("NamespacedMutatingPolicy", "name: labelled, namespace: shop", LABELLED),
+    ];
+    let container = |tag: &str| format!("{{containers: [{{name: c, image: 'a:{tag}'}}]}}");
+    let pods = [
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: good}}, spec: {}}}", container("1")),
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: bad}}, spec: {}}}", container("latest")),
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: sold, namespace: shop}}, spec: {}}}", container("1")),
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{template: {{spec: {}}}}}}}",
+            container("latest")
+        ),
+        format!(
+            "{{apiVersion: batch/v1, kind: CronJob, metadata: {{name: exempt}}, spec: {{jobTemplate: {{spec: {{template: \
+             {{spec: {}}}}}}}}}}}",
+            container("latest")
+        ),
+    ];
+    let patched = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: sold, namespace: shop, labels: {{a: b}}}}, spec: {}}}",
+        container("1")
+    );
+    let test = |wanted: &str| {
+        format!(
+            "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {{name: k}}\npolicies: [p.yaml]\nresources: \
+             [pods.yaml]\nresults:\n- {{policy: pinned, isValidatingPolicy: true, kind: Pod, resources: [good], result: \
+             {wanted}}}\n- {{policy: pinned, kind: Pod, resources: [default/bad], result: fail}}\n- {{policy: pinned, \
+             kind: Deployment, resources: [web], result: fail}}\n- {{policy: pinned, kind: CronJob, resources: \
+             [exempt], result: pass}}\n- {{policy: shop/labelled, isMutatingPolicy: true, kind: Pod, resources: \
+             [shop/sold], patchedResources: patched.yaml, result: pass}}\n- {{policy: shop/labelled, kind: Pod, \
+             resources: [good], result: skip}}\n"
+        )
+    };
+    let run = |wanted: &str, patched: &str| {
+        let policies = policies.join("---\n");
+        let files = [
+            ("p.yaml", &*policies),
+            ("pods.yaml", &*pods.join("\n---\n")),
+            ("patched.yaml", patched),
+            ("kyverno-test.yaml", &*test(wanted)),
+        ];
+        tested(&files, &[])
+    };
+    let (code, stdout) = run("pass", &patched);
+    assert!(code == Some(0) && stdout.ends_with("6 passed, 0 failed\n"), "{stdout}");
+    assert!(stdout.contains("note  evaluation.background is left out"), "{stdout}");
+    let (code, stdout) = run("fail", &patched);
+    assert!(code == Some(1) && stdout.contains("  FAIL  pinned: Pod good: fail\n"), "{stdout}");
+    let (code, stdout) = run("pass", &patched.replace("a: b", "a: c"));
+    assert!(code == Some(1) && stdout.contains("  FAIL  labelled: Pod shop/sold: pass\n"), "{stdout}");
+}
+
+#[test]
+fn gatekeeper_suites_are_no_silent_success() {
+    let suite = "apiVersion: test.gatekeeper.sh/v1alpha1\nkind: Suite\nmetadata: {name: s}\ntests: []\n";
+    let (code, stdout) = tested(&[("suite.yaml", suite)], &[]);
+    assert!(code == Some(1) && stdout.contains("suite.yaml: is a Suite of gator verify, which is not run"), "{stdout}");
+}
+
+#[test]
+fn kyverno_policies_become_admission_policies_that_are_served() {
+    let policies = [
+        kyverno_policy("ValidatingPolicy", "name: pinned", NO_LATEST),
+        kyverno_policy("NamespacedMutatingPolicy", "name: labelled, namespace: shop", LABELLED),
+    ];
+    let folder = folder(&[("p.yaml", &policies.join("---\n"))]);
+    let (code, stdout, stderr) = gatepost(folder.path(), &["policy", "import", "p.yaml"]);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    assert!(stdout.contains("# pinned of p.yaml\n# evaluation.background is left out"), "{stdout}");
+    fs::write(folder.path().join("served.yaml"), &stdout).expect("written");
+    let (code, stdout, stderr) = gatepost(folder.path(), &["check", "served.yaml"]);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    for name in ["pinned", "pinned-autogen-defaults", "pinned-autogen-cronjobs", "shop.labelled"] {
+        assert!(stdout.contains(&format!("  {name}, in process: ")), "{stdout}");
+    }
+}
+
+#[test]
+fn what_cannot_be_translated_is_a_problem_with_its_place() {
+    for (kind, spec, says) in [
+        (
+            "ValidatingPolicy",
+            "  validations: [{expression: 'images.x.size() > 0'}]\n",
+            "spec.validations[0].expression: ",
+        ),
+        (
+            "ValidatingPolicy",
+            "  validations: [{expression: 'resource.Get(\"v1\", \"x\").a'}]\n",
+            "resource is of Kyverno's own library",
+        ),
+        (
+            "ValidatingPolicy",
+            "  evaluation: {mode: JSON}\n  validations: [{expression: 'true'}]\n",
+            "spec.evaluation.mode: is a key of Kyverno",
+        ),
+        (
+            "ValidatingPolicy",
+            "  evaluation: {admission: {enabled: false}}\n  validations: [{expression: 'true'}]\n",
+            "spec.evaluation.admission: ",
+        ),
+        ("MutatingPolicy", "  targetMatchConstraints: {}\n", "spec.targetMatchConstraints: is a key of Kyverno"),
+        ("ImageValidatingPolicy", "  x: 1\n", "kind: is neither a ValidatingPolicy nor a MutatingPolicy"),
+    ] {
+        let good = kyverno_policy("ValidatingPolicy", "name: good", "  validations: [{expression: 'true'}]\n");
+        let folder = folder(&[("p.yaml", &format!("{good}---\n{}", kyverno_policy(kind, "name: bad", spec)))]);
+        let (code, stdout, stderr) = gatepost(folder.path(), &["policy", "import", "."]);
+        assert!(code == Some(1) && stderr.contains("p.yaml: [1].") && stderr.contains(says), "{says}: {stderr}");
+        assert!(stdout.contains("name: good") && !stdout.contains("name: bad"), "{stdout}");
+    }
+    let cluster = "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: c}\n";
+    let (code, stdout, stderr) = gatepost(folder(&[("p.yaml", cluster)]).path(), &["policy", "import", "p.yaml"]);
+    assert!(code == Some(1) && stderr.contains("is a ClusterPolicy of kyverno.io/v1"), "{stdout}{stderr}");
 }
 
 /// Checks that elements are nested and that no text has a bare sign. Returns the names of all elements.

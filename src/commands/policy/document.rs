@@ -60,6 +60,18 @@ impl<'a> Field<'a> {
         self.problems.add(Problem { file: self.file.to_owned(), path: self.path.clone(), what, why, fix });
     }
 
+    /// Adds a problem of a text that was made from this value. Its path begins at this value.
+    pub(super) fn problem_at(&self, problem: Problem) {
+        let dot = if self.path.is_empty() || problem.path.is_empty() { "" } else { "." };
+        let path = format!("{}{dot}{}", self.path, problem.path);
+        self.problems.add(Problem { file: self.file.to_owned(), path, ..problem });
+    }
+
+    /// Returns the number of problems of all documents so far.
+    pub(super) fn problem_count(&self) -> usize {
+        self.problems.len()
+    }
+
     fn below(&self, key: &str, value: &'a Value) -> Self {
         let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
         Self { value, path, ..*self }

@@ -8,10 +8,14 @@ use std::{
 use gatepost_config::Problem;
 
 use super::{
+    cluster::text_at,
     document::{Field, Problems, documents, file_problem, files_below, read_text},
     kyverno::{self, is_kyverno_test},
     suite::{API_VERSION, KIND, Suite, suite},
 };
+
+/// Group of the tests of `gator verify`.
+const GATOR: &str = "test.gatekeeper.sh/";
 
 /// Returns the suites below these paths, in the order of their files, and the problems of those that cannot be run.
 pub(super) fn find(paths: &[PathBuf]) -> (Vec<Suite>, Vec<Problem>) {
@@ -47,7 +51,9 @@ fn suites_of(path: &Path, is_named: bool, problems: &Problems) -> Vec<Suite> {
             return Vec::new();
         }
     };
-    let is_candidate = is_kyverno_file(path) || text.lines().any(|line| line.contains("kind") && line.contains(KIND));
+    let is_candidate = is_kyverno_file(path)
+        || text.contains(GATOR)
+        || text.lines().any(|line| line.contains("kind") && line.contains(KIND));
     if !is_candidate && !is_named {
         return Vec::new();
     }
@@ -68,6 +74,13 @@ fn suites_of(path: &Path, is_named: bool, problems: &Problems) -> Vec<Suite> {
         } else if is_kyverno_test(document) {
             has_tests = true;
             suites.extend(kyverno::suites(&field, path, &file, problems));
+        } else if text_at(document, "/apiVersion").starts_with(GATOR) {
+            has_tests = true;
+            field.problem(
+                "is a Suite of gator verify",
+                "which is not run, so it tests nothing here",
+                "run it with gator, or write a PolicyTest",
+            );
         }
     }
     if !has_tests && is_named {

@@ -53,8 +53,8 @@ pub(super) struct Suite {
     pub(super) name: String,
     /// Policies and bindings, among them those that are implied.
     pub(super) policies: Vec<SourceFile>,
-    /// Names of policies without a binding.
-    pub(super) unbound: Vec<String>,
+    /// Remarks about what is tested.
+    pub(super) notes: Vec<String>,
     /// Fixtures in place of a cluster.
     pub(super) cluster: FixtureCluster,
     /// Tests, in order.
@@ -125,7 +125,7 @@ pub(super) fn suite(field: &Field<'_>, path: &Path, file: &str, problems: &Probl
         };
         place.problem(what, "so there is nothing to test", fix);
     }
-    let (implied, unbound) = implied_bindings(&policies);
+    let (implied, notes) = implied_bindings(&policies);
     policies.extend(implied);
     let cluster = FixtureCluster {
         objects: field.get("cluster").map_or_else(Vec::new, |cluster| cluster_objects(&cluster, folder, problems)),
@@ -138,7 +138,7 @@ pub(super) fn suite(field: &Field<'_>, path: &Path, file: &str, problems: &Probl
     let mut names = BTreeSet::new();
     let tests: Vec<_> = tests.iter().filter_map(|test| policy_test(test, folder, &mut names, problems)).collect();
     let (file, name) = (file.to_owned(), name.to_owned());
-    (problems.len() == before).then_some(Suite { file, name, policies, unbound, cluster, tests })
+    (problems.len() == before).then_some(Suite { file, name, policies, notes, cluster, tests })
 }
 
 /// Returns the path by which a folder can be listed.
@@ -170,7 +170,7 @@ fn policy_files(files: impl Iterator<Item = PathBuf>, are_named: bool, problems:
     found
 }
 
-/// Returns bindings for the policies that have none, and the names of these policies. Validating ones deny. Those with
+/// Returns bindings for the policies that have none, and a remark about each. Validating ones deny. Those with
 /// params get all of the cluster's.
 fn implied_bindings(files: &[SourceFile]) -> (Option<SourceFile>, Vec<String>) {
     let text = |file: &SourceFile| String::from_utf8_lossy(&file.bytes).into_owned();
@@ -187,7 +187,7 @@ fn implied_bindings(files: &[SourceFile]) -> (Option<SourceFile>, Vec<String>) {
         let binds = |binding: &Value| binding["kind"] == *kind && text_at(binding, "/spec/policyName") == name;
         !name.is_empty() && !bindings.iter().any(binds)
     };
-    let (mut text, mut names) = (String::new(), Vec::new());
+    let (mut text, mut notes) = (String::new(), Vec::new());
     for policy in policies.iter().filter(is_unbound) {
         let (kind, name) = (text_at(policy, "/kind"), text_at(policy, "/metadata/name"));
         let mut spec = json!({"policyName": name});
@@ -204,11 +204,11 @@ fn implied_bindings(files: &[SourceFile]) -> (Option<SourceFile>, Vec<String>) {
             "spec": spec,
         });
         text.push_str(&format!("{binding}\n"));
-        names.push(name.to_owned());
+        notes.push(format!("{name} has no binding, and is tested with one of its own"));
     }
     let file =
         (!text.is_empty()).then(|| SourceFile { name: "implied-bindings.json".to_owned(), bytes: Bytes::from(text) });
-    (file, names)
+    (file, notes)
 }
 
 /// Returns the objects of the cluster, from files and as they are written.

@@ -64,7 +64,9 @@ More keys of the document:
               subResource, namespace, name, path and reason. The first that fits an access check
               decides it. A check without a rule is denied.
 
-Of Kyverno's test files (kyverno-test.yaml), results of ValidatingAdmissionPolicies are read, too.
+Of Kyverno's test files (kyverno-test.yaml), results of admission policies are read, too, and of
+ValidatingPolicies and MutatingPolicies that `gatepost policy import` can translate. Gatekeeper's
+(kind: Suite) are reported as not supported.
 
 Examples:
   gatepost policy test policies
@@ -129,10 +131,8 @@ impl PolicyTestArgs {
     }
 
     async fn run_suite(&self, suite: Suite, snapshot: Snapshot) -> SuiteReport {
-        let Suite { file, name, unbound, cluster, tests, .. } = suite;
-        let mut notes: Vec<String> = snapshot.notes().iter().map(ToString::to_string).collect();
-        notes
-            .extend(unbound.iter().map(|policy| format!("{policy} has no binding, and is tested with one of its own")));
+        let Suite { file, name, mut notes, cluster, tests, .. } = suite;
+        notes.splice(0..0, snapshot.notes().iter().map(ToString::to_string));
         let snapshot = with_namespaces(snapshot, &cluster, &tests);
         let cluster = Arc::new(cluster);
         let deps = deps_with_cluster(snapshot, Arc::clone(&cluster));
