@@ -54,6 +54,29 @@ fn suite(keys: &str) -> String {
 const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web, labels: {team: a}}, spec: {n: 6}}";
 
 #[test]
+fn readme_leads_to_a_denial_without_a_server() {
+    let (root, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().expect("folder"));
+    let readme = fs::read_to_string(root.join("README.md")).expect("read");
+    let begin = readme.find("$ gatepost policy new ").expect("the first command");
+    let commands = readme[begin..].lines().take_while(|line| !line.starts_with("```"));
+    let mut codes = Vec::new();
+    for command in
+        commands.filter_map(|line| line.strip_prefix("$ gatepost ")).filter(|line| !line.starts_with("serve"))
+    {
+        let at_root = |word: &str| match word.starts_with("examples/") {
+            true => root.join(word).display().to_string(),
+            false => word.to_owned(),
+        };
+        let words: Vec<String> = command.split(' ').map(at_root).collect();
+        let (code, stdout, _) = gatepost(folder.path(), &words.iter().map(String::as_str).collect::<Vec<_>>());
+        codes.push((code, stdout));
+    }
+    let denied = codes.pop().expect("a review");
+    assert!(codes.len() == 2 && codes.iter().all(|(code, _)| *code == Some(0)), "{codes:?}");
+    assert!(denied.0 == Some(5) && denied.1.contains("DENIED"), "{denied:?}");
+}
+
+#[test]
 fn policy_that_decides_as_expected_passes() {
     let (code, stdout, stderr) = gatepost(Path::new(EXAMPLE), &["policy", "test", "."]);
     assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
@@ -331,7 +354,7 @@ fn kyverno_policy(kind: &str, metadata: &str, spec: &str) -> String {
 }
 
 const NO_LATEST: &str = "  validationActions: [Audit]\n  evaluation: {background: {enabled: true}}\n  validations:\n  - \
-                         {expression: \"object.metadata.name != 'exempt' && object.spec.containers.all(c, \
+                         {expression: \"object.metadata.name == 'exempt' || object.spec.containers.all(c, \
                          !c.image.endsWith(':latest'))\", message: pin}\n";
 const LABELLED: &str = "  mutations:\n  - patchType: JSONPatch\n    jsonPatch: {expression: '[JSONPatch{op: \"add\", \
                         path: \"/metadata/labels\", value: {\"a\": \"b\"}}]'}\n";
@@ -363,12 +386,12 @@ fn kyverno_tests_of_kyverno_policies_are_run() {
     );
     let test = |wanted: &str| {
         format!(
-            "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {{name: k}}\npolicies: [p.yaml]\nresources: \
-             [pods.yaml]\nresults:\n- {{policy: pinned, isValidatingPolicy: true, kind: Pod, resources: [good], result: \
+            "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {{name: k}}\npolicies: [../p.yaml]\nresources: \
+             [../pods.yaml]\nresults:\n- {{policy: pinned, isValidatingPolicy: true, kind: Pod, resources: [good], result: \
              {wanted}}}\n- {{policy: pinned, kind: Pod, resources: [default/bad], result: fail}}\n- {{policy: pinned, \
              kind: Deployment, resources: [web], result: fail}}\n- {{policy: pinned, kind: CronJob, resources: \
              [exempt], result: pass}}\n- {{policy: shop/labelled, isMutatingPolicy: true, kind: Pod, resources: \
-             [shop/sold], patchedResources: patched.yaml, result: pass}}\n- {{policy: shop/labelled, kind: Pod, \
+             [shop/sold], patchedResources: ../patched.yaml, result: pass}}\n- {{policy: shop/labelled, kind: Pod, \
              resources: [good], result: skip}}\n"
         )
     };
@@ -378,7 +401,7 @@ fn kyverno_tests_of_kyverno_policies_are_run() {
             ("p.yaml", &*policies),
             ("pods.yaml", &*pods.join("\n---\n")),
             ("patched.yaml", patched),
-            ("kyverno-test.yaml", &*test(wanted)),
+            (".kyverno-test/kyverno-test.yaml", &*test(wanted)),
         ];
         tested(&files, &[])
     };

@@ -165,7 +165,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, Problem> {
 }
 
 /// Returns the YAML and JSON files of a folder by name; with `deep`, also those of the folders in it. Names that begin
-/// with a dot are left out.
+/// with a dot are left out, except for the folder of Kyverno's tests.
 pub(super) fn files_below(folder: &Path, deep: bool, problems: &Problems) -> Vec<PathBuf> {
     let unread = |error: io::Error| {
         let file = folder.display().to_string();
@@ -183,7 +183,8 @@ pub(super) fn files_below(folder: &Path, deep: bool, problems: &Problems) -> Vec
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut files = Vec::new();
     for (path, kind) in entries {
-        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let is_hidden =
+            path.file_name().is_some_and(|name| name != ".kyverno-test" && name.to_string_lossy().starts_with('.'));
         let is_document =
             path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known));
         // A link to a folder may lead back.
