@@ -1,5 +1,6 @@
 //! `policy`: writes and tests Kubernetes' admission policies, without a cluster and without a server.
 
+mod bench;
 mod catalogue;
 mod cluster;
 mod decision;
@@ -19,13 +20,14 @@ use clap::Subcommand;
 use gatepost_operator::command::CommandExit;
 
 pub(super) use self::decision::{caller_of, deps_without_cluster};
-use self::{import::PolicyImportArgs, new::PolicyNewArgs, test::PolicyTestArgs};
+use self::{bench::PolicyBenchArgs, import::PolicyImportArgs, new::PolicyNewArgs, test::PolicyTestArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   gatepost policy new --list
   gatepost policy new pinned-images --from no-latest-tag
   gatepost policy test pinned-images
+  gatepost policy bench pinned-images
   gatepost policy import kyverno/ > policies.yaml
   gatepost review pod.json --config pinned-images/policy.yaml";
 
@@ -42,6 +44,7 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicySubcommand {
+    Bench(PolicyBenchArgs),
     Import(PolicyImportArgs),
     New(PolicyNewArgs),
     Test(PolicyTestArgs),
@@ -51,6 +54,7 @@ impl PolicyArgs {
     /// Runs the subcommand.
     pub fn run(self) -> CommandExit {
         match self.command {
+            PolicySubcommand::Bench(bench) => bench.run(),
             PolicySubcommand::Import(import) => import.run(),
             PolicySubcommand::New(new) => new.run(),
             PolicySubcommand::Test(test) => test.run(),

@@ -476,6 +476,31 @@ fn what_cannot_be_translated_is_a_problem_with_its_place() {
     assert!(code == Some(1) && stderr.contains("is a ClusterPolicy of kyverno.io/v1"), "{stdout}{stderr}");
 }
 
+#[test]
+fn policy_that_costs_more_than_its_baseline_is_slower() {
+    let test = suite(&format!("tests: [{{name: t, object: {POD}, expect: Allow}}]\n"));
+    let policy = |expression: &str| policy("p", &format!("  validations: [{{expression: '{expression}'}}]\n"));
+    let folder = folder(&[("p.yaml", &policy("object.spec.n == 6")), ("t.yaml", &test)]);
+    let bench = |more: &[&str]| {
+        let ours = ["policy", "bench", "t.yaml", "--iterations", "5", "--min-threshold", "1h"];
+        gatepost(folder.path(), &[&ours, more].concat())
+    };
+    let (code, stdout, stderr) = bench(&["--save", "base.json"]);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    assert!(stdout.starts_with("t.yaml (s) p\n  5 evaluations, p50 "), "{stdout}");
+    let (code, stdout, _) = bench(&["--compare", "base.json", "--threshold", "0"]);
+    assert!(code == Some(0) && !stdout.contains("SLOWER"), "{stdout}");
+    fs::write(folder.path().join("p.yaml"), policy("[1, 2, 3].all(i, i < 4) && object.spec.n == 6")).expect("written");
+    let (code, stdout, _) = bench(&["--compare", "base.json"]);
+    assert!(code == Some(1) && stdout.contains("SLOWER  t.yaml (s) p: cost "), "{stdout}");
+    assert!(stdout.contains("SLOWER  t.yaml (s) p: steps "), "{stdout}");
+    let (code, stdout, _) = bench(&["--compare", "base.json", "--output", "json"]);
+    assert!(code == Some(1) && stdout.contains("\"slower\": [\n"), "{stdout}");
+    fs::write(folder.path().join("base.json"), "{}").expect("written");
+    let (code, _, stderr) = bench(&["--compare", "base.json"]);
+    assert!(code == Some(1) && stderr.contains("the baseline has none of these policies"), "{stderr}");
+}
+
 /// Checks that elements are nested and that no text has a bare sign. Returns the names of all elements.
 fn elements(xml: &str) -> Vec<String> {
     let body = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").expect("a declaration");

@@ -1,6 +1,10 @@
 //! Evaluation: what each policy makes of a request, for reports. The verdict of a test comes from the whole decision.
 
-use std::{cell::Cell, sync::Arc};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use gatepost_api::{HookType, Labels, Review, Rope, Selector};
@@ -29,6 +33,10 @@ pub(super) struct PolicyReport {
     pub(super) is_excluded: bool,
     /// Cost in the units of kube-apiserver.
     pub(super) cost: u64,
+    /// Steps, as the evaluation counts them against its bound.
+    pub(super) steps: u64,
+    /// Time of the evaluation, with its explanations if there are any.
+    pub(super) took: Duration,
     /// Explanations of the expressions that are not true.
     pub(super) explanations: Vec<Explanation>,
 }
@@ -40,6 +48,10 @@ struct EvaluatedRequest<'a> {
     /// The `request` of the AdmissionReview.
     request: &'a Value,
     cluster: &'a FixtureCluster,
+    /// Whether expressions that are not true are explained.
+    is_explained: bool,
+    /// Steps that are left.
+    steps: &'a Cell<u64>,
 }
 
 /// Evaluates the policies that match a request, in their order. Mutating policies count once, as if none of them were
@@ -49,8 +61,11 @@ pub(super) fn evaluate(
     review: &Review,
     document: &Value,
     cluster: &FixtureCluster,
+    is_explained: bool,
 ) -> Vec<PolicyReport> {
-    let of = EvaluatedRequest { review, request: &document["request"], cluster };
+    // An evaluation may take as long as its cost allows.
+    let steps = Cell::new(u64::MAX);
+    let of = EvaluatedRequest { review, request: &document["request"], cluster, is_explained, steps: &steps };
     let text = |key: &str| of.request.get(key).filter(|value| !value.is_null()).map(Value::to_string);
     let (mut object, old_object) = (text("object"), text("oldObject"));
     let mut matching = MatchSet::new();
@@ -68,9 +83,12 @@ pub(super) fn evaluate(
             bindings: bindings.len(),
             is_excluded: false,
             cost: 0,
+            steps: 0,
+            took: Duration::ZERO,
             explanations: Vec::new(),
         };
         let texts = (object.as_deref(), old_object.as_deref());
+        let (began, left) = (Instant::now(), steps.get());
         let outcome = match policy.definition.hook_type {
             HookType::Validating => of.validate(policy, &bindings, &params, texts, &mut report.explanations),
             HookType::Mutating => {
@@ -79,6 +97,7 @@ pub(super) fn evaluate(
                 outcome
             }
         };
+        (report.took, report.steps) = (began.elapsed(), left - steps.get());
         (report.cost, report.is_excluded) = (outcome.cost, outcome.is_excluded);
         reports.push(report);
     }
@@ -111,13 +130,11 @@ fn document_of(bytes: &Bytes) -> JsonDocument<'_> {
     JsonDocument::new(bytes.as_ref().into())
 }
 
-/// Lets an evaluation take as long as its cost allows.
-fn with_allowance<T>(run: impl FnOnce(&Allowance<'_>) -> T) -> T {
-    let steps = Cell::new(u64::MAX);
-    run(&Allowance { steps: &steps, over: &|| false })
-}
-
 impl<'a> EvaluatedRequest<'a> {
+    fn with_allowance<T>(&self, run: impl FnOnce(&Allowance<'_>) -> T) -> T {
+        run(&Allowance { steps: self.steps, over: &|| false })
+    }
+
     fn text(&self, pointer: &str) -> &'a str {
         text_at(self.request, pointer)
     }
@@ -251,13 +268,16 @@ impl<'a> EvaluatedRequest<'a> {
             .collect();
         let decided = settled(self.cluster, username, |decisions| {
             self.with_input(texts, decisions.clone(), |input| {
-                with_allowance(|allowance| decide(policy, &bound, input, allowance))
+                self.with_allowance(|allowance| decide(policy, &bound, input, allowance))
             })
         });
         let Some((outcome, decisions)) = decided else { return Outcome::default() };
+        if !self.is_explained {
+            return outcome;
+        }
         self.with_input(texts, decisions, |input| {
             for param in documents.iter().filter_map(|params| params.as_ref().ok()).flatten() {
-                let explained = with_allowance(|allowance| explain(policy, param.as_ref(), input, allowance));
+                let explained = self.with_allowance(|allowance| explain(policy, param.as_ref(), input, allowance));
                 explanations
                     .extend(explained.into_iter().filter(|one| !explanations.contains(one)).collect::<Vec<_>>());
             }
@@ -288,7 +308,7 @@ impl<'a> EvaluatedRequest<'a> {
                 let mutated = settled(self.cluster, username, |decisions| {
                     self.with_input((Some(&current), old_object), decisions.clone(), |input| {
                         let which = (policy, &***binding, param.as_ref());
-                        with_allowance(|allowance| {
+                        self.with_allowance(|allowance| {
                             mutate(which, input, &document, &MutationLimits::default(), allowance)
                         })
                     })

@@ -165,7 +165,7 @@ impl PolicyTestArgs {
         let snapshot = &deps.current.load().snapshot;
         let outcome = TestOutcome { verdict: &verdict, review: &review, document: &document, snapshot };
         report.differences = outcome.differences(&expectation);
-        let policies = evaluate(snapshot, &review, &document, cluster);
+        let policies = evaluate(snapshot, &review, &document, cluster, true);
         let is_applied = policies.iter().any(|policy| policy.bindings > 0 && !policy.is_excluded);
         if let Some(wanted) = expectation.is_applied.filter(|wanted| *wanted != is_applied) {
             let is = |yes| if yes { "is" } else { "is not" };
@@ -186,7 +186,7 @@ impl PolicyTestArgs {
 }
 
 /// Returns the snapshot with the namespaces of the cluster and of the tests.
-fn with_namespaces(snapshot: Snapshot, cluster: &FixtureCluster, tests: &[PolicyTest]) -> Snapshot {
+pub(super) fn with_namespaces(snapshot: Snapshot, cluster: &FixtureCluster, tests: &[PolicyTest]) -> Snapshot {
     let of_tests = tests.iter().map(|test| text_at(&test.review, "/request/namespace"));
     let of_cluster = cluster.objects.iter().filter(|object| object["kind"] == "Namespace");
     let of_cluster = of_cluster.map(|object| text_at(object, "/metadata/name"));
