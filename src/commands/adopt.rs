@@ -1,4 +1,4 @@
-//! `adopt` and `release`: select the webhooks of a cluster that Gatepost calls in place of the apiserver.
+//! `adopt` and `release`: select the webhooks and policies of a cluster that Gatepost uses in place of the apiserver.
 
 use std::{
     fmt::Write as _,
@@ -11,16 +11,16 @@ use gatepost_operator::command::{CommandExit, access, block_on, counted, duratio
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::source::kubernetes::adopting;
+use crate::source::kubernetes::{Kind, adopting};
 use gatepost_adopt::{
-    AdoptionRequests, AdoptionScope, AdoptionSettings, AssessedWebhook, CONDITION, ClusterWebhook, EVENTS_PATH,
-    FinalizerChange, LEADER_LEASE, Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, WebhookKey,
-    change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
+    AdoptionRequests, AdoptionScope, AdoptionSettings, AssessedEntry, CONDITION, ClusterEntry, EVENTS_PATH, EntryKind,
+    FinalizerChange, LEADER_LEASE, Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, change_finalizer,
+    conditions_document, event, remove_mark, version_without_conditions,
 };
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
 
-/// Timeout of `status` for reading the leases and the webhooks.
+/// Timeout of `status` for reading the leases and what can be adopted.
 const LEASES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Default namespace of the leases.
@@ -30,29 +30,31 @@ const ADOPT_EXAMPLES: &str = "\
 Examples:
   gatepost adopt --plan                      # what could be taken over, what not, and why; changes nothing
   gatepost adopt --plan --selector team=shop
-  gatepost adopt policy-webhook              # both kinds of that name
+  gatepost adopt policy-webhook              # every kind of that name, a policy too
   gatepost adopt validating/policy-webhook
-  gatepost adopt --all
+  gatepost adopt validating-policy/require-labels
+  gatepost adopt --all                       # webhooks and policies
 
 Replicas that serve with --adopt do the work; this command tells them what is wanted, and waits. A name counts more than
 the selector of --adopt and than --all, until `gatepost release` takes it back.
 
 Exit codes:
-  0  every webhook that was named is taken; with --plan: shown
+  0  everything that was named is taken; with --plan: shown
   1  one is not, or no replica serves with --adopt: why is on stderr. It stays wanted, and is taken once that is possible;
      gatepost release ends that";
 
 const RELEASE_EXAMPLES: &str = "\
 Examples:
   gatepost release policy-webhook
+  gatepost release validating-policy/require-labels
   gatepost release --all                     # before you remove Gatepost's registration, or Gatepost
 
-Where no replica with --adopt is alive, this command removes the conditions by itself. Do not remove Gatepost's
-registration before it has ended with 0: until then nobody would call these webhooks.
+Where no replica with --adopt is alive, this command gives back by itself. Do not remove Gatepost's registration before
+it has ended with 0: until then nobody would call these webhooks, or decide by these policies.
 
 Exit codes:
-  0  the apiserver calls every webhook that was named
-  1  one still carries the condition: why is on stderr";
+  0  the apiserver uses everything that was named
+  1  one still carries the condition, or is still parked: why is on stderr";
 
 /// Flags that select a cluster and the leases of its replicas.
 #[derive(Debug, clap::Args)]
@@ -78,26 +80,28 @@ struct ClusterArgs {
     timeout: Duration,
 }
 
-/// Take webhooks over: Gatepost calls them, and the apiserver does not
+/// Take webhooks and policies over: Gatepost calls or evaluates them, and the apiserver does not
 ///
-/// Nothing is deleted: each webhook gets the match condition gatepost.dev/served, which `gatepost release` removes.
-/// Both call the webhook for a few seconds, so that no request misses it during the change.
+/// Nothing is deleted: each webhook gets the match condition gatepost.dev/served, and each binding of a policy another
+/// policyName, which ends with .parked.gatepost.dev. `gatepost release` undoes that. Both use the webhook or the policy
+/// for a few seconds, so that no request misses it during the change.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = ADOPT_EXAMPLES)]
 pub struct AdoptCommand {
-    /// Webhook configurations: NAME, validating/NAME or mutating/NAME
+    /// Webhook configurations and policies: NAME, validating/NAME, mutating/NAME, validating-policy/NAME or
+    /// mutating-policy/NAME
     #[arg(value_name = "NAME", conflicts_with_all = ["all", "plan"])]
     names: Vec<String>,
 
-    /// Take over every webhook that can be taken over
+    /// Take over every webhook and policy that can be taken over
     #[arg(long, conflicts_with = "plan")]
     all: bool,
 
-    /// Only show the state of each webhook
+    /// Only show the state of each webhook and policy
     #[arg(long)]
     plan: bool,
 
-    /// With --plan: only show configurations with these labels
+    /// With --plan: only show configurations and policies with these labels
     #[arg(long, value_name = "SELECTOR", requires = "plan", value_parser = AdoptionScope::parse)]
     selector: Option<AdoptionScope>,
 
@@ -105,17 +109,18 @@ pub struct AdoptCommand {
     cluster: ClusterArgs,
 }
 
-/// Give webhooks back: the apiserver calls them again
+/// Give webhooks and policies back: the apiserver uses them again
 ///
-/// Gatepost still calls them for a few seconds, until every apiserver has read the change.
+/// Gatepost still uses them for a few seconds, until every apiserver has read the change.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = RELEASE_EXAMPLES)]
 pub struct Release {
-    /// Webhook configurations: NAME, validating/NAME or mutating/NAME
+    /// Webhook configurations and policies: NAME, validating/NAME, mutating/NAME, validating-policy/NAME or
+    /// mutating-policy/NAME
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<String>,
 
-    /// Give back every webhook, and take over none from now on
+    /// Give back every webhook and policy, and take over none from now on
     #[arg(long)]
     all: bool,
 
@@ -146,7 +151,7 @@ impl AdoptCommand {
     /// Publishes the request and waits until the webhooks are taken over. With `--plan`, only prints their state.
     pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all && !self.plan {
-            return misused("adopt", &"name a webhook configuration, or give --all or --plan");
+            return misused("adopt", &"name a webhook configuration or a policy, or give --all or --plan");
         }
         let Self { names, all, plan, selector, cluster } = self;
         run(async move {
@@ -164,7 +169,7 @@ impl Release {
     /// Publishes the request and waits until the webhooks are given back.
     pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all {
-            return misused("release", &"name a webhook configuration, or give --all");
+            return misused("release", &"name a webhook configuration or a policy, or give --all");
         }
         let Self { names, all, cluster } = self;
         run(async move {
@@ -218,22 +223,31 @@ impl Cluster {
         self.adopt.read_leases(&self.client).await.map_err(with_fix)
     }
 
-    async fn lists(&self) -> Result<Vec<(HookType, Vec<Value>)>, String> {
+    async fn lists(&self) -> Result<Vec<(Kind, Vec<Value>)>, String> {
         let mut lists = Vec::new();
         for hook_type in [HookType::Validating, HookType::Mutating] {
-            let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
-            let list = self.client.list(&path).await.map_err(with_fix)?;
-            lists.push((hook_type, list.items));
+            for kind in [Kind::Webhooks(hook_type), Kind::Policies(hook_type), Kind::Bindings(hook_type)] {
+                match self.client.list(&kind.path()).await {
+                    Ok(list) => lists.push((kind, list.items)),
+                    // The apiserver does not know policies of this type, or the user may not read them.
+                    Err(KubeError::Refused { code: 403 | 404, .. }) if kind.is_of_policies() => {}
+                    Err(error) => return Err(with_fix(error)),
+                }
+            }
+        }
+        // Their bypass rules count, if there are any.
+        if let Ok(list) = self.client.list(&Kind::Configuration.path()).await {
+            lists.push((Kind::Configuration, list.items));
         }
         Ok(lists)
     }
 
-    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<AssessedWebhook>, String> {
+    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<AssessedEntry>, String> {
         let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
         let adopt = AdoptionSettings { scope: wanted.clone(), ..self.adopt.clone() };
         let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &requests));
-        judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
+        judging.await.map_err(|error| format!("judging webhooks and policies failed: {error}; report this bug"))
     }
 
     /// Returns a line with the state of each webhook, and a summary line.
@@ -254,8 +268,8 @@ impl Cluster {
                     && !reason.starts_with(RELEASED_PREFIX);
                 *name == key && matches!(&**state, "left" | "giving back") && known
             });
-            let old = version_without_conditions(&version)
-                .map(|version| format!("the apiserver ({version}) knows no match conditions"));
+            let old = version_without_conditions(&version).filter(|_| !seen.standing.key.kind.is_binding());
+            let old = old.map(|version| format!("the apiserver ({version}) knows no match conditions"));
             let uncalled = uncalled(&seen, &leases, SystemTime::now());
             let word = match (&seen.standing.carries, &against) {
                 (true, _) if uncalled.is_some() => "NOT CALLED",
@@ -300,7 +314,7 @@ impl Cluster {
         }
         let by = leader.map(|lease| format!("as {} wrote at {}", lease.replica(), lease.renewed));
         (!lines.is_empty())
-            .then(|| format!("\nWEBHOOKS OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
+            .then(|| format!("\nWEBHOOKS AND POLICIES OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
     }
 
     /// Changes the requests in the leader's lease, from which the replicas read them.
@@ -349,22 +363,21 @@ impl Cluster {
             if let Some(missing) =
                 names.iter().find(|name| !seen.iter().any(|seen| is_named(&seen.standing, &[(*name).clone()])))
             {
-                return Err(format!("there is no webhook configuration {missing} with webhooks in it"));
+                return Err(format!(
+                    "there is no webhook configuration {missing} with webhooks in it, and no policy {missing} with a binding"
+                ));
             }
             let (done, open): (Vec<_>, Vec<_>) =
                 seen.into_iter().partition(|seen| seen.standing.carries == (wanted == TargetState::Taken));
             if wanted == TargetState::Released && alone && !open.is_empty() && began.elapsed() < within {
-                let webhooks = counted(open.len(), "webhook");
-                self.report_progress(format!(
-                    "no replica with --adopt is alive: removing the condition from {webhooks}"
-                ));
+                self.report_progress(format!("no replica with --adopt is alive: giving back {}", named_count(&open)));
                 give_back(&self.client, &open).await.map_err(with_fix)?;
                 sleep(POLL_INTERVAL).await;
                 continue;
             }
             let status = leader.map(Lease::status).unwrap_or_default();
-            let own = |seen: &AssessedWebhook| seen.unservable.clone().or_else(|| seen.reason_not_to_adopt.clone());
-            let reason = |seen: &AssessedWebhook| {
+            let own = |seen: &AssessedEntry| seen.unservable.clone().or_else(|| seen.reason_not_to_adopt.clone());
+            let reason = |seen: &AssessedEntry| {
                 let (key, own) = (seen.standing.key.to_string(), own(seen));
                 let reported = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| reported.map(|[_, _, reason]| reason.clone()))
@@ -383,7 +396,7 @@ impl Cluster {
             self.report_progress(match leader.filter(|_| leads) {
                 Some(leader) => {
                     let act = if wanted == TargetState::Taken { "take" } else { "give back" };
-                    format!("waiting for {} to {act} {}", leader.replica(), counted(open.len(), "webhook"))
+                    format!("waiting for {} to {act} {}", leader.replica(), named_count(&open))
                 }
                 None => {
                     let longest = humantime::format_duration(LEADER_TIMEOUT);
@@ -409,7 +422,7 @@ impl Cluster {
 
     /// Waits until every apiserver calls the webhooks again and no replica does. With `alone`, then removes our
     /// finalizer from our registrations, because no replica is alive to remove it.
-    async fn await_apiservers(&mut self, given_back: &[AssessedWebhook], alone: bool) -> Result<(), String> {
+    async fn await_apiservers(&mut self, given_back: &[AssessedEntry], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
         let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
         self.report_progress(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
@@ -417,7 +430,8 @@ impl Cluster {
         if !alone {
             return Ok(());
         }
-        for (hook_type, items) in self.lists().await? {
+        for (kind, items) in self.lists().await? {
+            let Some(hook_type) = kind.hook_type() else { continue };
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
             for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
                 change_finalizer(&self.client, &FinalizerChange { registration: registered, add: false })
@@ -432,8 +446,8 @@ impl Cluster {
 /// Returns a message if the webhook carries the condition and some requests might not reach it: our registration does
 /// not send all requests that it matches, or live replicas do not claim it. Returns `None` otherwise. Replicas whose
 /// lease is older than [`DEAD_REPLICA_AGE`] do not count. If there are no other replicas, the message says so.
-fn uncalled(seen: &AssessedWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
-    let AssessedWebhook { standing, unsent, reason_not_to_adopt, .. } = seen;
+fn uncalled(seen: &AssessedEntry, leases: &[Lease], now: SystemTime) -> Option<String> {
+    let AssessedEntry { standing, unsent, reason_not_to_adopt, .. } = seen;
     if !standing.carries {
         return None;
     }
@@ -443,11 +457,11 @@ fn uncalled(seen: &AssessedWebhook, leases: &[Lease], now: SystemTime) -> Option
     let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
     let who = match (replicas.is_empty(), silent.is_empty()) {
         (true, _) => {
-            "no replica with --adopt has renewed its lease in the last minute: nobody may call it; start one, or \
+            "no replica with --adopt has renewed its lease in the last minute: nobody may use it; start one, or \
                       run gatepost release --all"
                 .to_owned()
         }
-        (false, false) => format!("{} may not call it", silent.join(", ")),
+        (false, false) => format!("{} may not use it", silent.join(", ")),
         (false, true) if *unsent => {
             let gap = reason_not_to_adopt.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
             gap.map_or_else(
@@ -457,20 +471,29 @@ fn uncalled(seen: &AssessedWebhook, leases: &[Lease], now: SystemTime) -> Option
         }
         (false, true) => return None,
     };
-    Some(format!("it carries the condition {CONDITION}, and {who}"))
+    Some(match standing.key.kind {
+        EntryKind::Webhook(_) => format!("it carries the condition {CONDITION}, and {who}"),
+        EntryKind::Binding(_) => format!("it is parked, and {who}"),
+    })
 }
 
-fn is_named(standing: &ClusterWebhook, names: &[String]) -> bool {
-    let WebhookKey { hook_type, configuration, .. } = &standing.key;
-    let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
-    names.iter().any(|name| name == configuration || *name == full)
+fn is_named(standing: &ClusterEntry, names: &[String]) -> bool {
+    standing.key.is_named(names.iter())
+}
+
+/// Returns text such as `2 webhooks and 1 binding`.
+fn named_count(entries: &[AssessedEntry]) -> String {
+    let bindings = entries.iter().filter(|seen| seen.standing.key.kind.is_binding()).count();
+    let counts = [(entries.len() - bindings, "webhook"), (bindings, "binding")];
+    let texts = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, noun)| counted(count, noun));
+    texts.collect::<Vec<_>>().join(" and ")
 }
 
 fn outcome(
-    done: &[AssessedWebhook],
-    open: &[AssessedWebhook],
+    done: &[AssessedEntry],
+    open: &[AssessedEntry],
     (wanted, all, alone): (TargetState, bool, bool),
-    reason: impl Fn(&AssessedWebhook) -> Option<String>,
+    reason: impl Fn(&AssessedEntry) -> Option<String>,
 ) -> Result<String, String> {
     let word = if wanted == TargetState::Taken { "taken" } else { "given back" };
     let mut text = String::new();
@@ -478,7 +501,7 @@ fn outcome(
         let _ = writeln!(text, "{word}  {}", seen.standing.key);
     }
     let nobody = "no replica that serves with --adopt is alive".to_owned();
-    let why = |seen: &AssessedWebhook| match reason(seen) {
+    let why = |seen: &AssessedEntry| match reason(seen) {
         _ if alone && wanted == TargetState::Taken => nobody.clone(),
         Some(why) => why,
         None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
@@ -509,21 +532,22 @@ fn is_alive(lease: &Lease, now: SystemTime) -> bool {
     renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < DEAD_REPLICA_AGE)
 }
 
-/// Removes our condition from these webhooks, whoever added it, and creates an Event for each.
+/// Removes our mark from these entries, whoever added it, and creates an Event for each.
 ///
 /// # Errors
 /// [`KubeError`] of a write.
-async fn give_back(client: &KubeClient, seen: &[AssessedWebhook]) -> Result<(), KubeError> {
+async fn give_back(client: &KubeClient, seen: &[AssessedEntry]) -> Result<(), KubeError> {
     for seen in seen {
-        let ClusterWebhook { key, uid, .. } = &seen.standing;
-        let path = key.path();
-        // First withdraw the conditions that we applied: otherwise our next apply would restore the condition.
-        let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
-        match client.apply_conditions(MANAGER, &path, &nothing).await {
-            Ok(_) | Err(KubeError::WriteRefused { code: 404 | 409, .. }) => {}
-            Err(error) => return Err(error),
+        let ClusterEntry { key, uid, .. } = &seen.standing;
+        if let EntryKind::Webhook(hook_type) = key.kind {
+            // First withdraw the conditions that we applied: otherwise our next apply would restore the condition.
+            let nothing = conditions_document(hook_type, &key.configuration, uid, None, &[]);
+            match client.apply_conditions(MANAGER, &key.path(), &nothing).await {
+                Ok(_) | Err(KubeError::WriteRefused { code: 404 | 409, .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        match remove_condition(client, &path, &[&key.webhook]).await {
+        match remove_mark(client, &[key]).await {
             Ok(()) => {}
             Err(KubeError::Refused { code: 404, .. }) => continue,
             Err(error) => return Err(error),
@@ -536,43 +560,4 @@ async fn give_back(client: &KubeClient, seen: &[AssessedWebhook]) -> Result<(), 
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use gatepost_adopt::{Claims, replica_lease, webhooks_of};
-
-    #[test]
-    fn status_names_replicas_that_do_not_call_a_taken_webhook() {
-        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
-        let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
-        let standing = webhooks_of(HookType::Validating, &object).remove(0);
-        let mut seen = AssessedWebhook {
-            standing: standing.clone(),
-            unservable: None,
-            reason_not_to_adopt: None,
-            unsent: false,
-            wanted: Ok(()),
-            uses_authorizer: false,
-            guarded: true,
-            in_flight: Duration::ZERO,
-        };
-        let lease = |holder: &str, calls: bool| {
-            let ids = calls.then(|| standing.id.clone()).into_iter().collect();
-            Lease::of(&replica_lease(holder, "2026-11-21T00:00:00.000000Z", Some(&Claims { epoch: 1, ids }))).unwrap()
-        };
-        let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
-        let uncalled = |leases: &[Lease]| uncalled(&seen, leases, began);
-        assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
-        assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
-        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
-        let later = super::uncalled(&seen, &[lease("a/1", true)], began + DEAD_REPLICA_AGE);
-        assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
-        seen.unsent = true;
-        seen.reason_not_to_adopt = Some(Reason::Uncovered("a gap".to_owned()));
-        let told = super::uncalled(&seen, &[lease("a/1", true)], began);
-        assert!(told.unwrap().contains("a gap"), "although all replicas would call it");
-        seen.standing.carries = false;
-        assert_eq!(super::uncalled(&seen, &[lease("a/1", true)], began), None, "the apiserver calls it");
-    }
-}
+mod tests;

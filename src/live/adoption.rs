@@ -1,4 +1,4 @@
-//! Adoption's view of this sidecar: the webhooks in force, the age of reads, metrics and audit.
+//! Adoption's view of this sidecar: the webhooks and policies of others that are in force, the age of reads, metrics and audit.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use crate::{
     live::{Current, Generation, LiveHook, STALE_AFTER, rule_index::KnownGeneration},
     telemetry::{Audit, Metrics},
 };
-use gatepost_adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, WebhookKey};
+use gatepost_adopt::{AdoptionMetrics, EntryInForce, EntryKey, EntryKind, MAX_READ_GAP, Sidecar};
 use gatepost_base::clock::now;
 
 // A replica whose last read is stale starts anew.
@@ -39,11 +39,11 @@ impl AdoptionSidecar {
 }
 
 impl Sidecar for AdoptionSidecar {
-    fn webhooks_in_force(&self) -> Vec<WebhookInForce> {
+    fn entries_in_force(&self) -> Vec<EntryInForce> {
         // Read before the generation, which is then at least as new.
         let KnownGeneration { id, is_newest } = self.current.known_to_plugins(now());
         let generation = self.current.load();
-        let mut webhooks = webhooks_in_force(&generation);
+        let mut webhooks = entries_in_force(&generation);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_newest || id.number != generation.number {
             // A plugin may not send the requests of a new webhook yet: the apiserver must still call it.
@@ -68,20 +68,36 @@ impl Sidecar for AdoptionSidecar {
     }
 }
 
-fn webhooks_in_force(generation: &Generation) -> Vec<WebhookInForce> {
+fn entries_in_force(generation: &Generation) -> Vec<EntryInForce> {
     let hooks = (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.is_called());
-    hooks.filter_map(|(index, live)| webhook_in_force(generation, index, live)).collect()
+    let hooks = hooks.filter_map(|(index, live)| webhook_in_force(generation, index, live));
+    hooks.chain(bindings_in_force(generation)).collect()
 }
 
 /// Returns the webhook that a hook is; `None` if the hook comes from our own configuration.
-fn webhook_in_force(generation: &Generation, index: u32, live: &LiveHook) -> Option<WebhookInForce> {
+fn webhook_in_force(generation: &Generation, index: u32, live: &LiveHook) -> Option<EntryInForce> {
     let origin = generation.snapshot.origin(index)?;
     let hook_type = live.hook.hook_type;
     let configuration = origin.file.strip_prefix(hook_type.resource())?.strip_prefix('/')?;
-    let (configuration, webhook) = (configuration.to_owned(), live.hook.name.to_string());
-    let id = WebhookKey { hook_type, configuration, webhook }.id();
+    let (configuration, name) = (configuration.to_owned(), live.hook.name.to_string());
+    let id = EntryKey { kind: EntryKind::Webhook(hook_type), configuration, name }.id();
     let state = origin.state.as_deref().map(str::to_owned);
-    Some(WebhookInForce { id, state, is_moving: live.replacing.is_some() })
+    Some(EntryInForce { id, state, is_moving: live.replacing.is_some() })
+}
+
+/// Returns the bindings of policies of others. A policy is evaluated as soon as it is in force.
+fn bindings_in_force(generation: &Generation) -> impl Iterator<Item = EntryInForce> {
+    let policies = generation.snapshot.policies().iter().enumerate();
+    let placed = policies.filter_map(|(index, policy)| Some((policy, generation.snapshot.policy_place(index)?)));
+    // Policies of our own configuration have no states.
+    placed.filter(|(_, place)| place.states.is_some()).flat_map(|(policy, place)| {
+        let kind = EntryKind::Binding(policy.definition.hook_type);
+        policy.bindings.iter().map(move |binding| {
+            let (configuration, name) = (policy.definition.name.to_string(), binding.name.to_string());
+            let state = place.state_of(&name).map(str::to_owned);
+            EntryInForce { id: EntryKey { kind, configuration, name }.id(), state, is_moving: false }
+        })
+    })
 }
 
 #[cfg(test)]
@@ -151,21 +167,51 @@ mod tests {
         let mut follower = current.rule_index().follow();
         follower.version(true);
         current.publish(Arc::new(with_rule(1, "pods")));
-        assert_eq!(sidecar.webhooks_in_force(), [], "the plugin does not send its requests yet");
+        assert_eq!(sidecar.entries_in_force(), [], "the plugin does not send its requests yet");
         let version = follower.version(true).number;
         follower.acknowledge(version);
-        assert_eq!(sidecar.webhooks_in_force().len(), 1);
+        assert_eq!(sidecar.entries_in_force().len(), 1);
         current.publish(Arc::new(with_rule(2, "services")));
-        assert_eq!(sidecar.webhooks_in_force().len(), 1, "a webhook that changes stays");
+        assert_eq!(sidecar.entries_in_force().len(), 1, "a webhook that changes stays");
+    }
+
+    #[tokio::test]
+    async fn binding_in_force_has_its_state_and_one_of_our_configuration_has_none() {
+        let named = |states: Value| {
+            let rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+            let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]});
+            let document = |kind: &str, name: &str, annotations: &Value, spec: Value| {
+                json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+                    "metadata": {"name": name, "annotations": annotations}, "spec": spec})
+            };
+            let binding = json!({"policyName": "p", "validationActions": ["Deny"]});
+            let items = [
+                document("ValidatingAdmissionPolicy", "p", &states, spec),
+                document("ValidatingAdmissionPolicyBinding", "b", &json!({}), binding),
+            ];
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+            let file = SourceFile { name: "f".to_owned(), bytes: list.to_string().into() };
+            let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+            entries_in_force(&Generation {
+                snapshot: Arc::new(snapshot),
+                hooks: Vec::new(),
+                ..generation(false, false)
+            })
+        };
+        let (kind, configuration) = (EntryKind::Binding(HookType::Validating), "p".to_owned());
+        let id = EntryKey { kind, configuration, name: "b".to_owned() }.id();
+        let state = Some("s1".to_owned());
+        assert_eq!(named(json!({ENTRY_STATES: "a=s0 b=s1"})), [EntryInForce { id, state, is_moving: false }]);
+        assert_eq!(named(json!({})), []);
     }
 
     #[tokio::test]
     async fn webhook_in_force_has_its_state_and_tells_whether_it_moves() {
-        let (hook_type, configuration) = (HookType::Validating, "c".to_owned());
-        let id = WebhookKey { hook_type, configuration, webhook: "w.x.y".to_owned() }.id();
-        let expected = |is_moving| vec![WebhookInForce { id: id.clone(), state: Some("s1".to_owned()), is_moving }];
-        assert_eq!(webhooks_in_force(&generation(false, false)), expected(false));
-        assert_eq!(webhooks_in_force(&generation(true, false)), expected(true));
-        assert_eq!(webhooks_in_force(&generation(false, true)), [], "it waits for its probe");
+        let (kind, configuration) = (EntryKind::Webhook(HookType::Validating), "c".to_owned());
+        let id = EntryKey { kind, configuration, name: "w.x.y".to_owned() }.id();
+        let expected = |is_moving| vec![EntryInForce { id: id.clone(), state: Some("s1".to_owned()), is_moving }];
+        assert_eq!(entries_in_force(&generation(false, false)), expected(false));
+        assert_eq!(entries_in_force(&generation(true, false)), expected(true));
+        assert_eq!(entries_in_force(&generation(false, true)), [], "it waits for its probe");
     }
 }

@@ -292,10 +292,10 @@ fn policy_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             (has_params, "has params"),
         ];
         let (_, what) = needs.into_iter().find(|(needs, _)| *needs)?;
-        let (file, path) = snapshot.policy_place(index)?;
+        let place = snapshot.policy_place(index)?;
         Some(Problem {
-            file: file.to_owned(),
-            path: path.to_owned(),
+            file: place.file.clone(),
+            path: place.path.clone(),
             what: format!("policy {:?} {what}", definition.name),
             why: "and there is no cluster to ask".to_owned(),
             fix: "name the cluster: serve --namespaces-from KUBECONFIG, and check --authorizer".to_owned(),

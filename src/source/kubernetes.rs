@@ -20,10 +20,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use self::objects::ObjectSelection;
+pub use self::objects::{Kind, ObjectSelection};
 use self::{
     adopting::{SharedReader, Upkeep},
-    objects::{ConvertedObject, Kind},
+    objects::ConvertedObject,
 };
 use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
@@ -31,7 +31,7 @@ use super::{
     references,
 };
 use gatepost_adopt::{
-    AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_WEBHOOKS, Startup, UnservedWebhook, names,
+    AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_ENTRIES, Startup, UnservedEntry, names,
 };
 use gatepost_base::{
     clock::{Moment, slept},
@@ -62,9 +62,9 @@ pub struct KubernetesLocation {
 }
 
 impl KubernetesLocation {
-    /// Returns the kinds to list: those to read, and webhooks if any are adopted.
-    fn kinds_to_list(&self) -> ObjectSelection {
-        ObjectSelection { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
+    /// Returns the kinds to list: those to read, and what can be taken over if anything is adopted.
+    fn kinds_to_list(&self) -> impl Iterator<Item = Kind> {
+        self.objects.kinds(self.adopt.is_some())
     }
 }
 
@@ -111,15 +111,15 @@ struct Adoption {
     reader: SharedReader,
     views: watch::Sender<Arc<AdoptionView>>,
     /// Sends webhooks that were given back before anything was served.
-    given_back: mpsc::Sender<UnservedWebhook>,
+    given_back: mpsc::Sender<UnservedEntry>,
     /// Receiver of these webhooks, until the adoption loop has taken it.
-    records: Option<mpsc::Receiver<UnservedWebhook>>,
+    records: Option<mpsc::Receiver<UnservedEntry>>,
 }
 
 impl Adoption {
     fn new(replica: &str) -> Self {
         let instance = RandomState::new().build_hasher().finish();
-        let (given_back, records) = mpsc::channel(MAX_WEBHOOKS);
+        let (given_back, records) = mpsc::channel(MAX_ENTRIES);
         Self {
             holder: format!("{replica}/{instance:016x}"),
             opened: Moment::now(slept),
@@ -140,6 +140,8 @@ struct Lists {
     lists: Vec<(Kind, Vec<Value>)>,
     cluster: String,
     leases: Option<ReadLeases>,
+    /// Error of listing policies, which are then not adopted.
+    forbidden: Option<KubeError>,
 }
 
 /// Leases of replicas that adopt webhooks, and the time of the request for them.
@@ -161,7 +163,7 @@ impl KubernetesSource {
 
     /// Returns the objects to watch for changes between reads.
     pub(super) fn hints(&self) -> Hints {
-        Hints::Kubernetes(self.place.kinds_to_list().kinds().map(Kind::path).collect(), self.read.subscribe())
+        Hints::Kubernetes(self.place.kinds_to_list().map(Kind::path).collect(), self.read.subscribe())
     }
 
     /// Returns the input of the adoption loop, once; `None` if nothing is adopted.
@@ -211,7 +213,9 @@ impl KubernetesSource {
         let (place, last) = (self.place.clone(), self.last.clone());
         let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.reader)));
         let leases = lists.leases.zip(ours);
-        let assembled = self.assembling.run(left(), move || assemble(lists.lists, &place, last, now, leases)).await;
+        let notes = lists.forbidden.iter().map(forbidden_note).collect();
+        let assembling = move || assemble((lists.lists, notes), &place, last, now, leases);
+        let assembled = self.assembling.run(left(), assembling).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
         let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
@@ -255,10 +259,25 @@ async fn fetch(
         }
     };
     let (mut revision, mut lists) = (None, Vec::new());
-    for kind in place.kinds_to_list().kinds() {
-        if let Some(list) = list_kind(&client, kind, revision.as_deref()).await? {
-            revision.get_or_insert(list.revision);
-            lists.push((kind, list.items));
+    let mut forbidden = None;
+    for kind in place.kinds_to_list() {
+        match list_kind(&client, kind, revision.as_deref()).await {
+            Ok(Some(list)) => {
+                revision.get_or_insert(list.revision);
+                lists.push((kind, list.items));
+            }
+            Ok(None) => {}
+            // The roles of a former version do not include policies.
+            Err(ReadError::Kube(error @ KubeError::Refused { code: 403, .. })) if kind.is_of_policies() => {
+                forbidden.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = &forbidden {
+        lists.retain(|(kind, _)| !kind.is_of_policies());
+        if !adopting::knows_announced(&lists, leases.as_ref().map_or(&[], |(_, leases)| leases)) {
+            return Err(error.clone().into());
         }
     }
     // The uid never changes, so any revision will do, and the apiserver need not query its store.
@@ -267,7 +286,7 @@ async fn fetch(
     let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str).filter(|uid| !uid.is_empty());
     let cluster = uid.ok_or_else(|| garbled("the namespace kube-system has no uid"))?.to_owned();
     let revision = revision.ok_or_else(|| garbled("nothing was listed"))?;
-    Ok(Lists { client, revision, lists, cluster, leases })
+    Ok(Lists { client, revision, lists, cluster, leases, forbidden })
 }
 
 /// Lists the objects of one kind; `None` if an optional kind is not installed.
@@ -278,7 +297,9 @@ async fn list_kind(client: &KubeClient, kind: Kind, revision: Option<&str>) -> R
         Some(revision) => client.list_at(&path, revision).await,
     };
     match (list, kind) {
-        (Err(KubeError::Refused { code: 404, .. }), Kind::BreakGlass) => Ok(None),
+        (Err(KubeError::Refused { code: 404, .. }), kind) if kind == Kind::BreakGlass || kind.is_of_policies() => {
+            Ok(None)
+        }
         (Err(KubeError::Refused { code: 404, server, .. }), Kind::Configuration) => {
             Err(ReadError::NotInstalled { store: server, resource: kind.full_name() })
         }
@@ -289,13 +310,13 @@ async fn list_kind(client: &KubeClient, kind: Kind, revision: Option<&str>) -> R
 /// Returns contents of the objects, in the order of their kinds and names, and of the files they refer to. Their
 /// revision is that of the last read that found changed objects.
 fn assemble(
-    lists: Vec<(Kind, Vec<Value>)>,
+    (lists, mut notes): (Vec<(Kind, Vec<Value>)>, Vec<Note>),
     place: &KubernetesLocation,
     last: Option<Contents>,
     now: u64,
     leases: Option<(ReadLeases, (String, SharedReader))>,
 ) -> Result<(Contents, Option<AdoptionView>), String> {
-    let (mut files, mut notes, mut size) = (Vec::new(), Vec::new(), 0);
+    let (mut files, mut size) = (Vec::new(), 0);
     let mut adopted = None;
     if let Some((((at, leases), (holder, shared)), adopt)) = leases.zip(place.adopt.as_ref()) {
         let (taken, view) = locked(&shared).read((at, adopt, &holder), leases, &lists)?;
@@ -335,8 +356,19 @@ fn assemble(
     Ok((contents, view))
 }
 
-fn locked(reader: &SharedReader) -> MutexGuard<'_, adopting::WebhookReader> {
+fn locked(reader: &SharedReader) -> MutexGuard<'_, adopting::EntryReader> {
     reader.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a note that policies of the cluster are not taken over, because they cannot be listed.
+fn forbidden_note(error: &KubeError) -> Note {
+    Note {
+        file: "the cluster".to_owned(),
+        path: "validatingadmissionpolicies, mutatingadmissionpolicies and their bindings".to_owned(),
+        what: error.to_string(),
+        why: "so no policy is taken over".to_owned(),
+        fix: "apply the role gatepost-adopt of this version (deploy/kubernetes/adopt.yaml)".to_owned(),
+    }
 }
 
 /// Returns a note if there are no hooks: a valid state, but perhaps not an intended one. With adoption there is no
@@ -345,7 +377,7 @@ fn no_hooks_note(files: &[SourceFile], place: &KubernetesLocation) -> Option<Not
     if place.adopt.is_some() {
         return None;
     }
-    let kinds: Vec<_> = place.kinds_to_list().kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
+    let kinds: Vec<_> = place.kinds_to_list().filter(|kind| *kind != Kind::BreakGlass).collect();
     if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {
         return None;
     }

@@ -122,15 +122,20 @@ impl Scrape {
         families.into_iter().try_for_each(|one| self.readings(encoder, one))
     }
 
-    /// Encodes metrics of adopted webhooks, if adoption is in use.
+    /// Encodes metrics of adopted webhooks and policies, if adoption is in use.
     fn adoption(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let adoption = self.0.adoption().read();
-        let Some(webhooks) = adoption.webhooks else { return Ok(()) };
-        family(encoder, &table::ADOPTED, |out| out.encode_gauge(&(webhooks.called as f64)))?;
-        family(encoder, &table::ADOPTED_UNCALLED, |out| out.encode_gauge(&(webhooks.uncalled as f64)))?;
-        if let Some(left) = adoption.left {
-            family(encoder, &table::NOT_ADOPTED, |out| {
-                Reason::WORDS.iter().zip(left).try_for_each(|(word, count)| {
+        let Some(taken) = adoption.taken else { return Ok(()) };
+        let families = [
+            (&table::ADOPTED, &table::ADOPTED_UNCALLED, &table::NOT_ADOPTED),
+            (&table::ADOPTED_POLICIES, &table::ADOPTED_POLICIES_UNUSED, &table::NOT_ADOPTED_POLICIES),
+        ];
+        for (index, (used, unused, not_adopted)) in families.into_iter().enumerate() {
+            family(encoder, used, |out| out.encode_gauge(&(taken[index].used as f64)))?;
+            family(encoder, unused, |out| out.encode_gauge(&(taken[index].unused as f64)))?;
+            let Some(left) = adoption.left else { continue };
+            family(encoder, not_adopted, |out| {
+                Reason::WORDS.iter().zip(left[index]).try_for_each(|(word, count)| {
                     out.encode_family(&[("reason", *word)])?.encode_gauge(&(count as f64))
                 })
             })?;

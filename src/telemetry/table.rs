@@ -191,12 +191,18 @@ families! {
         "Webhooks that carry the condition gatepost.dev/served and that this replica does not call. The replica that writes gives them back.";
     NOT_ADOPTED = Gauge "gatepost_webhooks_left" ["reason"]
         "Webhooks that are left to the apiserver, by reason; only on the replica that writes.";
+    ADOPTED_POLICIES = Gauge "gatepost_adopted_policies" []
+        "Bindings of policies that are parked and that this replica evaluates in the apiserver's place; absent without --adopt.";
+    ADOPTED_POLICIES_UNUSED = Gauge "gatepost_adopted_policies_unused" []
+        "Bindings of policies that are parked and that this replica does not evaluate. The replica that writes gives them back.";
+    NOT_ADOPTED_POLICIES = Gauge "gatepost_policies_left" ["reason"]
+        "Bindings of policies that are left to the apiserver, by reason; only on the replica that writes.";
     ADOPTION_OVERLAP = Counter "gatepost_adoption_overlap_seconds_total" []
-        "Time in which this replica called webhooks that the apiserver may have called too, added up over all webhooks.";
+        "Time in which this replica used webhooks and bindings of policies that the apiserver may have used too, added up over all of them.";
     ADOPTION_OVERLAP_LONGEST = Gauge "gatepost_adoption_overlap_longest_seconds" []
-        "Longest time in a row, since the start, in which this replica called one webhook that the apiserver may have called too.";
+        "Longest time in a row, since the start, in which this replica used one webhook or binding that the apiserver may have used too.";
     ADOPTION_DROPS = Counter "gatepost_adoption_fights_total" []
-        "Times that an owner replaced a webhook configuration and dropped the condition gatepost.dev/served, as this replica saw them while it wrote.";
+        "Times that an owner dropped the condition gatepost.dev/served of a webhook, or named the policy of a parked binding again, as this replica saw them while it wrote.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
         "Bytes held in the memory budget, by purpose: review (being read or decided), answer (of hooks), queue (towards hooks, of calls already given up), verdict (not read by the caller yet).";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]

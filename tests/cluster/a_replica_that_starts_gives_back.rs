@@ -104,7 +104,7 @@ async fn release_without_a_live_replica_says_so_and_gives_back_at_once() {
     let output = command.args(["--timeout", "4s"]).output().await.unwrap();
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
-    let said = "no replica with --adopt is alive: removing the condition from 2 webhooks\n\
+    let said = "no replica with --adopt is alive: giving back 2 webhooks\n\
                 given back; waiting 5s until every apiserver has heard of it\n";
     assert_eq!((&*stderr, conditions(&cluster)), (said, vec![1, 1]));
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use crate::cluster::{Cluster, VALIDATING};
-use gatepost_adopt::{Reason, WebhookKey, Write, WriteOutcome, write};
+use gatepost_adopt::{EntryKey, EntryKind, Reason, Write, WriteOutcome, write};
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient};
 use serde_json::json;
@@ -23,11 +23,11 @@ fn has(cluster: &Cluster, carries: bool) {
 /// Takes the webhook over, or gives it back, of the object as it is now.
 fn writing(cluster: &Cluster, takes: bool) -> Write {
     let version = cluster.stored(VALIDATING, "c").unwrap()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let (configuration, webhook) = ("c".to_owned(), "w.x.y".to_owned());
-    let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
+    let kind = EntryKind::Webhook(HookType::Validating);
+    let key = EntryKey { kind, configuration: "c".to_owned(), name: "w.x.y".to_owned() };
     Write {
-        hook_type: HookType::Validating,
-        configuration: "c".to_owned(),
+        kind,
+        object: "c".to_owned(),
         read: ("u".to_owned(), version),
         carry: if takes { vec![("w.x.y".to_owned(), "false".to_owned())] } else { Vec::new() },
         taken: if takes { vec![key.clone()] } else { Vec::new() },
@@ -35,6 +35,7 @@ fn writing(cluster: &Cluster, takes: bool) -> Write {
         written_by_others: Vec::new(),
         fenced: Vec::new(),
         outdated: Vec::new(),
+        content: json!(null),
     }
 }
 

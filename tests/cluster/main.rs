@@ -15,6 +15,7 @@ mod a_cluster_is_read_as_one_state;
 mod a_replica_that_starts_gives_back;
 mod a_sidecar_may_start_before_its_apiserver;
 mod access_is_reviewed_by_the_cluster;
+mod bindings_are_parked;
 mod conditions_are_applied_and_removed;
 mod credentials_for_a_cluster_are_followed;
 mod import_separates_what_is_served;

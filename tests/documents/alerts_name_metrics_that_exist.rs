@@ -11,7 +11,6 @@ use std::{
 };
 
 use gatepost::telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, render_read_proxy};
-use gatepost_adopt::Webhooks;
 use gatepost_api::{FailureKind, FailurePolicy, HookType};
 use gatepost_read_proxy::metrics::ProxyLoad;
 use serde_json::Value;
@@ -89,7 +88,7 @@ fn exposition() -> Exposition {
             never_attached: false,
         }]
     });
-    metrics.adoption().update(|figures| figures.webhooks = Some(Webhooks::default()));
+    metrics.adoption().update(|figures| figures.taken = Some(Default::default()));
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
     let of_the_proxy = render_read_proxy(&Arc::default(), ProxyLoad::default(), &metrics);
     let mut exposition = Exposition::new();

@@ -58,8 +58,8 @@ adopt_log() { grep -qF -- "$2" "$work/$1.log"; }
 
 either_log() { adopt_log adopt-a "$1" || adopt_log adopt-b "$1"; }
 
-# The rights of deploy/kubernetes, the definitions, and a registration that covers the three.
-prepare_adopting() {
+# The rights of deploy/kubernetes, the definitions, and a kubeconfig with these rights.
+adopting_rights() {
   allows "adopt: the rights of deploy/kubernetes are granted" kubectl apply -f "$deploy/source.yaml" -f "$deploy/adopt.yaml" -f "$deploy/beside.yaml"
   allows "adopt: the definitions are applied" define
   # Replicas report in the status of such objects.
@@ -67,6 +67,11 @@ prepare_adopting() {
   eventually "adopt: a configuration of ours is there" kubectl apply -f "$work/adopt-own.yaml"
   kubectl --namespace gatepost create token gatepost --duration 60m >"$work/adopt.token" 2>"$work/said" || broken "no token for Gatepost"
   sed "s|user: {token: .*}|user: {tokenFile: $work/adopt.token}|" "$work/cluster/kubeconfig" >"$work/adopt.kubeconfig"
+}
+
+# Those, and what a registration has to cover.
+prepare_adopting() {
+  adopting_rights
   refuses "adopt: without a replica nothing is taken, and it says so" 'no replica that serves with --adopt is alive' \
     adopt move-first --timeout 20s
   rm -rf "$work/adopt-hooks"
@@ -298,7 +303,7 @@ narrowed() {
 }
 
 # emergency: the chapter's command that needs no Gatepost.
-emergency() { sed -n '/^kubectl get validating/,/^```/p' ../../docs/adopt.md | sed '$d'; }
+emergency() { sed -n '/^kubectl get validatingwebhook/,/^```/p' ../../docs/adopt.md | sed '$d'; }
 
 # by_hand: somebody writes the condition where nobody has asked for it: nobody but Gatepost would call that webhook.
 by_hand() {

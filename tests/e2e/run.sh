@@ -16,6 +16,7 @@
 #   tests/e2e/run.sh --policies-only     only policies, as objects of the API and in Gatepost's configuration
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
+#   tests/e2e/run.sh --adopt-policies-only   only policies of the cluster that are taken over and given back
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
 #   tests/e2e/run.sh --wildcards-only    only a hook for everything behind a registration for everything
 #   tests/e2e/run.sh --stored-only      only an apiserver that stores unfinished objects; needs etcd and kubectl alone
@@ -52,6 +53,7 @@ source ./policies.sh
 source ./adopt_owners.sh
 source ./adopt_kills.sh
 source ./adopt.sh
+source ./adopt_policies.sh
 source ./in_cluster.sh
 source ./stored.sh
 source ./wildcards.sh
@@ -60,7 +62,7 @@ source ./read_proxy.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
-second_half() { adopting; mutating; conditions; policies; initializers; stored; labelled; read_proxied; in_cluster; }
+second_half() { adopting; adopting_policies; mutating; conditions; policies; initializers; stored; labelled; read_proxied; in_cluster; }
 work="$(mktemp -d)"
 trap finish EXIT
 trap 'exit 130' INT TERM
@@ -88,6 +90,7 @@ begin_cluster
 [[ "${1:-}" != --policies-only ]] || { policies; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
+[[ "${1:-}" != --adopt-policies-only ]] || { adopting_policies; summary; exit; }
 [[ "${1:-}" != --in-cluster-only ]] || { in_cluster; summary; exit; }
 [[ "${1:-}" != --label-only ]] || { labelled; summary; exit; }
 [[ "${1:-}" != --read-proxy-only ]] || { read_proxied; summary; exit; }

@@ -29,6 +29,8 @@ pub const CONFIGURATIONS: &str = "/apis/gatepost.dev/v1alpha1/admissioncontrolco
 pub const BREAK_GLASS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
 pub const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 pub const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/gatepost/leases";
 pub const SELF: &str = "/api/v1/namespaces/kube-system";
 /// Objects in one page.
@@ -294,7 +296,43 @@ impl State {
         200
     }
 
-    /// Status of an apiserver's answer to the patches that Gatepost sends: to leases, to webhooks of others, and three to
+    /// A merge patch of what Gatepost writes of a binding, or a JSON patch that gives it back.
+    fn patch_binding(&mut self, name: &str, form: &str, patch: &Value) -> u16 {
+        let Some(mut object) = self.objects[BINDINGS].get(name).cloned() else { return 404 };
+        if form == "application/json-patch+json" {
+            for operation in patch.as_array().expect("operations") {
+                let path = operation["path"].as_str().expect("a path");
+                let (parent, key) = path.rsplit_once('/').expect("a parent");
+                let agrees = object.pointer(path) == operation.get("value");
+                let parent = object.pointer_mut(parent).and_then(Value::as_object_mut).expect("an object");
+                match operation["op"].as_str() {
+                    Some("test") if agrees => {}
+                    Some("replace" | "add") => drop(parent.insert(key.to_owned(), operation["value"].clone())),
+                    Some("remove") => drop(parent.remove(&key.replace("~1", "/"))),
+                    _ => return 422,
+                }
+            }
+        } else {
+            let is_read = |key: &str| patch["metadata"][key] == object["metadata"][key];
+            if !is_read("uid") || !is_read("resourceVersion") {
+                return 409;
+            }
+            for (key, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
+                if !value.is_null() {
+                    object["metadata"]["annotations"][key] = value.clone();
+                } else if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+                    annotations.remove(key);
+                }
+            }
+            for (key, value) in patch["spec"].as_object().into_iter().flatten() {
+                object["spec"][key] = value.clone();
+            }
+        }
+        self.stores(BINDINGS, name, object);
+        200
+    }
+
+    /// Status of an apiserver's answer to the patches that Gatepost sends: to leases, to webhooks and bindings of others, and three to
     /// configurations.
     fn patch(&mut self, path: &str, form: &str, patch: &Value) -> u16 {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -306,6 +344,9 @@ impl State {
                 "application/apply-patch+yaml" => self.apply_conditions(name, patch),
                 _ => self.remove(name, patch),
             };
+        }
+        if let Some(name) = path.strip_prefix(BINDINGS).and_then(|rest| rest.strip_prefix('/')) {
+            return self.patch_binding(name, form, patch);
         }
         let name = path.trim_start_matches(CONFIGURATIONS).trim_matches('/');
         let (name, of_status) = name.strip_suffix("/status").map_or((name, false), |name| (name, true));
@@ -489,6 +530,8 @@ fn truth(state: &State, path: &str) -> (Value, u16) {
         CONFIGURATIONS => "AdmissionControlConfigurationList",
         VALIDATING => "ValidatingWebhookConfigurationList",
         MUTATING => "MutatingWebhookConfigurationList",
+        POLICIES => "ValidatingAdmissionPolicyList",
+        BINDINGS => "ValidatingAdmissionPolicyBindingList",
         LEASES => "LeaseList",
         _ => "BreakGlassList",
     };

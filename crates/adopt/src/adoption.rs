@@ -1,6 +1,6 @@
-//! The loop that takes webhooks of others over. It runs one turn after each read of the source.
+//! The loop that takes entries of others over. It runs one turn after each read of the source.
 //!
-//! Every replica publishes in its own lease which webhooks it calls. The replica that holds the leader's lease writes
+//! Every replica publishes in its own lease which entries it calls. The replica that holds the leader's lease writes
 //! the announcement to that lease, and then writes the conditions. It begins these writes only within a few seconds
 //! after a renewal of the lease, and ends them before another replica may hold the lease.
 
@@ -23,9 +23,9 @@ use tokio::{
 };
 
 use crate::{
-    AdoptionMetrics, AdoptionSettings, AssessedWebhook, CallPlan, Cause, Claims, Decision, LEADER_LEASE_DURATION,
-    Leadership, Lease, MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason, ReceiverReader,
-    RegistrationUpdate, Turn, UnservedWebhook, WebhookKey, Webhooks, Write, WriteOutcome, change_finalizer,
+    AdoptionMetrics, AdoptionSettings, AssessedEntry, CallPlan, Cause, Claims, Decision, EntryKey,
+    LEADER_LEASE_DURATION, Leadership, Lease, MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason,
+    ReceiverReader, RegistrationUpdate, TakenEntries, Turn, UnservedEntry, Write, WriteOutcome, change_finalizer,
     leader_lease, receivers::AuthorizerAccess, record::Recorder, version_without_conditions, write,
     writes::update_registration,
 };
@@ -48,13 +48,13 @@ const MAX_LEASE_DELETIONS: usize = 5;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time until an owner's change is in force, including a probe of the new endpoint.
 const CHANGE_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// Time within which our registration must cover a taken webhook again. Then the webhook is given back.
+/// Time within which our registration must cover a taken entry again. Then the entry is given back.
 const COVERAGE_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Interface to the sidecar: the webhooks that it calls, its metrics and its audit log.
+/// Interface to the sidecar: the entries that it calls, its metrics and its audit log.
 pub trait Sidecar: fmt::Debug + Send + Sync {
-    /// Returns the webhooks of others that are called now.
-    fn webhooks_in_force(&self) -> Vec<WebhookInForce>;
+    /// Returns the entries of others that are called now.
+    fn entries_in_force(&self) -> Vec<EntryInForce>;
 
     /// Sets the age at which the last read of the configuration becomes stale. `None` restores the usual age, which
     /// must be at least [`MAX_READ_GAP`](crate::MAX_READ_GAP).
@@ -67,10 +67,10 @@ pub trait Sidecar: fmt::Debug + Send + Sync {
     fn audit(&self, line: Value);
 }
 
-/// A webhook of others that the sidecar calls.
+/// An entry of others that the sidecar calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookInForce {
-    /// [Id](WebhookKey::id) of its name.
+pub struct EntryInForce {
+    /// [Id](EntryKey::id) of its name.
     pub id: String,
     /// Digest of the entry that is in force, if known.
     pub state: Option<String>,
@@ -81,7 +81,7 @@ pub struct WebhookInForce {
 /// Input of the loop: settings, and reads of the source.
 #[derive(Debug)]
 pub struct AdoptionReads {
-    /// Webhooks to take over, and the namespace of the leases.
+    /// Entries to take over, and the namespace of the leases.
     pub settings: AdoptionSettings,
     /// Address of the apiserver, and credentials.
     pub access: KubeAccess,
@@ -91,8 +91,8 @@ pub struct AdoptionReads {
     pub opened: Moment,
     /// Result of each read.
     pub views: watch::Receiver<Arc<AdoptionView>>,
-    /// Webhooks that this replica gave back before it served requests, to be recorded.
-    pub given_back: mpsc::Receiver<UnservedWebhook>,
+    /// Entries that this replica gave back before it served requests, to be recorded.
+    pub given_back: mpsc::Receiver<UnservedEntry>,
 }
 
 /// Result of one read.
@@ -102,9 +102,9 @@ pub struct AdoptionView {
     pub now: Duration,
     /// The leases.
     pub leases: Vec<Lease>,
-    /// Webhooks of others.
-    pub seen: Vec<AssessedWebhook>,
-    /// Webhooks that this replica calls, and the announcement that it follows.
+    /// Entries of others.
+    pub seen: Vec<AssessedEntry>,
+    /// Entries that this replica calls, and the announcement that it follows.
     pub calls: CallPlan,
     /// Our registrations.
     pub registrations: Vec<OwnRegistration>,
@@ -114,7 +114,7 @@ pub struct AdoptionView {
     pub cluster: String,
 }
 
-/// The loop that takes webhooks of others over.
+/// The loop that takes entries of others over.
 #[derive(Debug)]
 pub struct Adoption {
     reads: AdoptionReads,
@@ -128,17 +128,17 @@ pub struct Adoption {
     published: Option<(Claims, Instant)>,
     /// Time at which the apiserver's version was read, and the version if it does not support match conditions.
     version: Option<(Instant, Option<String>)>,
-    /// Last logged reason of each webhook that is left to the apiserver.
-    logged_reasons: BTreeMap<WebhookKey, &'static str>,
+    /// Last logged reason of each entry that is left to the apiserver.
+    logged_reasons: BTreeMap<EntryKey, &'static str>,
     /// Logged error of the last turn.
     logged_failure: Option<String>,
     /// Time of the last read.
     last_read: Option<Instant>,
-    /// Webhooks that the apiserver and this replica may both call.
+    /// Entries that the apiserver and this replica may both call.
     overlapping: StateStarts,
-    /// Webhooks that are called by a former entry or at a former endpoint.
+    /// Entries that are called by former content or at a former endpoint.
     displaced: StateStarts,
-    /// Taken webhooks that our registration does not cover.
+    /// Taken entries that our registration does not cover.
     uncovered: StateStarts,
     /// This replica held the leader's lease at its last turn.
     leads: bool,
@@ -161,12 +161,12 @@ enum TurnError {
     Unanswered(String),
 }
 
-/// Time at which each webhook entered a state that it has not left since, by id.
+/// Time at which each entry entered a state that it has not left since, by id.
 #[derive(Debug, Default)]
 struct StateStarts(BTreeMap<String, Instant>);
 
 impl StateStarts {
-    /// Records the webhooks that are in the state at `now`.
+    /// Records the entries that are in the state at `now`.
     fn update(&mut self, ids: &BTreeSet<String>, now: Instant) {
         self.0.retain(|id, _| ids.contains(id));
         for id in ids {
@@ -174,27 +174,27 @@ impl StateStarts {
         }
     }
 
-    /// Returns the webhooks that have been in the state for less than `time`.
+    /// Returns the entries that have been in the state for less than `time`.
     fn shorter_than(&self, time: Duration, now: Instant) -> impl Iterator<Item = &String> {
         self.0.iter().filter(move |(_, since)| now.saturating_duration_since(**since) < time).map(|(id, _)| id)
     }
 }
 
-/// Ids of the webhooks in force.
+/// Ids of the entries in force.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct InForceIds {
     called: BTreeSet<String>,
-    /// Webhooks that are called by their newest entry and at its endpoint. Other replicas must not rely on calls of any
-    /// other webhook: these use a former entry, or an endpoint that the owner has replaced.
+    /// Entries that are called by their newest content and at its endpoint. Other replicas must not rely on calls of any
+    /// other entry: these use former content, or an endpoint that the owner has replaced.
     in_place: BTreeSet<String>,
 }
 
 impl InForceIds {
-    fn of(webhooks: Vec<WebhookInForce>, plan: &CallPlan) -> Self {
-        let current = plan.webhooks.iter().filter(|webhook| !webhook.former);
+    fn of(entries: Vec<EntryInForce>, plan: &CallPlan) -> Self {
+        let current = plan.entries.iter().filter(|webhook| !webhook.former);
         let newest: BTreeMap<_, _> = current.map(|webhook| (&*webhook.id, &*webhook.state)).collect();
         let mut found = Self::default();
-        for WebhookInForce { id, state, is_moving } in webhooks {
+        for EntryInForce { id, state, is_moving } in entries {
             if !is_moving && state.is_some() && newest.get(&*id).copied() == state.as_deref() {
                 found.in_place.insert(id.clone());
             }
@@ -203,8 +203,8 @@ impl InForceIds {
         found
     }
 
-    /// Returns the webhooks that other replicas may rely on: those in place, and those that were in place a moment ago.
-    /// Otherwise, an owner who changes a webhook every other second would prevent its takeover.
+    /// Returns the entries that other replicas may rely on: those in place, and those that were in place a moment ago.
+    /// Otherwise, an owner who changes an entry every other second would prevent its takeover.
     fn reliable(self, displaced: &mut StateStarts, now: Instant) -> BTreeSet<String> {
         displaced.update(&self.called.difference(&self.in_place).cloned().collect(), now);
         self.in_place.into_iter().chain(displaced.shorter_than(CHANGE_GRACE_PERIOD, now).cloned()).collect()
@@ -265,8 +265,8 @@ impl Adoption {
             let failure = error.map(|error| error.to_string());
             if failure != self.logged_failure {
                 match &failure {
-                    Some(why) => tracing::warn!(why, "cannot take webhooks over; those that were taken stay so"),
-                    None => tracing::info!("webhooks can be taken over again"),
+                    Some(why) => tracing::warn!(why, "cannot take anything over; what was taken stays so"),
+                    None => tracing::info!("everything can be taken over again"),
                 }
                 self.logged_failure = failure;
             }
@@ -277,7 +277,7 @@ impl Adoption {
     async fn turn(&mut self, view: &AdoptionView) -> Result<(), TurnError> {
         self.sidecar.limit_read_age(view.calls.lease_is_stale.then_some(MAX_READ_AGE_WITH_STALE_LEASE));
         let client = self.connection.client().await?;
-        let in_force = InForceIds::of(self.sidecar.webhooks_in_force(), &view.calls);
+        let in_force = InForceIds::of(self.sidecar.entries_in_force(), &view.calls);
         self.count(view, &in_force.called);
         let reliable = in_force.reliable(&mut self.displaced, Instant::now());
         if let Some(other) = self.authorizer.other_cluster(&view.cluster).await.map(str::to_owned) {
@@ -306,33 +306,38 @@ impl Adoption {
         self.lead(&client, (view, &seen), leader).await
     }
 
-    /// Returns the webhooks after this replica has added or dropped reasons not to adopt them, and the ids of those
-    /// whose conditions need an authorizer that this replica cannot query.
-    async fn with_local_reasons<'a>(
-        &mut self,
-        view: &'a AdoptionView,
-    ) -> (Cow<'a, [AssessedWebhook]>, BTreeSet<String>) {
+    /// Returns the entries after this replica has added or dropped reasons not to adopt them, and the ids of those
+    /// that need an authorizer or objects of the cluster that this replica cannot query.
+    async fn with_local_reasons<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [AssessedEntry]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         self.tolerate_uncovered(view, &mut seen);
-        let needs_authorizer =
-            |seen: &AssessedWebhook| seen.uses_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
-        if !seen.iter().any(needs_authorizer) {
-            return (seen, denied);
-        }
-        let Some(why) = self.authorizer.no_access_review_reason().await else { return (seen, denied) };
-        for seen in seen.to_mut().iter_mut().filter(|seen| seen.uses_authorizer) {
-            seen.reason_not_to_adopt.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
-            denied.insert(seen.standing.id.clone());
+        let counts = |seen: &AssessedEntry| seen.wanted.is_ok() || seen.standing.carries;
+        for index in 0..seen.len() {
+            let one = &seen[index];
+            if !counts(one) {
+                continue;
+            }
+            let mut reason = None;
+            if one.uses_authorizer {
+                reason = self.authorizer.no_access_review_reason().await.map(Reason::NoAccessReviews);
+            }
+            if reason.is_none() && !one.reads.is_empty() {
+                reason = self.authorizer.unreadable(&one.reads).await.map(Reason::NoReadAccess);
+            }
+            let Some(reason) = reason else { continue };
+            let one = &mut seen.to_mut()[index];
+            one.reason_not_to_adopt.get_or_insert(reason);
+            denied.insert(one.standing.id.clone());
         }
         (seen, denied)
     }
 
-    /// Ignores for [`COVERAGE_GRACE_PERIOD`] that our registration does not cover a taken webhook, if the registration
+    /// Ignores for [`COVERAGE_GRACE_PERIOD`] that our registration does not cover a taken entry, if the registration
     /// is being updated. Nothing is ignored if an entry has a match condition of others, which may be added again after
     /// each update.
-    fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [AssessedWebhook]>) {
+    fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [AssessedEntry]>) {
         let is_updated = !view.updates.is_empty() && view.updates.iter().all(|update| !update.conditional);
-        let is_uncovered = |seen: &AssessedWebhook| {
+        let is_uncovered = |seen: &AssessedEntry| {
             is_updated && seen.standing.carries && matches!(seen.reason_not_to_adopt, Some(Reason::Uncovered(_)))
         };
         let ids = seen.iter().filter(|seen| is_uncovered(seen)).map(|seen| seen.standing.id.clone()).collect();
@@ -349,7 +354,7 @@ impl Adoption {
     async fn lead(
         &mut self,
         client: &KubeClient,
-        (view, seen): (&AdoptionView, &[AssessedWebhook]),
+        (view, seen): (&AdoptionView, &[AssessedEntry]),
         leader: &Lease,
     ) -> Result<(), TurnError> {
         let unsupported = self.unsupported(client).await?;
@@ -368,7 +373,7 @@ impl Adoption {
         }
         self.leadership.leader.on_announced(now, Moment::now(slept).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
-            tracing::info!(replica = self.reads.settings.replica, "this replica takes webhooks over from now on");
+            tracing::info!(replica = self.reads.settings.replica, "this replica takes over and gives back from now on");
         }
         self.report_left(&plan);
         // A new leader reads its announcement back before any other write.
@@ -384,7 +389,7 @@ impl Adoption {
     async fn write_due(
         &mut self,
         client: &KubeClient,
-        (view, seen): (&AdoptionView, &[AssessedWebhook]),
+        (view, seen): (&AdoptionView, &[AssessedEntry]),
         plan: &Plan,
         renewed: Moment,
     ) -> Result<(), KubeError> {
@@ -418,7 +423,7 @@ impl Adoption {
             WriteOutcome::Outdated => {}
             WriteOutcome::Refused(why) => {
                 for webhook in &planned.outdated {
-                    tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
+                    tracing::warn!(entry = %webhook, why, "the apiserver refuses to have our condition there brought up to date");
                 }
                 let refused = planned.taken.iter().chain(&planned.fenced).chain(&planned.outdated);
                 refused.for_each(|key| self.leadership.leader.on_refusal(key, why.clone(), now));
@@ -437,12 +442,13 @@ impl Adoption {
         Ok(())
     }
 
-    /// Counts the webhooks that are left to the apiserver, and logs each of them whenever its reason changes.
+    /// Counts the entries that are left to the apiserver, and logs each of them whenever its reason changes.
     fn report_left(&mut self, plan: &Plan) {
-        let mut left = [0; Reason::WORDS.len()];
+        let mut left = [[0; Reason::WORDS.len()]; 2];
         let present: BTreeSet<_> = plan.decisions.iter().map(|(key, _)| key).collect();
         self.logged_reasons.retain(|key, _| present.contains(key));
         for (key, decision) in &plan.decisions {
+            let left = &mut left[usize::from(key.kind.is_binding())];
             let (Decision::Leave(reason) | Decision::Fence(reason)) = decision else {
                 self.logged_reasons.remove(key);
                 continue;
@@ -453,35 +459,37 @@ impl Adoption {
             }
             let news = self.logged_reasons.insert(key.clone(), word) != Some(word);
             if news && !matches!(reason, Reason::NotWanted | Reason::Released) {
-                tracing::warn!(webhook = %key, %reason, "webhook is left to the apiserver");
+                tracing::warn!(entry = %key, %reason, "left to the apiserver");
             }
         }
         let drops = self.leadership.leader.drops;
         self.sidecar.metrics().update(|figures| (figures.left, figures.drops) = (Some(left), drops));
     }
 
-    /// Counts taken webhooks, and adds up the time in which both the apiserver and this replica may call a webhook.
+    /// Counts taken entries, and adds up the time in which both the apiserver and this replica may call an entry.
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
-        let carried = view.seen.iter().filter(|seen| seen.standing.carries);
-        let is_called = |seen: &&AssessedWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
-        let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
-        let webhooks = Webhooks { called: called.len(), uncalled: uncalled.len() };
+        let mut taken = [TakenEntries::default(); 2];
+        for seen in view.seen.iter().filter(|seen| seen.standing.carries) {
+            let of_kind = &mut taken[usize::from(seen.standing.key.kind.is_binding())];
+            let is_used = in_force.contains(&seen.standing.id) && !seen.unsent;
+            *(if is_used { &mut of_kind.used } else { &mut of_kind.unused }) += 1;
+        }
         let now = Instant::now();
-        let both = view.calls.webhooks.iter().filter(|webhook| webhook.cause != Cause::Carries);
+        let both = view.calls.entries.iter().filter(|webhook| webhook.cause != Cause::Carries);
         let both: BTreeSet<_> = both.map(|webhook| &webhook.id).filter(|id| in_force.contains(*id)).cloned().collect();
         let elapsed = now - self.last_read.replace(now).unwrap_or(now);
         let overlap = elapsed.saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX));
         self.overlapping.update(&both, now);
         let longest = self.overlapping.0.values().map(|since| now - *since).max().unwrap_or_default();
         self.sidecar.metrics().update(|figures| {
-            figures.webhooks = Some(webhooks);
+            figures.taken = Some(taken);
             figures.overlap = figures.overlap.saturating_add(overlap);
             figures.longest_overlap = figures.longest_overlap.max(longest);
         });
     }
 
-    /// Records that this replica gave a webhook back before it served requests.
-    async fn record_given_back(&mut self, UnservedWebhook { key, uid, reason, .. }: &UnservedWebhook) {
+    /// Records that this replica gave an entry back before it served requests.
+    async fn record_given_back(&mut self, UnservedEntry { key, uid, reason, .. }: &UnservedEntry) {
         let client = timeout(WRITE_START_LIMIT, self.connection.client()).await.ok().and_then(Result::ok);
         self.recorder.record(client.as_ref(), key, Some(reason), uid);
     }
@@ -525,21 +533,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::CalledWebhook;
+    use crate::{CalledEntry, EntryKind};
 
     #[test]
     fn webhook_is_in_place_only_in_its_newest_state_and_at_its_newest_endpoint() {
-        let key = WebhookKey {
-            hook_type: gatepost_api::HookType::Validating,
+        let key = EntryKey {
+            kind: EntryKind::Webhook(gatepost_api::HookType::Validating),
             configuration: "c".to_owned(),
-            webhook: "w.x.y".to_owned(),
+            name: "w.x.y".to_owned(),
         };
         let in_place = |is_moving, state: &str, former| {
             let (id, state) = (key.id(), state.to_owned());
-            let (key, entry, cause) = (key.clone(), json!({}), Cause::Carries);
-            let webhooks = vec![CalledWebhook { key, id: id.clone(), entry, state, cause, at_once: true, former }];
-            let plan = CallPlan { webhooks, ..CallPlan::default() };
-            let in_force = InForceIds::of(vec![WebhookInForce { id, state: Some("s1".to_owned()), is_moving }], &plan);
+            let (key, content, cause) = (key.clone(), json!({}), Cause::Carries);
+            let entries = vec![CalledEntry { key, id: id.clone(), content, state, cause, at_once: true, former }];
+            let plan = CallPlan { entries, ..CallPlan::default() };
+            let in_force = InForceIds::of(vec![EntryInForce { id, state: Some("s1".to_owned()), is_moving }], &plan);
             assert_eq!(in_force.called.len(), 1);
             !in_force.in_place.is_empty()
         };
@@ -547,7 +555,7 @@ mod tests {
         assert!(!in_place(false, "s1", true), "its newest state cannot be served here");
         assert!(!in_place(false, "s2", false), "its newest state is held back");
         assert!(!in_place(true, "s1", false), "the endpoint that it moves to has passed no probe");
-        let unknown = WebhookInForce { id: key.id(), state: None, is_moving: false };
+        let unknown = EntryInForce { id: key.id(), state: None, is_moving: false };
         let InForceIds { called, in_place } = InForceIds::of(vec![unknown], &CallPlan::default());
         assert_eq!((called.len(), in_place.len()), (1, 0), "no read has asked for it");
     }

@@ -1,19 +1,19 @@
-//! Fights with owners that remove our condition repeatedly.
+//! Fights with owners that remove our mark repeatedly.
 
 use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of drops within the window after which the webhook is taken again immediately. One more starts a
+/// Maximum number of drops within the window after which the entry is taken again immediately. One more starts a
 /// pause.
 const MAX_DROPS_IN_WINDOW: usize = 3;
 /// Minimum window within which drops count as one fight. The window is at least four times as long as both sides call
-/// the webhook after a drop.
+/// the entry after a drop.
 const FIGHT_WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of drops within an hour. After each drop, both sides call the webhook for some seconds.
+/// Maximum number of drops within an hour. After each drop, both sides call the entry for some seconds.
 const MAX_DROPS_IN_AN_HOUR: usize = 12;
 const HOUR: Duration = Duration::from_secs(3600);
-/// First pause after a fight, in which the webhook is left to the apiserver. Each further pause is twice as long.
+/// First pause after a fight, in which the entry is left to the apiserver. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(5 * 60);
 const MAX_PAUSE: Duration = Duration::from_secs(4 * 3600);
 
@@ -40,7 +40,7 @@ pub struct FightRecord {
     /// Rest of the pause after the last failure, in seconds.
     #[serde(rename = "p")]
     pub(crate) failure_pause_left_secs: u64,
-    /// Number of writes of the condition in a row without a visible effect.
+    /// Number of writes of the mark in a row without a visible effect.
     #[serde(rename = "t")]
     pub(crate) attempts: u32,
     /// The last failure was a rejected write, not a failed announcement.
@@ -48,7 +48,7 @@ pub struct FightRecord {
     pub(crate) after_rejected_write: bool,
 }
 
-/// Drops of our condition from one webhook, and the pauses that they cause.
+/// Drops of our mark from one entry, and the pauses that they cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fights {
     drops: VecDeque<Duration>,
@@ -70,8 +70,8 @@ impl FightRecord {
 }
 
 impl Fights {
-    /// Records that the owner has dropped our condition. `in_flight` is the maximum time from an apiserver's decision
-    /// not to call the webhook to our review of the same request.
+    /// Records that the owner has dropped our mark. `in_flight` is the maximum time from an apiserver's decision
+    /// not to call the entry to our review of the same request.
     pub fn record_drop(&mut self, now: Duration, in_flight: Duration) {
         let window = FIGHT_WINDOW.max(in_flight.saturating_mul(4));
         self.drops.retain(|at| now.saturating_sub(*at) < HOUR);

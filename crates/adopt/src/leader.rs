@@ -1,7 +1,7 @@
-//! Decisions of the leader on each webhook at each turn. Only the leader writes webhooks.
+//! Decisions of the leader on each entry at each turn. Only the leader writes entries.
 //!
-//! The leader announces a webhook first. It applies the condition once every live replica claims to call the webhook
-//! under that announcement. A webhook that carries the condition stays announced, so that the leader restores the
+//! The leader announces an entry first. It applies the mark once every live replica claims to call the entry
+//! under that announcement. An entry that carries the mark stays announced, so that the leader restores the
 //! condition at the next turn after the owner drops it.
 
 use std::{
@@ -13,63 +13,63 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Announcement, AssessedWebhook, ClusterWebhook, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, Reason, WebhookKey,
+    Announcement, AssessedEntry, ClusterEntry, EntryKey, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, Reason,
     fights::whole_seconds,
 };
 
-/// Maximum time for which a webhook that cannot be taken is announced. Meanwhile, the apiserver and some replicas both
+/// Maximum time for which an entry that cannot be taken is announced. Meanwhile, the apiserver and some replicas both
 /// call it.
 const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(6);
-/// Minimum time from the announcement of a webhook, and from a change of its entry, to its takeover. By then, even a
-/// replica that cannot write its lease calls that entry, or treats its last read as stale.
+/// Minimum time from the announcement of an entry, and from a change of its content, to its takeover. By then, even a
+/// replica that cannot write its lease calls that content, or treats its last read as stale.
 pub(crate) const MIN_ANNOUNCEMENT: Duration = Duration::from_millis(1500);
-/// First pause after a failed announcement, in which the webhook is left to the apiserver. It doubles with each further
+/// First pause after a failed announcement, in which the entry is left to the apiserver. It doubles with each further
 /// failure in a row.
 const FIRST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(15);
-/// First pause after a rejected write, which doubles likewise. Also the pause after a webhook was given back because a
+/// First pause after a rejected write, which doubles likewise. Also the pause after an entry was given back because a
 /// replica is missing or does not call it.
 const FIRST_WRITE_PAUSE: Duration = Duration::from_secs(60);
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
-/// Time for which a webhook is announced as ending after it was given back or dropped. A replica that starts meanwhile
+/// Time for which an entry is announced as ending after it was given back or dropped. A replica that starts meanwhile
 /// calls it until every apiserver has observed the change.
 const ENDING_PERIOD: Duration = Duration::from_millis(1500);
-/// Maximum number of writes of the condition in a row without a visible effect, because each came after a change by the
+/// Maximum number of writes of the mark in a row without a visible effect, because each came after a change by the
 /// owner or got no answer.
 const MAX_ATTEMPTS: u32 = 3;
-/// Maximum time for which a live replica may fail to call a webhook that carries the condition, as it might just have
-/// started. Then the webhook is given back.
+/// Maximum time for which a live replica may fail to call an entry that carries the mark, as it might just have
+/// started. Then the entry is given back.
 const UNCLAIMED_GRACE_PERIOD: Duration = Duration::from_secs(6);
 
-/// Decision on one webhook.
+/// Decision on one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Announce the webhook, and wait until every replica calls it.
+    /// Announce the entry, and wait until every replica calls it.
     Announce,
-    /// Apply the condition.
+    /// Apply the mark.
     Take,
-    /// Keep the condition that the webhook carries.
+    /// Keep the mark that the entry carries.
     Keep,
-    /// Remove the condition.
+    /// Remove the mark.
     GiveBack(Reason),
     /// Leave it to the apiserver.
     Leave(Reason),
-    /// Leave it to the apiserver while a write of the condition, by this leader or the one before, may be in flight.
-    /// The webhook stays announced until its object has another version, so that such a write fails.
+    /// Leave it to the apiserver while a write of the mark, by this leader or the one before, may be in flight.
+    /// The entry stays announced until its object has another version, so that such a write fails.
     Fence(Reason),
 }
 
 impl Decision {
-    /// Returns true if the webhook is part of the announcement.
+    /// Returns true if the entry is part of the announcement.
     pub const fn announces(&self) -> bool {
         matches!(self, Self::Announce | Self::Take | Self::Keep | Self::Fence(_))
     }
 }
 
-/// Input of the decision on one webhook.
+/// Input of the decision on one entry.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// The webhook as it was read.
-    pub seen: &'a AssessedWebhook,
+    /// The entry as it was read.
+    pub seen: &'a AssessedEntry,
     /// The announcement that was read lists it.
     pub announced: bool,
     /// Live replicas that have not claimed it since it was announced.
@@ -84,52 +84,47 @@ pub struct Facts<'a> {
     pub missing: Option<(&'a str, bool)>,
 }
 
-/// State of one webhook between turns.
+/// State of one entry between turns.
 #[derive(Debug, Default)]
 struct Track {
-    /// It carried the condition at the last turn, or the apiserver has accepted the condition since, and the decision
+    /// It carried the mark at the last turn, or the apiserver has accepted the mark since, and the decision
     /// was not to give it back.
     kept: bool,
-    /// Time at which the apiserver accepted the condition; `None` once a read has begun later.
+    /// Time at which the apiserver accepted the mark; `None` once a read has begun later.
     accepted_at: Option<Duration>,
-    /// Number of writes of the condition since it was last read.
+    /// Number of writes of the mark since it was last read.
     attempts: u32,
     fights: Fights,
-    /// Start of its announcement while it does not carry the condition.
+    /// Start of its announcement while it does not carry the mark.
     announced_since: Option<Duration>,
     /// The leader before this one announced it.
     inherited: bool,
     /// Time until which it is announced as ending.
     ending_until: Duration,
     /// Its entry, and the time of its first read. Replicas may have used an older entry until a moment ago.
-    entry: Option<(Value, Duration)>,
-    /// Time since which a replica has not called it although it carries the condition.
+    content: Option<(Value, Duration)>,
+    /// Time since which a replica has not called it although it carries the mark.
     unclaimed_since: Option<Duration>,
     /// End of the pause in which it is left to the apiserver, and the reason.
     pause: Option<(Duration, Reason)>,
     /// Number of failed announcements and rejected writes in a row.
     failures: u32,
-    /// resourceVersion for which a write of the condition may be in flight.
+    /// resourceVersion for which a write of the mark may be in flight.
     attempted: Option<String>,
 }
 
 /// State of the leader's decisions.
 #[derive(Debug, Default)]
 pub struct Leader {
-    tracks: BTreeMap<WebhookKey, Track>,
-    /// Number of times that owners have dropped the condition.
+    tracks: BTreeMap<EntryKey, Track>,
+    /// Number of times that owners have dropped the mark.
     pub drops: u64,
 }
 
 impl Leader {
-    /// Decides on each webhook, in the order of `facts`. `unsupported` is the apiserver's version if it does not
+    /// Decides on each entry, in the order of `facts`. `unsupported` is the apiserver's version if it does not
     /// support match conditions.
-    pub fn turn(
-        &mut self,
-        now: Duration,
-        facts: &[Facts<'_>],
-        unsupported: Option<&str>,
-    ) -> Vec<(WebhookKey, Decision)> {
+    pub fn turn(&mut self, now: Duration, facts: &[Facts<'_>], unsupported: Option<&str>) -> Vec<(EntryKey, Decision)> {
         let present: BTreeSet<_> = facts.iter().map(|facts| &facts.seen.standing.key).collect();
         self.tracks.retain(|key, _| present.contains(key));
         let decide = |facts: &Facts<'_>| (facts.seen.standing.key.clone(), self.decide(now, facts, unsupported));
@@ -140,12 +135,12 @@ impl Leader {
     pub fn begin(
         &mut self,
         now: Duration,
-        seen: &[AssessedWebhook],
+        seen: &[AssessedEntry],
         before: &Announcement,
         records: &BTreeMap<String, FightRecord>,
     ) {
         self.tracks.clear();
-        for AssessedWebhook { standing: ClusterWebhook { id, key, version, .. }, in_flight, .. } in seen {
+        for AssessedEntry { standing: ClusterEntry { id, key, version, .. }, in_flight, .. } in seen {
             let (announced, ends, record) = (before.ids.contains(id), before.ending.contains(id), records.get(id));
             if !announced && !ends && record.is_none() {
                 continue;
@@ -154,7 +149,7 @@ impl Leader {
             track.attempted = announced.then(|| version.clone());
             (track.announced_since, track.inherited) = (announced.then_some(now), announced);
             if announced || ends {
-                // An announced webhook may have carried the condition until a moment ago, even if no read found it.
+                // An announced entry may have carried the mark until a moment ago, even if no read found it.
                 track.extend_ending(now, *in_flight);
             }
             let Some(record) = record else { continue };
@@ -171,16 +166,16 @@ impl Leader {
         }
     }
 
-    /// Returns the records for the next leader, by webhook id: at most [`MAX_FIGHTS`], those with the most drops.
+    /// Returns the records for the next leader, by entry id: at most [`MAX_FIGHTS`], those with the most drops.
     pub fn records(&self, now: Duration) -> BTreeMap<String, FightRecord> {
-        let record = |(key, track): (&WebhookKey, &Track)| Some((track.record(now)?, key.id()));
+        let record = |(key, track): (&EntryKey, &Track)| Some((track.record(now)?, key.id()));
         let mut all: Vec<_> = self.tracks.iter().filter_map(record).collect();
         all.sort_by_key(|(record, _)| Reverse(record.weight()));
         all.into_iter().take(MAX_FIGHTS).map(|(record, id)| (id, record)).collect()
     }
 
-    /// Records that the apiserver rejected a write of that webhook, or dropped the condition from it.
-    pub fn on_refusal(&mut self, key: &WebhookKey, what: String, now: Duration) {
+    /// Records that the apiserver rejected a write of that entry, or dropped the mark from it.
+    pub fn on_refusal(&mut self, key: &EntryKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         track.start_pause(now, FIRST_WRITE_PAUSE, Reason::ConditionNotApplied(what));
         (track.announced_since, track.attempted) = (None, None);
@@ -193,21 +188,21 @@ impl Leader {
         }
     }
 
-    /// Records that the apiserver accepted the condition at `now`. An owner may drop the condition before any read
+    /// Records that the apiserver accepted the mark at `now`. An owner may drop the mark before any read
     /// returns it.
-    pub fn on_taken(&mut self, key: &WebhookKey, now: Duration) {
+    pub fn on_taken(&mut self, key: &EntryKey, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         (track.kept, track.accepted_at, track.attempts, track.failures) = (true, Some(now), 0, 0);
         (track.announced_since, track.inherited, track.attempted) = (None, false, None);
     }
 
-    /// Returns true if the webhook is announced as ending while it is left to the apiserver.
-    pub fn is_ending(&self, key: &WebhookKey, now: Duration) -> bool {
+    /// Returns true if the entry is announced as ending while it is left to the apiserver.
+    pub fn is_ending(&self, key: &EntryKey, now: Duration) -> bool {
         self.tracks.get(key).is_some_and(|track| now < track.ending_until)
     }
 
-    /// Returns true if the webhook is paused. A paused webhook may keep the condition.
-    pub fn is_paused(&self, key: &WebhookKey, now: Duration) -> bool {
+    /// Returns true if the entry is paused. A paused entry may keep the mark.
+    pub fn is_paused(&self, key: &EntryKey, now: Duration) -> bool {
         self.tracks.get(key).and_then(|track| track.pause.as_ref()).is_some_and(|(until, _)| now < *until)
     }
 
@@ -215,8 +210,8 @@ impl Leader {
         let standing = &facts.seen.standing;
         let track = self.tracks.entry(standing.key.clone()).or_default();
         let against = facts.seen.against().cloned();
-        if track.entry.as_ref().is_none_or(|(entry, _)| *entry != standing.entry) {
-            track.entry = Some((standing.entry.clone(), now));
+        if track.content.as_ref().is_none_or(|(content, _)| *content != standing.content) {
+            track.content = Some((standing.content.clone(), now));
         }
         if standing.carries {
             return track.decide_taken(now, facts, against);
@@ -228,7 +223,7 @@ impl Leader {
         track.accepted_at = None;
         if std::mem::take(&mut track.kept) {
             track.extend_ending(now, facts.seen.in_flight);
-            // A starting replica may have given the webhook back because it cannot call it. The webhook is then
+            // A starting replica may have given the entry back because it cannot call it. The entry is then
             // announced anew, and does not count as dropped by its owner.
             if !standing.given_back {
                 self.drops += 1;
@@ -238,7 +233,7 @@ impl Leader {
             }
         }
         if against == Some(Reason::Released) {
-            // An operator who releases the webhook is assumed to have resolved the conflict with its owner.
+            // An operator who releases the entry is assumed to have resolved the conflict with its owner.
             (track.fights, track.failures, track.pause, track.attempts) = (Fights::default(), 0, None, 0);
         }
         // A write for the former version fails from now on. It may have taken effect before, and the owner may have
@@ -247,7 +242,10 @@ impl Leader {
             track.extend_ending(now, facts.seen.in_flight);
         }
         let reason = against
-            .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
+            .or_else(|| {
+                let unsupported = unsupported.filter(|_| !standing.key.kind.is_binding());
+                unsupported.map(|version| Reason::NoConditions(version.to_owned()))
+            })
             .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
             .or_else(|| (standing.other_conditions >= MAX_CONDITIONS).then_some(Reason::Full))
             .or_else(|| track.fights.drops_before_pause(now).map(Reason::Fought))
@@ -260,7 +258,7 @@ impl Leader {
             return track.leave(reason);
         }
         let announced_for = now.saturating_sub(*track.announced_since.get_or_insert(now));
-        let unchanged = track.entry.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= MIN_ANNOUNCEMENT);
+        let unchanged = track.content.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= MIN_ANNOUNCEMENT);
         let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= MIN_ANNOUNCEMENT;
         let can_be_taken = called && unchanged && facts.seen.guarded;
         if can_be_taken && track.attempts < MAX_ATTEMPTS {
@@ -291,7 +289,7 @@ impl Leader {
 }
 
 impl Track {
-    /// Decides on a webhook that carries the condition.
+    /// Decides on an entry that carries the mark.
     fn decide_taken(&mut self, now: Duration, facts: &Facts<'_>, against: Option<Reason>) -> Decision {
         (self.announced_since, self.attempted, self.accepted_at, self.attempts) = (None, None, None, 0);
         self.inherited = false;
@@ -311,7 +309,7 @@ impl Track {
         Decision::GiveBack(reason)
     }
 
-    /// Returns the reason to give a taken webhook back, if a replica is missing or does not call it.
+    /// Returns the reason to give a taken entry back, if a replica is missing or does not call it.
     fn not_called_reason(&mut self, now: Duration, facts: &Facts<'_>) -> Option<Reason> {
         if let Some((what, true)) = facts.missing {
             return Some(Reason::ReplicaMissing(what.to_owned()));
@@ -333,7 +331,7 @@ impl Track {
         self.pause = Some((now + pause, reason));
     }
 
-    /// Announces the webhook as ending for as long as an apiserver might still skip it because of the condition.
+    /// Announces the entry as ending for as long as an apiserver might still skip it because of the mark.
     fn extend_ending(&mut self, now: Duration, in_flight: Duration) {
         self.ending_until = self.ending_until.max(now + ENDING_PERIOD + in_flight);
     }

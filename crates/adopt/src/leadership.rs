@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use gatepost_api::HookType;
 use gatepost_kube_support::LeaseObserver;
+use serde_json::Value;
 
 use crate::{
-    Announcement, AssessedWebhook, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION,
-    Leader, Lease, OwnRegistration, Reason, Receivers, WebhookKey, receivers::MissingReceivers, writes::Finalizers,
+    Announcement, AssessedEntry, Claims, Decision, EntryKey, EntryKind, Facts, FightRecord, FinalizerChange,
+    LEADER_LEASE_DURATION, Leader, Lease, OwnRegistration, Reason, Receivers, receivers::MissingReceivers,
+    writes::Finalizers,
 };
 
 /// Time without a renewal of its lease after which a replica counts as dead.
@@ -29,7 +30,7 @@ pub struct Leadership {
     pub leader: Leader,
     finalizers: Finalizers,
     missing: MissingReceivers,
-    /// First epoch of the uninterrupted announcement of each webhook, by webhook id.
+    /// First epoch of the uninterrupted announcement of each entry, by entry id.
     announced_since: BTreeMap<String, u64>,
     /// Holder whose leader's lease expired, and the time at which this replica acquired the lease.
     ousted: Option<(String, Duration)>,
@@ -42,8 +43,8 @@ pub struct Turn<'a> {
     pub now: Duration,
     /// Leases that were read.
     pub leases: &'a [Lease],
-    /// Webhooks that were read.
-    pub seen: &'a [AssessedWebhook],
+    /// Entries that were read.
+    pub seen: &'a [AssessedEntry],
     /// Our registrations.
     pub registrations: &'a [OwnRegistration],
     /// Receivers of reviews by our registrations.
@@ -59,12 +60,12 @@ pub struct Turn<'a> {
 pub struct Plan {
     /// Announcement to write before anything else.
     pub announcement: Announcement,
-    /// Decision on each webhook.
-    pub decisions: Vec<(WebhookKey, Decision)>,
+    /// Decision on each entry.
+    pub decisions: Vec<(EntryKey, Decision)>,
     /// Finalizers to add to our registrations, or to remove.
     pub finalizers: Vec<FinalizerChange>,
-    /// Paused webhooks, whose conditions are not updated meanwhile.
-    pub paused: BTreeSet<WebhookKey>,
+    /// Paused entries, whose conditions are not updated meanwhile.
+    pub paused: BTreeSet<EntryKey>,
     /// Record of fights with owners, for the next leader.
     pub fights: BTreeMap<String, FightRecord>,
 }
@@ -72,24 +73,26 @@ pub struct Plan {
 /// Write of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Kind of the configuration.
-    pub hook_type: HookType,
-    /// Name of the configuration.
-    pub configuration: String,
+    /// Kind of the entries of the object.
+    pub kind: EntryKind,
+    /// Name of the object.
+    pub object: String,
     /// uid and resourceVersion as they were read.
     pub read: (String, String),
-    /// Webhooks that carry the condition afterwards, each with its expression. No other webhook carries it.
+    /// Entries that carry the mark afterwards, each with its expression. No other entry carries it.
     pub carry: Vec<(String, String)>,
-    /// Webhooks that get the condition.
-    pub taken: Vec<WebhookKey>,
-    /// Webhooks that lose the condition, and the reason.
-    pub given_back: Vec<(WebhookKey, Reason)>,
-    /// Names of given-back webhooks whose condition other field managers may own.
+    /// Entries that get the mark.
+    pub taken: Vec<EntryKey>,
+    /// Entries that lose the mark, and the reason.
+    pub given_back: Vec<(EntryKey, Reason)>,
+    /// Names of given-back entries whose condition other field managers may own.
     pub written_by_others: Vec<String>,
-    /// Webhooks whose configuration needs a new resourceVersion, so that a write in flight fails.
-    pub fenced: Vec<WebhookKey>,
-    /// Webhooks that get the condition with another expression.
-    pub outdated: Vec<WebhookKey>,
+    /// Entries whose configuration needs a new resourceVersion, so that a write in flight fails.
+    pub fenced: Vec<EntryKey>,
+    /// Entries that get the mark with another expression.
+    pub outdated: Vec<EntryKey>,
+    /// Content of a binding; null for webhooks.
+    pub content: Value,
 }
 
 impl Leadership {
@@ -128,7 +131,7 @@ impl Leadership {
         let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims(), is_stalled(lease))).collect();
         let stalled = claims.iter().filter(|(.., stalled)| *stalled);
         let stalled: Vec<_> = stalled.map(|(name, ..)| (*name).to_owned()).collect();
-        // A replica that has read one announcement of this webhook also follows later ones.
+        // A replica that has read one announcement of this entry also follows later ones.
         let is_confirmed = |id: &String, claims: &Option<Claims>| {
             let since = self.announced_since.get(id).copied().unwrap_or(before.epoch);
             let confirms = |it: &Claims| it.ids.contains(id) && (since..=before.epoch).contains(&it.epoch);
@@ -171,7 +174,7 @@ impl Leadership {
         let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
         let needed = seen.iter().map(|seen| &seen.standing);
         let needed = needed.filter(|it| it.carries || ids.contains(&it.id) || ending.contains(&it.id));
-        let needed = needed.map(|it| it.key.hook_type);
+        let needed = needed.map(|it| it.key.kind.hook_type());
         let finalizers = self.finalizers.step(now, turn.registrations, needed);
         self.announced_since.retain(|id, _| ids.contains(id));
         for id in &ids {
@@ -194,24 +197,25 @@ impl Leadership {
 
 impl Plan {
     /// Returns the configurations to write once the announcement has been written.
-    pub fn writes(&self, seen: &[AssessedWebhook]) -> Vec<Write> {
+    pub fn writes(&self, seen: &[AssessedEntry]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
-        let mut writes = BTreeMap::<(HookType, &str), Write>::new();
+        let mut writes = BTreeMap::<(EntryKind, &str), Write>::new();
         // Configurations with an annotation of ours that is no longer needed.
         let mut annotated = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
-            let configuration = (key.hook_type, key.configuration.as_str());
-            let write = writes.entry(configuration).or_insert_with(|| {
-                let (hook_type, configuration) = (key.hook_type, key.configuration.clone());
+            let object = (key.kind, key.object());
+            let write = writes.entry(object).or_insert_with(|| {
+                let (kind, object) = (key.kind, key.object().to_owned());
                 let read = (standing.uid.clone(), standing.version.clone());
                 let (carry, taken, given_back, written_by_others, fenced, outdated) = Default::default();
-                Write { hook_type, configuration, read, carry, taken, given_back, written_by_others, fenced, outdated }
+                let content = if kind.is_binding() { standing.content.clone() } else { Value::Null };
+                Write { kind, object, read, carry, taken, given_back, written_by_others, fenced, outdated, content }
             });
-            annotated.extend(standing.has_leader_annotation.then_some(configuration));
+            annotated.extend(standing.has_leader_annotation.then_some(object));
             match decision {
                 Decision::Keep | Decision::Take => {
-                    write.carry.push((key.webhook.clone(), standing.condition.to_string()));
+                    write.carry.push((key.name.clone(), standing.condition.to_string()));
                     if *decision == Decision::Take {
                         write.taken.push(key.clone());
                     } else if standing.outdated && !self.paused.contains(key) {
@@ -221,23 +225,23 @@ impl Plan {
                 Decision::GiveBack(reason) => {
                     write.given_back.push((key.clone(), reason.clone()));
                     if !standing.only_owned_by_us {
-                        write.written_by_others.push(key.webhook.clone());
+                        write.written_by_others.push(key.name.clone());
                     }
                 }
                 Decision::Fence(_) => write.fenced.push(key.clone()),
                 Decision::Announce | Decision::Leave(_) => {}
             }
         }
-        let due = |(configuration, write): &(_, Write)| {
+        let due = |(object, write): &(_, Write)| {
             let changes = [&write.fenced, &write.outdated, &write.taken].into_iter().any(|keys| !keys.is_empty());
-            changes || !write.given_back.is_empty() || annotated.contains(configuration)
+            changes || !write.given_back.is_empty() || annotated.contains(object)
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }
 
-    /// Returns the name, state and reason of each webhook, for display.
+    /// Returns the name, state and reason of each entry, for display.
     pub fn status(&self) -> Vec<[String; 3]> {
-        let line = |(key, decision): &(WebhookKey, Decision)| {
+        let line = |(key, decision): &(EntryKey, Decision)| {
             let (state, reason) = match decision {
                 Decision::Keep => ("taken", String::new()),
                 Decision::Announce | Decision::Take => ("taking", String::new()),
@@ -252,22 +256,23 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use gatepost_api::HookType;
     use serde_json::json;
 
     use super::*;
-    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, leader_lease, webhooks_of};
+    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, bindings_of, leader_lease, webhooks_of};
 
-    /// One that carries our condition with an expression that does not fit its rules, and these annotations.
-    fn outdated(annotations: serde_json::Value) -> AssessedWebhook {
+    /// One that carries our mark with an expression that does not fit its rules, and these annotations.
+    fn outdated(annotations: Value) -> AssessedEntry {
         let condition = json!({"name": CONDITION, "expression": EXPRESSION});
         let rule = json!({"apiGroups": ["*"], "resources": ["*"]});
         let entry = json!({"name": "w", "rules": [rule], "matchConditions": [condition]});
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        AssessedWebhook::sound(webhooks_of(HookType::Validating, &object).remove(0))
+        AssessedEntry::sound(webhooks_of(HookType::Validating, &object).remove(0))
     }
 
-    fn written(lead: &mut Leadership, second: u64, seen: &AssessedWebhook) -> Vec<Write> {
+    fn written(lead: &mut Leadership, second: u64, seen: &AssessedEntry) -> Vec<Write> {
         let seen = std::slice::from_ref(seen);
         let now = Duration::from_secs(second);
         let turn = Turn {
@@ -291,6 +296,36 @@ mod tests {
         assert_eq!(written(&mut lead, 1, &seen), []);
         assert_eq!(written(&mut lead, 59, &seen), []);
         assert_eq!(written(&mut lead, 60, &seen).len(), 1);
+    }
+
+    /// Bindings of one policy are objects of their own.
+    #[test]
+    fn bindings_are_written_one_by_one_whatever_version_the_apiserver_has() {
+        let binding = |name: &str, policy: &str| {
+            let metadata = json!({"name": name, "uid": "u", "resourceVersion": "7"});
+            let object = json!({"metadata": metadata, "spec": {"policyName": policy}});
+            bindings_of(HookType::Validating, &[], &[object]).remove(0)
+        };
+        let parked = AssessedEntry::sound(binding("a", "p.parked.gatepost.dev"));
+        let mut released = AssessedEntry::sound(binding("b", "p.parked.gatepost.dev"));
+        released.wanted = Err(Reason::Released);
+        let free = AssessedEntry::sound(binding("c", "p"));
+        let seen = [parked, released, free];
+        let turn = Turn {
+            now: Duration::ZERO,
+            leases: &[],
+            seen: &seen,
+            registrations: &[],
+            receivers: &[],
+            unsupported: Some("v1.27.0"),
+            held_leader_lease: true,
+        };
+        let plan = Leadership::default().plan(turn);
+        assert_eq!(plan.decisions[0].1, Decision::Keep);
+        assert_eq!(plan.decisions[2].1, Decision::Announce, "it needs no match conditions");
+        let writes = plan.writes(&seen);
+        let written: Vec<_> = writes.iter().map(|write| (&*write.object, write.given_back.len())).collect();
+        assert_eq!(written, [("b", 1)]);
     }
 
     #[test]

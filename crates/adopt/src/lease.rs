@@ -1,5 +1,5 @@
 //! Leases through which replicas coordinate, and the settings of adoption, which name them. An annotation of the leader's
-//! lease has its announcement, and an annotation of each replica's lease lists the webhooks that the replica calls.
+//! lease has its announcement, and an annotation of each replica's lease lists the entries that the replica calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::{
     AdoptionRequests, AdoptionScope, FightRecord,
+    entry::short_digest,
     scope::{REQUESTS_ANNOTATION, to_json},
-    webhook::short_digest,
 };
 
 /// Name of the leader's lease.
@@ -24,11 +24,11 @@ pub const LEADER_LEASE: &str = "gatepost-adopt";
 pub const REPLICA_LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Duration of the leader's lease, which it renews every second. After this time, another replica leads.
 pub const LEADER_LEASE_DURATION: Duration = Duration::from_secs(6);
-/// Maximum number of webhooks that can be taken over: the annotations of an object may have 256 KiB.
-pub const MAX_WEBHOOKS: usize = 4096;
-/// Maximum number of webhooks whose fights are recorded for the next leader.
+/// Maximum number of entries that can be taken over: the annotations of an object may have 256 KiB.
+pub const MAX_ENTRIES: usize = 4096;
+/// Maximum number of entries whose fights are recorded for the next leader.
 pub const MAX_FIGHTS: usize = 100;
-/// Maximum length of the annotation with the state of the webhooks, in bytes.
+/// Maximum length of the annotation with the state of the entries, in bytes.
 const MAX_STATUS_BYTES: usize = 96 << 10;
 
 const ANNOUNCEMENT_ANNOTATION: &str = "gatepost.dev/announced";
@@ -36,20 +36,20 @@ const CLAIMS_ANNOTATION: &str = "gatepost.dev/calls";
 const STATUS_ANNOTATION: &str = "gatepost.dev/webhooks";
 const FIGHTS_ANNOTATION: &str = "gatepost.dev/fights";
 
-/// Webhooks that replicas must call, whether or not they carry the condition yet.
+/// Entries that replicas must call, whether or not they carry the mark yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AnnouncementJson", into = "AnnouncementJson")]
 pub struct Announcement {
     /// Number of changes of the announcement.
     pub epoch: u64,
-    /// [Ids](crate::WebhookKey::id) of the webhooks.
+    /// [Ids](crate::EntryKey::id) of the entries.
     pub ids: BTreeSet<String>,
-    /// Ids of other webhooks, which carried the condition a moment ago. A replica that starts also calls these; any
+    /// Ids of other entries, which carried the mark a moment ago. A replica that starts also calls these; any
     /// other replica calls them for [`GRACE_PERIOD`](crate::GRACE_PERIOD).
     pub ending: BTreeSet<String>,
 }
 
-/// Announcement as JSON in a lease. Replicas of a former version read only `ids`, so `ids` includes the ending webhooks
+/// Announcement as JSON in a lease. Replicas of a former version read only `ids`, so `ids` includes the ending entries
 /// that they must call.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -73,13 +73,13 @@ impl From<Announcement> for AnnouncementJson {
     }
 }
 
-/// Webhooks that one replica calls, except those in their grace period.
+/// Entries that one replica calls, except those in their grace period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claims {
     /// Epoch of the announcement that the replica has read.
     pub epoch: u64,
-    /// [Ids](crate::WebhookKey::id) of the webhooks.
+    /// [Ids](crate::EntryKey::id) of the entries.
     pub ids: BTreeSet<String>,
 }
 
@@ -142,12 +142,12 @@ impl Lease {
         self.read(REQUESTS_ANNOTATION)
     }
 
-    /// Returns the leader's records of fights and failures, by webhook id.
+    /// Returns the leader's records of fights and failures, by entry id.
     pub fn fights(&self) -> BTreeMap<String, FightRecord> {
         self.read(FIGHTS_ANNOTATION)
     }
 
-    /// Returns the name, state and reason of each webhook, as the leader wrote them.
+    /// Returns the name, state and reason of each entry, as the leader wrote them.
     pub fn status(&self) -> Vec<[String; 3]> {
         self.read(STATUS_ANNOTATION)
     }
@@ -174,7 +174,7 @@ pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Va
     })
 }
 
-/// Returns a merge patch of the leader's lease: holder, announcement, state of each webhook, fights. The apiserver
+/// Returns a merge patch of the leader's lease: holder, announcement, state of each entry, fights. The apiserver
 /// rejects it if the lease has changed since that version.
 pub fn leader_lease(
     version: &str,
@@ -185,7 +185,7 @@ pub fn leader_lease(
     fights: &BTreeMap<String, FightRecord>,
 ) -> Value {
     let mut status = status.to_vec();
-    // The id of an ending webhook is written twice.
+    // The id of an ending entry is written twice.
     let room = MAX_STATUS_BYTES.saturating_sub(to_json(&announcement.ending).len());
     while !status.is_empty() && to_json(&status).len() > room {
         status.truncate(status.len() / 2);
@@ -203,7 +203,7 @@ pub fn leader_lease(
 /// Timeout of the first write of this replica's lease, which delays the first read.
 const FIRST_LEASE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Settings of adoption: the webhooks to take over, and the leases through which replicas coordinate.
+/// Settings of adoption: the entries to take over, and the leases through which replicas coordinate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptionSettings {
     /// Configurations to take over unless a command overrides this.
@@ -242,7 +242,7 @@ impl AdoptionSettings {
 
     /// Reads the leases. Before that, writes this replica's lease unless it is `registered`. A failed write does not
     /// fail the read, because the write may wait for our own verdict. The leader then does not wait for this replica,
-    /// so the replica calls announced webhooks without a probe.
+    /// so the replica calls announced entries without a probe.
     ///
     /// # Errors
     /// [`KubeError`] of the list request.
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn lease_status_is_truncated_to_the_annotation_limit() {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
-        let all: BTreeSet<_> = (0..MAX_WEBHOOKS).map(|number| format!("{number:016}")).collect();
+        let all: BTreeSet<_> = (0..MAX_ENTRIES).map(|number| format!("{number:016}")).collect();
         let mut fights = Fights::default();
         (0..12).for_each(|drop| fights.record_drop(Duration::from_secs(drop * 299), Duration::ZERO));
         let mut record = fights.record(Duration::from_secs(3400)).unwrap();

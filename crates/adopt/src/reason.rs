@@ -1,8 +1,8 @@
-//! Reasons to leave a webhook to the apiserver, or to give it back.
+//! Reasons to leave an entry to the apiserver, or to give it back.
 
-use crate::{CONDITION, MAX_CONDITIONS, MAX_WEBHOOKS};
+use crate::{CONDITION, MAX_CONDITIONS, MAX_ENTRIES};
 
-/// Reason to leave a webhook to the apiserver, or to give it back.
+/// Reason to leave an entry to the apiserver, or to give it back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// Not selected by `serve --adopt`, nor named by a command.
@@ -11,7 +11,7 @@ pub enum Reason {
     /// Released by a command.
     #[error("released; `gatepost adopt` takes it again")]
     Released,
-    /// Gatepost cannot serve its entry completely, because of this problem.
+    /// Gatepost cannot serve it completely, because of this problem.
     #[error("cannot be served: {0}")]
     Unservable(String),
     /// Calls by Gatepost could take the cluster down, according to this finding.
@@ -20,12 +20,18 @@ pub enum Reason {
     /// Our registration does not match all of its requests.
     #[error("Gatepost's registration does not cover it: {0}; print it again with `gatepost register` and apply it")]
     Uncovered(String),
-    /// Its conditions query the authorizer, and Gatepost cannot do so, for this reason.
+    /// Its expressions query the authorizer, and Gatepost cannot do so, for this reason.
     #[error(
-        "its conditions ask the authorizer, and Gatepost cannot ({0}); let Gatepost's user create \
+        "its expressions ask the authorizer, and Gatepost cannot ({0}); let Gatepost's user create \
          subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
     )]
     NoAccessReviews(String),
+    /// Gatepost lets requests past it about which the apiserver asks it.
+    #[error("Gatepost lets requests past it: {0}; leave it to the apiserver, or exclude these requests there as well")]
+    LetPast(String),
+    /// Its expressions read objects of the cluster, and Gatepost cannot, for this reason.
+    #[error("reads objects of the cluster, and Gatepost cannot: {0}")]
+    NoReadAccess(String),
     /// It has the name of a webhook of Gatepost's own registration.
     #[error("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")]
     NamedLikeOurs,
@@ -44,15 +50,15 @@ pub enum Reason {
     /// These replicas do not call it.
     #[error("not called by {by}; `gatepost status` says where its endpoint stands there", by = listed(.0))]
     NotCalled(Vec<String>),
-    /// Its owner has removed the condition this many times.
+    /// Its owner has removed the mark this many times.
     #[error(
-        "its owner replaced the configuration {0} times and dropped the condition; left to the apiserver for five \
-         minutes, and twice as long each further time, at most four hours. Let the owner patch or apply instead of \
-         replacing it"
+        "its owner replaced the configuration, or named the policy again, {0} times; left to the apiserver for five \
+         minutes, and twice as long each further time, at most four hours. Let the owner patch or apply a configuration \
+         instead of replacing it, and leave spec.policyName of a binding alone"
     )]
     Fought(u32),
-    /// The condition could not be applied, for this reason.
-    #[error("the apiserver refuses the condition: {0}")]
+    /// The mark could not be applied, for this reason.
+    #[error("the apiserver refuses the write: {0}")]
     ConditionNotApplied(String),
     /// This receiver of reviews might not be a replica with `--adopt`.
     #[error(
@@ -60,8 +66,8 @@ pub enum Reason {
          called serves with --adopt"
     )]
     ReplicaMissing(String),
-    /// There are more than [`MAX_WEBHOOKS`] webhooks.
-    #[error("there are more than {MAX_WEBHOOKS} webhooks; select fewer")]
+    /// There are more than [`MAX_ENTRIES`] entries.
+    #[error("there are more than {MAX_ENTRIES} webhooks and bindings of policies; select fewer")]
     TooMany,
 }
 
@@ -75,6 +81,8 @@ impl Reason {
             Self::Hazard(_) => "hazard",
             Self::Uncovered(_) => "uncovered",
             Self::NoAccessReviews(_) => "no_access_reviews",
+            Self::LetPast(_) => "let_past",
+            Self::NoReadAccess(_) => "no_read_access",
             Self::NamedLikeOurs => "named_like_ours",
             Self::ForeignCondition => "foreign_condition",
             Self::Full => "conditions_full",
@@ -88,13 +96,15 @@ impl Reason {
     }
 
     /// All words, in the order of the metric.
-    pub const WORDS: [&'static str; 15] = [
+    pub const WORDS: [&'static str; 17] = [
         "not_wanted",
         "released",
         "unservable",
         "hazard",
         "uncovered",
         "no_access_reviews",
+        "let_past",
+        "no_read_access",
         "named_like_ours",
         "foreign_condition",
         "conditions_full",
@@ -125,6 +135,8 @@ mod tests {
             Reason::Hazard(text()),
             Reason::Uncovered(text()),
             Reason::NoAccessReviews(text()),
+            Reason::LetPast(text()),
+            Reason::NoReadAccess(text()),
             Reason::NamedLikeOurs,
             Reason::ForeignCondition,
             Reason::Full,

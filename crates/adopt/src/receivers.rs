@@ -11,7 +11,7 @@ use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, LeaseObserver, Re
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::Lease;
+use crate::{Lease, ObjectAccess};
 
 /// Maximum time for which an endpoint may lack a lease. A starting Pod has its lease before it is ready, and a
 /// terminating Pod keeps its lease until it no longer answers.
@@ -278,6 +278,8 @@ fn pods(slice: &Value) -> impl Iterator<Item = Option<String>> {
 
 /// Time for which a result is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(15);
+/// Time for which an answer about an access that nobody asks for any more is kept.
+const MAX_ACCESS_AGE: Duration = Duration::from_secs(60);
 /// Timeout of one request. It is short because the leader must renew its lease meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 const SELF_REVIEW_PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -290,6 +292,8 @@ pub(crate) struct AuthorizerAccess {
     connection: ReloadingClient,
     /// Cached result and its time: `Ok` if access reviews may be created, or the reason why not.
     permission: Option<(Instant, Result<(), String>)>,
+    /// Cached results of [`AuthorizerAccess::unreadable`], each with its time.
+    readable: BTreeMap<ObjectAccess, (Instant, Result<(), String>)>,
     /// uid of the authorizer's cluster, once read.
     cluster: Option<String>,
 }
@@ -300,7 +304,12 @@ impl AuthorizerAccess {
     /// # Errors
     /// Fails if the address or the credentials cannot be read.
     pub(crate) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
-        Ok(Self { connection: ReloadingClient::new(access).await?, permission: None, cluster: None })
+        Ok(Self {
+            connection: ReloadingClient::new(access).await?,
+            permission: None,
+            readable: BTreeMap::new(),
+            cluster: None,
+        })
     }
 
     /// Returns the reason why no access reviews can be created; `None` if they can. The result is cached for
@@ -308,15 +317,10 @@ impl AuthorizerAccess {
     pub(crate) async fn no_access_review_reason(&mut self) -> Option<String> {
         if self.permission.as_ref().is_none_or(|(at, _)| at.elapsed() >= CACHE_DURATION) {
             let before = self.permission.take().map(|(_, known)| known);
-            let answer = match timeout(REQUEST_TIMEOUT, self.review_own_access()).await {
-                Ok(Ok(answer)) => Ok(review_result(&answer)),
-                Ok(Err(error)) => {
-                    self.connection.failed(&error);
-                    Err(error.to_string())
-                }
-                Err(_) => Err(format!("no answer from {}", self.connection.server())),
-            };
-            let known = match (answer, before) {
+            let attributes =
+                json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
+            let what = "it may not create subjectaccessreviews";
+            let known = match (self.review_own_access(attributes, what).await, before) {
                 (Ok(known), _) | (Err(_), Some(known)) => known,
                 (Err(why), None) => return Some(why),
             };
@@ -335,18 +339,75 @@ impl AuthorizerAccess {
         self.cluster.as_deref().filter(|other| *other != uid)
     }
 
-    async fn review_own_access(&mut self) -> Result<Value, KubeError> {
-        let attributes = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
+    /// Returns the reason why some of these objects cannot be read; `None` if all can. Results are cached like those of
+    /// [`AuthorizerAccess::no_access_review_reason`].
+    pub(crate) async fn unreadable(&mut self, reads: &[ObjectAccess]) -> Option<String> {
+        self.readable.retain(|_, (at, _)| at.elapsed() < MAX_ACCESS_AGE);
+        for access in reads {
+            let age = self.readable.get(access).map(|(at, _)| at.elapsed());
+            if age.is_none_or(|age| age >= CACHE_DURATION) {
+                match self.review_read(access).await {
+                    Ok(result) => drop(self.readable.insert(access.clone(), (Instant::now(), result))),
+                    Err(why) if age.is_none() => return Some(why),
+                    Err(_) => {}
+                }
+            }
+            if let Some((_, Err(why))) = self.readable.get(access) {
+                return Some(why.clone());
+            }
+        }
+        None
+    }
+
+    /// Finds the resource of a kind, and asks whether it may be read.
+    async fn review_read(&mut self, access: &ObjectAccess) -> Result<Result<(), String>, String> {
+        let ObjectAccess { api_version, kind, namespace, verb } = access;
+        let path = match api_version.contains('/') {
+            true => format!("/apis/{api_version}"),
+            false => format!("/api/{api_version}"),
+        };
+        let reading = async { self.connection.client().await?.get(&path).await };
+        let list = match timeout(REQUEST_TIMEOUT, reading).await {
+            Ok(Ok(list)) => list,
+            Ok(Err(KubeError::Refused { code: 404, .. })) => Value::Null,
+            Ok(Err(error)) => {
+                self.connection.failed(&error);
+                return Err(error.to_string());
+            }
+            Err(_) => return Err(format!("no answer from {}", self.connection.server())),
+        };
+        let resources = list["resources"].as_array().into_iter().flatten();
+        let names = resources.filter(|resource| resource["kind"] == **kind).filter_map(|one| one["name"].as_str());
+        let Some(resource) = names.into_iter().find(|name| !name.contains('/')) else {
+            return Ok(Err(format!("the cluster serves no kind {kind} of {api_version}")));
+        };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": namespace});
+        let place = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace}") };
+        let what = format!("let its user {verb} {resource} of {api_version}{place}");
+        self.review_own_access(attributes, &what).await
+    }
+
+    /// Asks whether our own user may do this. `otherwise` is the reason if it may not.
+    async fn review_own_access(&mut self, attributes: Value, otherwise: &str) -> Result<Result<(), String>, String> {
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes}});
-        self.connection.client().await?.create(SELF_REVIEW_PATH, &review).await
+        let asking = async { self.connection.client().await?.create(SELF_REVIEW_PATH, &review).await };
+        match timeout(REQUEST_TIMEOUT, asking).await {
+            Ok(Ok(answer)) => Ok(review_result(&answer, otherwise)),
+            Ok(Err(error)) => {
+                self.connection.failed(&error);
+                Err(error.to_string())
+            }
+            Err(_) => Err(format!("no answer from {}", self.connection.server())),
+        }
     }
 }
 
-fn review_result(answer: &Value) -> Result<(), String> {
+fn review_result(answer: &Value, otherwise: &str) -> Result<(), String> {
     match answer.pointer("/status/allowed") {
         Some(Value::Bool(true)) => Ok(()),
-        _ => Err("it may not create subjectaccessreviews".to_owned()),
+        _ => Err(otherwise.to_owned()),
     }
 }
 
@@ -477,9 +538,68 @@ mod tests {
 
     #[test]
     fn access_reviews_are_possible_only_if_allowed() {
-        assert_eq!(review_result(&json!({"status": {"allowed": true}})), Ok(()));
+        assert_eq!(review_result(&json!({"status": {"allowed": true}}), "no"), Ok(()));
         for answer in [json!({"status": {"allowed": false}}), json!({"status": {}}), json!({})] {
-            assert!(review_result(&answer).is_err());
+            assert!(review_result(&answer, "no").is_err());
         }
+    }
+
+    /// Answers each request of a client by its method and path.
+    async fn apiserver(answer: fn(&str, &str) -> Value) -> (KubeAccess, tempfile::TempDir) {
+        use tokio::{
+            io::{AsyncReadExt, AsyncWriteExt},
+            net::TcpListener,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}]});
+        std::fs::write(&path, config.to_string()).unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut read = Vec::new();
+                while stream.read_buf(&mut read).await.is_ok_and(|read| read > 0) {
+                    let text = String::from_utf8_lossy(&read).into_owned();
+                    // A request that creates something ends with its object.
+                    let is_whole = text.ends_with('}') || text.starts_with("GET ") && text.ends_with("\r\n\r\n");
+                    if !is_whole {
+                        continue;
+                    }
+                    let body = answer(&text, text.split(' ').nth(1).unwrap_or_default()).to_string();
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                    read.clear();
+                }
+            }
+        });
+        (KubeAccess::Kubeconfig { path: Some(path), context: None }, folder)
+    }
+
+    #[tokio::test]
+    async fn objects_that_may_not_be_read_are_named_by_their_resource() {
+        let (access, _folder) = apiserver(|text, path| match path {
+            "/api/v1" => json!({"resources": [{"name": "configmaps/x", "kind": "ConfigMap"},
+                {"name": "configmaps", "kind": "ConfigMap"}, {"name": "namespaces", "kind": "Namespace"}]}),
+            "/apis/x.y/v1" => json!({"resources": []}),
+            _ => json!({"status": {"allowed": text.contains("\"namespaces\"")}}),
+        })
+        .await;
+        let mut authorizer = AuthorizerAccess::new(access).await.unwrap();
+        let access = |api_version: &str, kind: &str, namespace: &str| ObjectAccess {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            verb: "get",
+        };
+        let namespace = access("v1", "Namespace", "");
+        assert_eq!(authorizer.unreadable(std::slice::from_ref(&namespace)).await, None);
+        let why = authorizer.unreadable(&[namespace, access("v1", "ConfigMap", "policies")]).await.unwrap();
+        assert_eq!(why, "let its user get configmaps of v1 in the namespace policies");
+        let why = authorizer.unreadable(&[access("x.y/v1", "Z", "")]).await.unwrap();
+        assert_eq!(why, "the cluster serves no kind Z of x.y/v1");
     }
 }

@@ -1,4 +1,4 @@
-//! Records of webhooks that are taken over or given back: in the log, in the audit log, as Events, and in metrics.
+//! Records of entries that are taken over or given back: in the log, in the audit log, as Events, and in metrics.
 
 use std::{
     collections::BTreeMap,
@@ -13,24 +13,24 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{MAX_WEBHOOKS, Reason, Sidecar, WebhookKey};
+use crate::{EntryKey, EntryKind, MAX_ENTRIES, Reason, Sidecar};
 
-/// Maximum number of queued Events: one for each webhook that can be taken over. Further Events are dropped.
-const MAX_QUEUED_EVENTS: usize = MAX_WEBHOOKS;
+/// Maximum number of queued Events: one for each entry that can be taken over. Further Events are dropped.
+const MAX_QUEUED_EVENTS: usize = MAX_ENTRIES;
 /// Timeout of writing one Event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// API path of Events of objects without a namespace.
 pub const EVENTS_PATH: &str = "/api/v1/namespaces/default/events";
-/// Minimum time between two log lines and Events of one given-back webhook: others may keep writing our condition.
+/// Minimum time between two log lines and Events of one given-back entry: others may keep writing our mark.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Recorder of webhooks that are taken over or given back.
+/// Recorder of entries that are taken over or given back.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     sidecar: Arc<dyn Sidecar>,
     replica: String,
     events: mpsc::Sender<(KubeClient, Value)>,
-    given_back: BTreeMap<WebhookKey, Instant>,
+    given_back: BTreeMap<EntryKey, Instant>,
 }
 
 impl Recorder {
@@ -43,84 +43,107 @@ impl Recorder {
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => format!("no answer from {}", client.server()),
                 };
-                tracing::debug!(error, "cannot write an Event of a webhook that was taken over or given back");
+                tracing::debug!(error, "cannot write an Event about something that was taken over or given back");
             }
         });
         Self { sidecar, replica, events, given_back: BTreeMap::new() }
     }
 
-    /// Records that a webhook was taken over or, with a reason, given back. Without a client, no Event is written.
-    pub(crate) fn record(&mut self, client: Option<&KubeClient>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
+    /// Records that an entry was taken over or, with a reason, given back. Without a client, no Event is written.
+    pub(crate) fn record(&mut self, client: Option<&KubeClient>, key: &EntryKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
-        let (webhook, replica) = (key.to_string(), &self.replica);
+        let (entry, replica) = (key.to_string(), &self.replica);
+        let noun = if key.kind.is_binding() { "policy" } else { "webhook" };
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.sidecar.audit(json!({
-            "time_us": u64::try_from(time.as_micros()).unwrap_or(u64::MAX), "webhook": webhook,
+            "time_us": u64::try_from(time.as_micros()).unwrap_or(u64::MAX), noun: entry,
             "adoption": if text.is_none() { "taken" } else { "given_back" }, "reason": text, "replica": replica,
         }));
         self.given_back.retain(|_, at| at.elapsed() < REPEAT_INTERVAL);
         match &text {
             None => {
                 self.given_back.remove(key);
-                tracing::info!(webhook, "taken over: Gatepost calls it, and the apiserver does not");
+                tracing::info!(entry, "taken over: {}", key.kind.taken());
             }
             Some(_) if self.given_back.insert(key.clone(), Instant::now()).is_some() => return,
-            Some(reason) => tracing::warn!(webhook, reason, "given back: the apiserver calls it"),
+            Some(reason) => tracing::warn!(entry, reason, "given back: {}", key.kind.given_back()),
         }
         let Some(client) = client else { return };
         let event = event(key, text.as_deref(), replica, uid);
         if self.events.try_send((client.clone(), event)).is_err() {
-            tracing::warn!(webhook, "too many Events are to be written; this one is not");
+            tracing::warn!(entry, "too many Events are to be written; this one is not");
         }
     }
 }
 
-/// Returns the Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
-pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
+/// Returns the Event of an entry that was taken over or, with a reason, given back, by that replica or command.
+pub fn event(key: &EntryKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let (what, kind, message) = match reason {
-        None => ("WebhookTakenOver", "Normal", format!("Gatepost calls webhook {} from now on", key.webhook)),
-        Some(reason) => {
-            ("WebhookGivenBack", "Warning", format!("the apiserver calls webhook {} again: {reason}", key.webhook))
-        }
+    let noun = if key.kind.is_binding() { "Policy" } else { "Webhook" };
+    let of_object = match key.kind {
+        EntryKind::Webhook(_) => format!("webhook {}", key.name),
+        EntryKind::Binding(_) => format!("policy {}", key.configuration),
+    };
+    let (what, level, message) = match reason {
+        None => ("TakenOver", "Normal", format!("{of_object}: {}", key.kind.taken())),
+        Some(reason) => ("GivenBack", "Warning", format!("{of_object}: {}: {reason}", key.kind.given_back())),
     };
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": format!("gatepost-{}.{nanos:x}", key.id()), "namespace": "default"},
-        "involvedObject": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": key.hook_type.kind(),
-            "name": key.configuration, "uid": uid},
-        "reason": what, "type": kind, "message": message.chars().take(1000).collect::<String>(),
+        "involvedObject": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": key.kind.object_kind(),
+            "name": key.object(), "uid": uid},
+        "reason": format!("{noun}{what}"), "type": level, "message": message.chars().take(1000).collect::<String>(),
         "source": {"component": "gatepost", "host": replica}, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
     })
 }
 
-/// Metrics of webhooks of others, as observed by this replica. Nothing is exposed before the first read.
+impl EntryKind {
+    /// Returns what a takeover means, for logs and Events.
+    const fn taken(self) -> &'static str {
+        match self {
+            Self::Webhook(_) => "Gatepost calls it, and the apiserver does not",
+            Self::Binding(_) => "Gatepost decides by it, and the apiserver does not",
+        }
+    }
+
+    /// Returns what giving back means, for logs and Events.
+    const fn given_back(self) -> &'static str {
+        match self {
+            Self::Webhook(_) => "the apiserver calls it",
+            Self::Binding(_) => "the apiserver decides by it",
+        }
+    }
+}
+
+/// Metrics of entries of others, as observed by this replica. Nothing is exposed before the first read.
 #[derive(Debug, Default)]
 pub struct AdoptionMetrics(Mutex<AdoptionFigures>);
 
-/// Figures of webhooks of others.
+/// Figures of entries of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AdoptionFigures {
-    /// Numbers of the last read; `None` before the first.
-    pub webhooks: Option<Webhooks>,
-    /// Number of webhooks left to the apiserver, in the order of [`Reason::WORDS`]; `None` on replicas that do not lead.
-    pub left: Option<[usize; Reason::WORDS.len()]>,
-    /// Time during which webhooks were called here and perhaps also by the apiserver, summed over the webhooks.
+    /// Numbers of webhooks and of bindings at the last read; `None` before the first.
+    pub taken: Option<[TakenEntries; 2]>,
+    /// Numbers of webhooks and of bindings left to the apiserver, each in the order of [`Reason::WORDS`]; `None` on
+    /// replicas that do not lead.
+    pub left: Option<[[usize; Reason::WORDS.len()]; 2]>,
+    /// Time during which entries were called here and perhaps also by the apiserver, summed over the entries.
     pub overlap: Duration,
-    /// Maximum time for which one webhook has been called here and perhaps also by the apiserver.
+    /// Maximum time for which one entry has been called here and perhaps also by the apiserver.
     pub longest_overlap: Duration,
-    /// Number of times that owners have dropped the condition.
+    /// Number of times that owners have dropped the mark.
     pub drops: u64,
 }
 
-/// Numbers of webhooks of others that carry our condition, at the last read.
+/// Numbers of entries of others that carry our mark, at the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Webhooks {
-    /// Number of webhooks that carry the condition and are called.
-    pub called: usize,
-    /// Number of webhooks that carry the condition and are not called.
-    pub uncalled: usize,
+pub struct TakenEntries {
+    /// Number of entries that this replica uses.
+    pub used: usize,
+    /// Number of entries that nobody may use.
+    pub unused: usize,
 }
 
 impl AdoptionMetrics {
@@ -142,7 +165,7 @@ mod tests {
     use gatepost_api::HookType;
 
     use super::*;
-    use crate::{AdoptionMetrics, WebhookInForce};
+    use crate::{AdoptionMetrics, EntryInForce};
 
     /// A sidecar that keeps its audit lines.
     #[derive(Debug, Default)]
@@ -152,7 +175,7 @@ mod tests {
     }
 
     impl Sidecar for FakeSidecar {
-        fn webhooks_in_force(&self) -> Vec<WebhookInForce> {
+        fn entries_in_force(&self) -> Vec<EntryInForce> {
             Vec::new()
         }
 
@@ -187,13 +210,9 @@ mod tests {
         let client = KubeClient::open(&access).await.unwrap();
         let mut recorder = Recorder::new(Arc::new(FakeSidecar::default()), "r".to_owned());
         for number in 0..MANY {
-            let (configuration, webhook) = ("c".to_owned(), format!("w{number}"));
-            recorder.record(
-                Some(&client),
-                &WebhookKey { hook_type: HookType::Validating, configuration, webhook },
-                None,
-                "u",
-            );
+            let (configuration, name) = ("c".to_owned(), format!("w{number}"));
+            let kind = EntryKind::Webhook(HookType::Validating);
+            recorder.record(Some(&client), &EntryKey { kind, configuration, name }, None, "u");
         }
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut read, mut written) = (Vec::new(), 0);
@@ -212,8 +231,8 @@ mod tests {
     async fn webhook_given_back_without_a_client_has_its_audit_line() {
         let sidecar = Arc::new(FakeSidecar::default());
         let mut recorder = Recorder::new(Arc::clone(&sidecar) as Arc<dyn Sidecar>, "r".to_owned());
-        let (configuration, webhook) = ("c".to_owned(), "w".to_owned());
-        let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
+        let (configuration, name) = ("c".to_owned(), "w".to_owned());
+        let key = EntryKey { kind: EntryKind::Webhook(HookType::Validating), configuration, name };
         recorder.record(None, &key, Some(&Reason::TooMany), "u");
         recorder.record(None, &key, None, "u");
         let lines = sidecar.lines.lock().unwrap().clone();

@@ -6,7 +6,7 @@ use gatepost_api::{Labels, Selector, selector::Requirement};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{ClusterWebhook, Reason, WebhookKey};
+use crate::{ClusterEntry, Reason};
 
 /// Annotation of the leader's lease with the requests made by commands.
 pub(crate) const REQUESTS_ANNOTATION: &str = "gatepost.dev/wishes";
@@ -23,8 +23,8 @@ pub enum AdoptionScope {
 }
 
 impl AdoptionScope {
-    /// Returns true if the webhook is to be taken.
-    pub fn matches(&self, standing: &ClusterWebhook) -> bool {
+    /// Returns true if the entry is to be taken.
+    pub fn matches(&self, standing: &ClusterEntry) -> bool {
         match self {
             Self::Named => false,
             Self::All => true,
@@ -52,7 +52,7 @@ impl AdoptionScope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdoptionRequests {
-    /// Configurations to take: `NAME`, or `validating/NAME`.
+    /// Configurations and policies to take: `NAME`, or `validating/NAME`.
     pub adopt: BTreeSet<String>,
     /// Take all configurations.
     pub adopt_all: bool,
@@ -63,14 +63,12 @@ pub struct AdoptionRequests {
 }
 
 impl AdoptionRequests {
-    /// Checks whether the webhook is to be taken.
+    /// Checks whether the entry is to be taken.
     ///
     /// # Errors
     /// Returns the [`Reason`] to leave it to the apiserver.
-    pub fn judge(&self, standing: &ClusterWebhook, scope: &AdoptionScope) -> Result<(), Reason> {
-        let WebhookKey { hook_type, configuration, .. } = &standing.key;
-        let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
-        let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
+    pub fn judge(&self, standing: &ClusterEntry, scope: &AdoptionScope) -> Result<(), Reason> {
+        let names = |names: &BTreeSet<String>| standing.key.is_named(names.iter());
         if names(&self.adopt) {
             return Ok(());
         }

@@ -1,17 +1,17 @@
-//! Startup of a replica, which accepts no review while an apiserver relies on it for webhooks that it cannot call.
+//! Startup of a replica, which accepts no review while an apiserver relies on it for entries that it cannot call.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use gatepost_kube_support::{KubeClient, KubeError};
 use tokio::time::timeout;
 
-use crate::{CallPlan, MANAGER, UnservedWebhook, WebhookKey, give_back_document, remove_condition};
+use crate::{CallPlan, EntryKey, UnservedEntry, give_back_document, remove_mark, writes::send};
 
-/// Maximum time for which a starting replica gives webhooks back before it serves.
+/// Maximum time for which a starting replica gives entries back before it serves.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of rejections in a row after which a webhook no longer delays startup. One may be due to a concurrent change.
+/// Number of rejections in a row after which an entry no longer delays startup. One may be due to a concurrent change.
 const MAX_REFUSALS: u32 = 2;
-/// Maximum number of webhooks that an error names.
+/// Maximum number of entries that an error names.
 const MAX_NAMED_WEBHOOKS: usize = 3;
 
 /// State of a starting replica.
@@ -19,16 +19,16 @@ const MAX_NAMED_WEBHOOKS: usize = 3;
 pub struct Startup {
     /// Start of the first read.
     first: Option<Duration>,
-    /// Startup is complete: no webhook delays it any more.
+    /// Startup is complete: no entry delays it any more.
     serves: bool,
-    /// Number of rejections in a row to give each webhook back.
-    refusals: BTreeMap<WebhookKey, u32>,
+    /// Number of rejections in a row to give each entry back.
+    refusals: BTreeMap<EntryKey, u32>,
 }
 
 impl Startup {
-    /// Returns the webhooks that delay startup, after a read that began at `now`: those to give back, and those that an
+    /// Returns the entries that delay startup, after a read that began at `now`: those to give back, and those that an
     /// apiserver might not call again yet. If there are none, the replica may serve.
-    pub fn waits_for(&mut self, now: Duration, calls: &CallPlan) -> Vec<UnservedWebhook> {
+    pub fn waits_for(&mut self, now: Duration, calls: &CallPlan) -> Vec<UnservedEntry> {
         let first = *self.first.get_or_insert(now);
         let mut waits = calls.unserved.clone();
         waits.retain(|it| !it.carries || self.refusals.get(&it.key).is_none_or(|times| *times < MAX_REFUSALS));
@@ -36,14 +36,14 @@ impl Startup {
         if self.serves { Vec::new() } else { waits }
     }
 
-    /// Gives back the webhooks that carry the condition, and returns those that were given back within the time. The
-    /// next read returns the others. Any replica may do this: without the condition, the apiserver calls the webhook.
+    /// Gives back the entries that carry the mark, and returns those that were given back within the time. The
+    /// next read returns the others. Any replica may do this: without the mark, the apiserver calls the entry.
     pub async fn give_back(
         &mut self,
         client: &KubeClient,
-        webhooks: &[UnservedWebhook],
+        webhooks: &[UnservedEntry],
         within: Duration,
-    ) -> Vec<UnservedWebhook> {
+    ) -> Vec<UnservedEntry> {
         let mut done = Vec::new();
         let giving_back = async {
             for it in webhooks.iter().filter(|it| it.carries) {
@@ -62,7 +62,7 @@ impl Startup {
         done
     }
 
-    fn record(&mut self, webhook: &WebhookKey, error: &KubeError) {
+    fn record(&mut self, webhook: &EntryKey, error: &KubeError) {
         match error {
             KubeError::WriteRefused { code: 400 | 403 | 422, .. } | KubeError::Refused { code: 403, .. } => {
                 *self.refusals.entry(webhook.clone()).or_default() += 1;
@@ -72,25 +72,25 @@ impl Startup {
     }
 }
 
-/// Gives one webhook back, with an annotation for the leader. Returns false if it no longer carries the condition.
-async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bool, KubeError> {
+/// Gives one entry back, with an annotation for the leader. Returns false if it no longer carries the mark.
+async fn give_back(client: &KubeClient, unserved: &UnservedEntry) -> Result<bool, KubeError> {
     let path = unserved.key.path();
     let object = match client.get(&path).await {
         Err(KubeError::Refused { code: 404, .. }) => return Ok(false),
         object => object?,
     };
     let Some((document, by_others)) = give_back_document(&object, unserved) else { return Ok(false) };
-    match client.apply_conditions(MANAGER, &path, &document).await {
+    match send(client, unserved.key.kind, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
-        // Remove the condition by force, even if the rest of the document is rejected.
+        // Remove the mark by force, even if the rest of the document is rejected.
         Ok(_) | Err(KubeError::WriteRefused { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
-    remove_condition(client, &path, &[&unserved.key.webhook]).await.map(|()| true)
+    remove_mark(client, &[&unserved.key]).await.map(|()| true)
 }
 
-/// Returns the names of these webhooks, for display.
-pub fn names(webhooks: &[UnservedWebhook]) -> String {
+/// Returns the names of these entries, for display.
+pub fn names(webhooks: &[UnservedEntry]) -> String {
     let names: Vec<_> = webhooks.iter().take(MAX_NAMED_WEBHOOKS).map(|it| it.key.to_string()).collect();
     match webhooks.len().saturating_sub(MAX_NAMED_WEBHOOKS) {
         0 => names.join(", "),
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
     use gatepost_api::HookType;
 
-    use crate::Reason;
+    use crate::{EntryKind, Reason};
 
-    fn unserved(name: &str, carries: bool) -> UnservedWebhook {
-        let (configuration, webhook) = ("c".to_owned(), name.to_owned());
-        let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
-        UnservedWebhook { key, uid: "u".to_owned(), reason: Reason::TooMany, carries }
+    fn unserved(name: &str, carries: bool) -> UnservedEntry {
+        let (configuration, name) = ("c".to_owned(), name.to_owned());
+        let key = EntryKey { kind: EntryKind::Webhook(HookType::Validating), configuration, name };
+        UnservedEntry { key, uid: "u".to_owned(), reason: Reason::TooMany, carries, has_policy: true }
     }
 
-    fn followed(unserved: Vec<UnservedWebhook>) -> CallPlan {
+    fn followed(unserved: Vec<UnservedEntry>) -> CallPlan {
         CallPlan { unserved, ..CallPlan::default() }
     }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 
 use self::world::{Event, SECOND, World, event};
-use crate::{AssessedWebhook, ClusterWebhook};
+use crate::{AssessedEntry, ClusterEntry};
 
-impl AssessedWebhook {
+impl AssessedEntry {
     /// A webhook that can be served and is wanted, without a reason not to adopt it.
-    pub(crate) fn sound(standing: ClusterWebhook) -> Self {
+    pub(crate) fn sound(standing: ClusterEntry) -> Self {
         let (unservable, reason_not_to_adopt, in_flight) = (None, None, Duration::ZERO);
         let (unsent, uses_authorizer) = (false, false);
         Self {
@@ -24,6 +24,7 @@ impl AssessedWebhook {
             unsent,
             wanted: Ok(()),
             uses_authorizer,
+            reads: Vec::new(),
             guarded: true,
             in_flight,
         }
@@ -38,8 +39,10 @@ proptest! {
         delays in (0..10_u32, 0..40_u32, 0..8_u32),
         in_flight in prop_oneof![3 => Just(0_u32), 3 => 0..80_u32, 2 => 80..=600_u32, 1 => Just(6000_u32)],
         events in vec((event(), 1..60_u32), 0..40),
+        is_binding in any::<bool>(),
     ) {
         let mut world = World::new(delays);
+        world.is_binding = is_binding;
         world.in_flight = in_flight;
         for (event, steps) in events {
             world.happens(event);
@@ -62,7 +65,14 @@ proptest! {
 
 #[test]
 fn overlap_of_healthy_replicas_is_less_than_five_seconds() {
+    for is_binding in [false, true] {
+        overlap_of_healthy_replicas(is_binding);
+    }
+}
+
+fn overlap_of_healthy_replicas(is_binding: bool) {
     let mut world = World::new((2, 1, 1));
+    world.is_binding = is_binding;
     (0..30 * SECOND).for_each(|_| world.go_on());
     assert!(world.carries_now(), "taken");
     world.happens(Event::Replace);
@@ -92,8 +102,9 @@ fn webhook_replaced_repeatedly_is_left_to_the_apiserver() {
 
 #[test]
 fn webhook_replaced_right_after_each_take_is_left_to_the_apiserver() {
-    for steps in 0..6 {
+    for (steps, is_binding) in (0..6).zip([false, true].into_iter().cycle()) {
         let mut world = World::new((2, 1, 1));
+        world.is_binding = is_binding;
         world.happens(Event::React(Some(steps)));
         (0..20 * SECOND).for_each(|_| world.go_on());
         assert!(!world.carries_now() && world.twice == 0, "left to the apiserver, {steps} steps");

@@ -1,5 +1,5 @@
-//! Writes of our condition, our finalizer and our registrations: their documents and requests, and the finalizers that
-//! keep our registrations while webhooks are taken over.
+//! Writes of our mark, our finalizer and our registrations: their documents and requests, and the finalizers that
+//! keep our registrations while entries are taken over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +11,10 @@ use gatepost_kube_support::{KubeClient, KubeError};
 use serde_json::{Value, json};
 
 use crate::{
-    CONDITION, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, Route, UnservedWebhook, WebhookKey, Write, configuration_path,
-    webhook::our_condition, webhooks_of,
+    CONDITION, EntryKey, EntryKind, FENCE_ANNOTATION, GIVEN_BACK_ANNOTATION, Route, UnservedEntry, Write,
+    binding::{BindingChange, binding_patch, binding_query, bindings_of, forced_return},
+    webhook::our_condition,
+    webhooks_of,
 };
 
 /// Maximum number of attempts to give webhooks back in an object that changes meanwhile.
@@ -20,14 +22,14 @@ const GIVE_BACK_ATTEMPTS: u32 = 4;
 /// First minor version of Kubernetes 1 with match conditions of webhooks.
 const FIRST_MINOR_WITH_CONDITIONS: u64 = 28;
 
-/// Outcome of a write. Webhooks to give back have been given back, unless the configuration is gone.
+/// Outcome of a write. Entries to give back have been given back, unless the object is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The configuration has been written as planned.
+    /// The object has been written as planned.
     Done,
-    /// The configuration has changed since it was read. The next read returns the change.
+    /// The object has changed since it was read. The next read returns the change.
     Outdated,
-    /// The configuration no longer exists.
+    /// The object no longer exists.
     Gone,
     /// The apiserver rejected the write, or dropped the condition, for this reason.
     Refused(String),
@@ -44,36 +46,34 @@ pub struct RegistrationUpdate {
     pub conditional: bool,
 }
 
-/// Writes one configuration.
+/// Writes one object.
 ///
 /// # Errors
 /// [`KubeError`] of a request.
 pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, KubeError> {
-    let (uid, version) = (&*write.read.0, &*write.read.1);
-    let document = match write.fenced.is_empty() {
-        true => conditions_document(write.hook_type, &write.configuration, uid, Some(version), &write.carry),
-        false => fence_document(write.hook_type, &write.configuration, (uid, version), &write.carry),
-    };
-    let path = configuration_path(write.hook_type, &write.configuration);
-    let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
-    let object = match client.apply_conditions(MANAGER, &path, &document).await {
+    let path = write.kind.path(&write.object);
+    let all: Vec<_> = write.given_back.iter().map(|(key, _)| key).collect();
+    let object = match send(client, write.kind, &path, &write.document()).await {
         Ok(object) => object,
         Err(KubeError::WriteRefused { code: 404, .. }) => return Ok(WriteOutcome::Gone),
         Err(KubeError::WriteRefused { code: 409, .. }) => {
-            return give_back(client, &path, &all, WriteOutcome::Outdated).await;
+            return give_back(client, &all, WriteOutcome::Outdated).await;
         }
-        // Give webhooks back even if the rest of the document is rejected.
+        // Give entries back even if the rest of the document is rejected.
         Err(KubeError::WriteRefused { code: 400 | 403 | 422, message, .. }) => {
-            return give_back(client, &path, &all, WriteOutcome::Refused(message)).await;
+            return give_back(client, &all, WriteOutcome::Refused(message)).await;
         }
         Err(error) => return Err(error),
     };
-    let forced: Vec<_> = write.written_by_others.iter().map(String::as_str).collect();
-    if !forced.is_empty() {
-        remove_condition(client, &path, &forced).await?;
+    let by_others = all.into_iter().filter(|key| write.written_by_others.contains(&key.name));
+    let by_others: Vec<_> = by_others.collect();
+    if !by_others.is_empty() {
+        remove_mark(client, &by_others).await?;
     }
-    let webhooks = webhooks_of(write.hook_type, &object);
-    let carries = |key: &WebhookKey| webhooks.iter().any(|webhook| webhook.carries && webhook.key == *key);
+    let webhooks = object.map(|object| webhooks_of(write.kind.hook_type(), &object));
+    let carries = |key: &EntryKey| {
+        webhooks.as_ref().is_none_or(|webhooks| webhooks.iter().any(|it| it.carries && it.key == *key))
+    };
     Ok(match write.taken.iter().all(carries) {
         true => WriteOutcome::Done,
         false => WriteOutcome::Refused(
@@ -84,19 +84,55 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, K
     })
 }
 
-/// Removes our condition from these webhooks, and retries if the object changes. Until the condition is removed,
-/// possibly neither the apiserver nor Gatepost calls them.
+/// Sends the document of an object. Returns the object as stored if it is a webhook configuration.
+pub(crate) async fn send(
+    client: &KubeClient,
+    kind: EntryKind,
+    path: &str,
+    document: &Value,
+) -> Result<Option<Value>, KubeError> {
+    match kind {
+        EntryKind::Webhook(_) => client.apply_conditions(MANAGER, path, document).await.map(Some),
+        EntryKind::Binding(_) => {
+            let path = format!("{path}{}", binding_query());
+            client.patch(&path, "application/merge-patch+json", document).await.map(|()| None)
+        }
+    }
+}
+
+impl Write {
+    /// Returns the document to send, which the apiserver rejects if the object has changed since it was read.
+    fn document(&self) -> Value {
+        let (uid, version) = (&*self.read.0, &*self.read.1);
+        match (self.kind, self.fenced.first()) {
+            (EntryKind::Webhook(hook_type), None) => {
+                conditions_document(hook_type, &self.object, uid, Some(version), &self.carry)
+            }
+            (EntryKind::Webhook(hook_type), Some(_)) => {
+                fence_document(hook_type, &self.object, (uid, version), &self.carry)
+            }
+            (EntryKind::Binding(_), fenced) => {
+                let spec = &self.content["binding"];
+                let change = match (self.taken.is_empty(), self.carry.is_empty()) {
+                    (false, _) => BindingChange::Park(spec),
+                    (true, true) => BindingChange::give_back(spec, !self.content["policy"].is_null()),
+                    (true, false) => BindingChange::Keep,
+                };
+                binding_patch((uid, version), change, fenced.map(|_| (FENCE_ANNOTATION, version)))
+            }
+        }
+    }
+}
+
+/// Removes our mark from these entries of one object, and retries if the object changes. Until the mark is removed,
+/// possibly neither the apiserver nor Gatepost uses them.
 async fn give_back(
     client: &KubeClient,
-    path: &str,
-    webhooks: &[&str],
+    entries: &[&EntryKey],
     outcome: WriteOutcome,
 ) -> Result<WriteOutcome, KubeError> {
-    if webhooks.is_empty() {
-        return Ok(outcome);
-    }
     for attempt in 1.. {
-        match remove_condition(client, path, webhooks).await {
+        match remove_mark(client, entries).await {
             Ok(()) => break,
             Err(error) if attempt == GIVE_BACK_ATTEMPTS => return Err(error),
             Err(KubeError::Refused { code: 404, .. } | KubeError::WriteRefused { code: 404, .. }) => {
@@ -110,13 +146,22 @@ async fn give_back(
     Ok(outcome)
 }
 
-/// Removes our condition from these webhooks, whoever owns it.
+/// Removes our mark from these entries of one object, whoever owns it.
 ///
 /// # Errors
 /// [`KubeError`] of the read or the write.
-pub async fn remove_condition(client: &KubeClient, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
-    let object = client.get(path).await?;
-    match forced_removal(&object, webhooks) {
+pub async fn remove_mark(client: &KubeClient, entries: &[&EntryKey]) -> Result<(), KubeError> {
+    let Some(first) = entries.first() else { return Ok(()) };
+    let path = first.path();
+    let object = client.get(&path).await?;
+    let patch = match first.kind {
+        EntryKind::Webhook(_) => {
+            let names: Vec<_> = entries.iter().map(|key| &*key.name).collect();
+            forced_removal(&object, &names)
+        }
+        EntryKind::Binding(_) => forced_return(&object),
+    };
+    match patch {
         Some(patch) => client.patch(&format!("{path}?timeout=2s"), "application/json-patch+json", &patch).await,
         None => Ok(()),
     }
@@ -130,7 +175,7 @@ pub async fn remove_condition(client: &KubeClient, path: &str, webhooks: &[&str]
 pub async fn change_finalizer(client: &KubeClient, change: &FinalizerChange) -> Result<(), KubeError> {
     let FinalizerChange { registration: OwnRegistration { hook_type, name, read: (uid, version), .. }, add } = change;
     let document = finalizer_document(*hook_type, name, (uid, version), *add);
-    match client.apply_conditions(MANAGER, &configuration_path(*hook_type, name), &document).await {
+    match client.apply_conditions(MANAGER, &EntryKind::Webhook(*hook_type).path(name), &document).await {
         Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(()),
         other => other.map(drop),
     }
@@ -140,7 +185,7 @@ pub async fn change_finalizer(client: &KubeClient, change: &FinalizerChange) -> 
 pub(crate) async fn update_registration(client: &KubeClient, update: &RegistrationUpdate) -> Result<(), KubeError> {
     let OwnRegistration { hook_type, name, read: (uid, version), .. } = &update.registration;
     let patch = json!({"metadata": {"uid": uid, "resourceVersion": version}, "webhooks": update.webhooks});
-    let path = configuration_path(*hook_type, name);
+    let path = EntryKind::Webhook(*hook_type).path(name);
     let path = format!("{path}?timeout=2s&fieldManager=gatepost-registration");
     match client.patch(&path, "application/merge-patch+json", &patch).await {
         Err(KubeError::WriteRefused { code: 404 | 409, .. }) => Ok(()),
@@ -201,20 +246,29 @@ pub fn fence_document(
     document
 }
 
-/// Returns a [`conditions_document`] that removes our condition from a webhook that a starting replica cannot call,
-/// with an annotation that records this. `None` if the webhook does not carry the condition. The flag is true if others
-/// may own the condition: it then stays until it is [removed by force](forced_removal).
-pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<(Value, bool)> {
-    let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
-    let webhooks = webhooks_of(*hook_type, object);
-    let it = webhooks.iter().find(|one| one.carries && one.key.webhook == *webhook)?;
-    let others = webhooks.iter().filter(|one| one.carries && one.key.webhook != *webhook);
-    let carry: Vec<_> = others.map(|it| (it.key.webhook.clone(), it.condition.to_string())).collect();
-    let mut document = conditions_document(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
-    // One write gives back one webhook; the ids of earlier ones stay.
+/// Returns the document by which a starting replica gives an entry back that it cannot use, with an annotation that
+/// records this. `None` if the entry does not carry the mark. The flag is true if others may own the mark: it then stays
+/// until it is [removed by force](remove_mark).
+pub fn give_back_document(object: &Value, unserved: &UnservedEntry) -> Option<(Value, bool)> {
+    let EntryKey { kind, configuration, name } = &unserved.key;
+    let hook_type = kind.hook_type();
+    let entries = match kind {
+        EntryKind::Webhook(_) => webhooks_of(hook_type, object),
+        EntryKind::Binding(_) => bindings_of(hook_type, &[], std::slice::from_ref(object)),
+    };
+    let it = entries.iter().find(|one| one.carries && one.key == unserved.key)?;
+    // One write gives back one entry; the ids of earlier ones stay.
     let before = object["metadata"]["annotations"][GIVEN_BACK_ANNOTATION].as_str().unwrap_or_default();
     let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
     let ids = ids.into_iter().collect::<Vec<_>>().join(" ");
+    if kind.is_binding() {
+        let change = BindingChange::give_back(&it.content["binding"], unserved.has_policy);
+        let annotation = Some((GIVEN_BACK_ANNOTATION, &*ids));
+        return Some((binding_patch((&it.uid, &it.version), change, annotation), false));
+    }
+    let others = entries.iter().filter(|one| one.carries && one.key.name != *name);
+    let carry: Vec<_> = others.map(|it| (it.key.name.clone(), it.condition.to_string())).collect();
+    let mut document = conditions_document(hook_type, configuration, &it.uid, Some(&it.version), &carry);
     document["metadata"]["annotations"] = json!({ GIVEN_BACK_ANNOTATION: ids });
     Some((document, !it.only_owned_by_us))
 }
@@ -244,8 +298,8 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
     (!operations.is_empty()).then(|| operations.into())
 }
 
-/// Time for which a registration keeps its finalizer after the last read that found a webhook taken over or announced.
-/// Until then, an apiserver might not have observed that it must call a webhook again.
+/// Time for which a registration keeps its finalizer after the last read that found an entry taken over or announced.
+/// Until then, an apiserver might not have observed that it must use an entry again.
 const FINALIZER_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A registration of ours, as it was read.
@@ -297,8 +351,8 @@ impl OwnRegistration {
 pub(crate) struct Finalizers(BTreeMap<HookType, Duration>);
 
 impl Finalizers {
-    /// Returns the finalizers to change after a read that began at `now`. `needed` are the types of the webhooks that
-    /// carry the condition, are announced, or are ending. These need the registrations of their type.
+    /// Returns the finalizers to change after a read that began at `now`. `needed` are the types of the entries that
+    /// carry the mark, are announced, or are ending. These need the registrations of their type.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -384,12 +438,12 @@ mod tests {
     fn give_back_document_annotates_the_webhook_and_keeps_other_conditions() {
         let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
         let key = |webhook: &str| {
-            let (configuration, webhook) = ("c".to_owned(), webhook.to_owned());
-            WebhookKey { hook_type: HookType::Validating, configuration, webhook }
+            let (configuration, name) = ("c".to_owned(), webhook.to_owned());
+            EntryKey { kind: EntryKind::Webhook(HookType::Validating), configuration, name }
         };
         let unserved = |webhook: &str| {
             let (uid, reason) = ("u".to_owned(), Reason::TooMany);
-            UnservedWebhook { key: key(webhook), uid, reason, carries: true }
+            UnservedEntry { key: key(webhook), uid, reason, carries: true, has_policy: true }
         };
         let metadata =
             json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: "f"}});
@@ -420,6 +474,50 @@ mod tests {
             told.iter().map(|it| (it.has_leader_annotation, it.given_back)).collect::<Vec<_>>(),
             [(true, true), (true, false), (true, false)]
         );
+    }
+
+    #[test]
+    fn document_of_a_binding_parks_or_returns_it() {
+        let kind = EntryKind::Binding(HookType::Validating);
+        let key = EntryKey { kind, configuration: "p".to_owned(), name: "b".to_owned() };
+        let document = |taken: bool, kept: bool, fenced: bool| {
+            let keys = |given: bool| given.then(|| key.clone()).into_iter();
+            let write = Write {
+                kind,
+                object: "b".to_owned(),
+                read: ("u".to_owned(), "7".to_owned()),
+                carry: (taken || kept).then(|| ("b".to_owned(), EXPRESSION.to_owned())).into_iter().collect(),
+                taken: keys(taken).collect(),
+                given_back: Vec::new(),
+                written_by_others: Vec::new(),
+                fenced: keys(fenced).collect(),
+                outdated: Vec::new(),
+                content: json!({"policy": {}, "binding": {"policyName": "p", "paramRef": {"name": "n"}}}),
+            };
+            let document = write.document();
+            assert_eq!(document["metadata"]["resourceVersion"], "7");
+            (document["spec"].clone(), document["metadata"]["annotations"][FENCE_ANNOTATION].clone())
+        };
+        let named = |name: &str, params: Value| json!({"policyName": name, "paramRef": params});
+        let params = json!({"name": "n"});
+        assert_eq!(document(true, false, false), (named("p.parked.gatepost.dev", Value::Null), Value::Null));
+        assert_eq!(document(false, false, false), (named("p", params.clone()), Value::Null));
+        assert_eq!(document(false, false, true), (named("p", params.clone()), "7".into()));
+        assert_eq!(document(false, true, false), (Value::Null, Value::Null), "only annotations are removed");
+        let annotations = json!({"gatepost.dev/parked-param-ref": params.to_string()});
+        let metadata = json!({"name": "b", "uid": "u", "resourceVersion": "7", "annotations": annotations});
+        let object = |policy: &str| json!({"metadata": metadata, "spec": {"policyName": policy}});
+        let unserved = UnservedEntry {
+            key: key.clone(),
+            uid: "u".to_owned(),
+            reason: Reason::TooMany,
+            carries: true,
+            has_policy: true,
+        };
+        let (document, by_others) = give_back_document(&object("p.parked.gatepost.dev"), &unserved).unwrap();
+        assert_eq!((&document["spec"], by_others), (&named("p", params), false));
+        assert_eq!(document["metadata"]["annotations"][GIVEN_BACK_ANNOTATION], key.id());
+        assert_eq!(give_back_document(&object("p"), &unserved), None);
     }
 
     fn registered(finalizers: Value, deleted: Value) -> OwnRegistration {

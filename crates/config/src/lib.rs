@@ -58,7 +58,7 @@ use gatepost_api::{
     Served, exempt::eligibility, registration::Segment,
 };
 use gatepost_cel::Condition;
-use gatepost_policy::Policy;
+use gatepost_policy::{Definition, Policy};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,11 +88,22 @@ pub struct Placed<T> {
     pub file: String,
     /// Path of the document in the file, as in a [`Problem`].
     pub path: String,
+    /// Annotation [`ENTRY_STATES`] of a policy, with the state of each of its bindings, if any.
+    pub states: Option<Box<str>>,
 }
 
 impl<T> Clone for Placed<T> {
     fn clone(&self) -> Self {
-        Self { item: Arc::clone(&self.item), file: self.file.clone(), path: self.path.clone() }
+        let Self { item, file, path, states } = self;
+        Self { item: Arc::clone(item), file: file.clone(), path: path.clone(), states: states.clone() }
+    }
+}
+
+impl<T> Placed<T> {
+    /// Returns the state of this binding of the policy, if known.
+    pub fn state_of(&self, binding: &str) -> Option<&str> {
+        let mut states = self.states.as_deref()?.split(' ').filter_map(|state| state.split_once('='));
+        states.find(|(name, _)| *name == binding).map(|(_, state)| state)
     }
 }
 
@@ -133,8 +144,8 @@ pub struct Snapshot {
     bypasses: Vec<Arc<Bypass>>,
     /// Every policy that is bound: the mutating ones, then the validating ones, each by name.
     policies: Vec<Arc<Policy>>,
-    /// Files and paths of the policies, in the same order as `policies`.
-    policy_places: Vec<(String, String)>,
+    /// Places of the policies, in the same order as `policies`.
+    policy_places: Vec<Placed<Definition>>,
     policy_matcher: Matcher,
     /// True if any hook is called for admission configuration.
     any_hook_sees_admission_config: bool,
@@ -261,9 +272,9 @@ impl Snapshot {
         &self.policies
     }
 
-    /// Returns the file and the path of policy number `index`.
-    pub fn policy_place(&self, index: usize) -> Option<(&str, &str)> {
-        self.policy_places.get(index).map(|(file, path)| (&**file, &**path))
+    /// Returns the place of policy number `index`.
+    pub fn policy_place(&self, index: usize) -> Option<&Placed<Definition>> {
+        self.policy_places.get(index)
     }
 
     /// Replaces the content of `out` by the policies with a rule for this request, in ascending order and each once.

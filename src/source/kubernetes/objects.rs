@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use gatepost_adopt::without_our_condition;
+use gatepost_adopt::{EntryKind, without_our_condition};
 use gatepost_api::HookType;
 use gatepost_config::{Note, SourceFile};
 use gatepost_kube_support::is_our_own;
@@ -25,12 +25,17 @@ impl Default for ObjectSelection {
 }
 
 impl ObjectSelection {
-    /// Returns the kinds to read, in order.
-    pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
+    /// Returns the kinds to read, in order. With `adopts`, these are also what can be taken over.
+    pub(super) fn kinds(self, adopts: bool) -> impl Iterator<Item = Kind> {
+        let webhooks = self.webhooks || adopts;
         let all = [
             (Kind::Configuration, self.configurations),
-            (Kind::Webhooks(HookType::Validating), self.webhooks),
-            (Kind::Webhooks(HookType::Mutating), self.webhooks),
+            (Kind::Webhooks(HookType::Validating), webhooks),
+            (Kind::Webhooks(HookType::Mutating), webhooks),
+            (Kind::Policies(HookType::Validating), adopts),
+            (Kind::Bindings(HookType::Validating), adopts),
+            (Kind::Policies(HookType::Mutating), adopts),
+            (Kind::Bindings(HookType::Mutating), adopts),
             (Kind::BreakGlass, true),
         ];
         all.into_iter().filter_map(|(kind, wanted)| wanted.then_some(kind))
@@ -39,9 +44,16 @@ impl ObjectSelection {
 
 /// Kind of objects that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// Our own configuration.
     Configuration,
+    /// Webhook configurations.
     Webhooks(HookType),
+    /// Admission policies.
+    Policies(HookType),
+    /// Their bindings.
+    Bindings(HookType),
+    /// Break-glass documents.
     BreakGlass,
 }
 
@@ -51,6 +63,9 @@ impl Kind {
         match self {
             Self::Configuration => "admissioncontrolconfigurations",
             Self::Webhooks(hook_type) => hook_type.resource(),
+            Self::Policies(HookType::Validating) => "validatingadmissionpolicies",
+            Self::Policies(HookType::Mutating) => "mutatingadmissionpolicies",
+            Self::Bindings(hook_type) => EntryKind::Binding(hook_type).resource(),
             Self::BreakGlass => "breakglasses",
         }
     }
@@ -62,16 +77,21 @@ impl Kind {
         }
     }
 
-    /// Returns the type of the webhooks in objects of this kind; `None` if the kind is ours.
-    pub(super) fn hook_type(self) -> Option<HookType> {
+    /// Returns the type of the webhooks in objects of this kind; `None` if it is another kind.
+    pub fn hook_type(self) -> Option<HookType> {
         match self {
             Self::Webhooks(hook_type) => Some(hook_type),
-            Self::Configuration | Self::BreakGlass => None,
+            _ => None,
         }
     }
 
+    /// Returns true for policies and their bindings, which an apiserver may not know, and which a role may not include.
+    pub fn is_of_policies(self) -> bool {
+        matches!(self, Self::Policies(_) | Self::Bindings(_))
+    }
+
     /// Returns the API path.
-    pub(super) fn path(self) -> String {
+    pub fn path(self) -> String {
         let (group, version) = self.group();
         format!("/apis/{group}/{version}/{}", self.resource())
     }
@@ -226,10 +246,25 @@ mod tests {
     }
 
     #[test]
+    fn policies_are_listed_where_something_is_adopted() {
+        let names: Vec<_> = ObjectSelection::default().kinds(true).map(Kind::resource).collect();
+        let policies = [
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        ];
+        assert_eq!(names[3..7], policies, "{names:?}");
+    }
+
+    #[test]
     fn break_glass_is_read_whatever_is_chosen() {
         let webhooks = ObjectSelection { configurations: false, webhooks: true };
-        let kinds: Vec<_> = webhooks.kinds().collect();
+        let kinds: Vec<_> = webhooks.kinds(false).collect();
         assert_eq!(kinds, [Kind::Webhooks(HookType::Validating), Kind::Webhooks(HookType::Mutating), Kind::BreakGlass]);
-        assert_eq!(ObjectSelection::default().kinds().collect::<Vec<_>>(), [Kind::Configuration, Kind::BreakGlass]);
+        assert_eq!(
+            ObjectSelection::default().kinds(false).collect::<Vec<_>>(),
+            [Kind::Configuration, Kind::BreakGlass]
+        );
     }
 }

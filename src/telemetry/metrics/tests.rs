@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, table};
-use gatepost_adopt::{Reason, Webhooks};
+use gatepost_adopt::{Reason, TakenEntries};
 use gatepost_api::{FailureKind, Operation};
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -131,12 +131,14 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         metrics.observe(reading, || Some(1.0));
     }
     metrics.adoption().update(|figures| {
-        figures.webhooks = Some(Webhooks { called: 2, uncalled: 1 });
-        figures.left = Some([1; Reason::WORDS.len()]);
+        figures.taken = Some([TakenEntries { used: 2, unused: 1 }, TakenEntries { used: 3, unused: 0 }]);
+        figures.left = Some([[1; Reason::WORDS.len()], [2; Reason::WORDS.len()]]);
         figures.longest_overlap = Duration::from_millis(2500);
     });
     let text = metrics.render().expect("text");
     assert_eq!(value(&text, "gatepost_webhooks_left{reason=\"no_access_reviews\"}").as_deref(), Some("1.0"));
+    assert_eq!(value(&text, "gatepost_policies_left{reason=\"let_past\"}").as_deref(), Some("2.0"));
+    assert_eq!(value(&text, "gatepost_adopted_policies").as_deref(), Some("3.0"));
     assert_eq!(value(&text, "gatepost_adoption_overlap_longest_seconds").as_deref(), Some("2.5"));
     let exposed: Vec<String> = text
         .lines()

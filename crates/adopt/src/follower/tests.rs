@@ -6,14 +6,14 @@ use super::*;
 use crate::webhooks_of;
 use gatepost_api::HookType;
 
-fn seen(name: &str, carries: bool, state: u32) -> AssessedWebhook {
+fn seen(name: &str, carries: bool, state: u32) -> AssessedEntry {
     let mut entry = json!({"name": name, "timeoutSeconds": state});
     if carries {
         entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
     }
     let object = json!({"metadata": {"name": "c", "uid": "u"}, "webhooks": [entry]});
     let standing = webhooks_of(HookType::Validating, &object).remove(0);
-    AssessedWebhook::sound(standing)
+    AssessedEntry::sound(standing)
 }
 
 fn announced() -> Announcement {
@@ -24,8 +24,8 @@ fn ending() -> Announcement {
     Announcement { epoch: 2, ids: BTreeSet::new(), ending: announced().ids }
 }
 
-fn told(calls: &[CalledWebhook]) -> Vec<(Cause, u64, bool)> {
-    calls.iter().map(|it| (it.cause, it.entry["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
+fn told(calls: &[CalledEntry]) -> Vec<(Cause, u64, bool)> {
+    calls.iter().map(|it| (it.cause, it.content["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
 }
 
 const fn at(milliseconds: u64) -> Duration {
@@ -42,8 +42,8 @@ fn webhook_with_condition_is_called_until_the_grace_period_ends() {
     assert_eq!(told(&webhooks.update(at(3000), &[seen("w", false, 2)], &none, false)), []);
 }
 
-fn of_version(version: &str, carries: bool) -> AssessedWebhook {
-    let mut seen = AssessedWebhook { in_flight: at(3000), ..seen("w", carries, 1) };
+fn of_version(version: &str, carries: bool) -> AssessedEntry {
+    let mut seen = AssessedEntry { in_flight: at(3000), ..seen("w", carries, 1) };
     seen.standing.version = version.to_owned();
     seen
 }
@@ -51,7 +51,7 @@ fn of_version(version: &str, carries: bool) -> AssessedWebhook {
 #[test]
 fn webhook_that_lost_the_condition_is_called_for_grace_and_in_flight_time() {
     let (mut webhooks, ends) = (Follower::default(), ending());
-    let mut causes = |milliseconds, seen: AssessedWebhook, announcement: &Announcement| {
+    let mut causes = |milliseconds, seen: AssessedEntry, announcement: &Announcement| {
         let calls = webhooks.update(at(milliseconds), &[seen], announcement, false);
         calls.first().map(|calls| calls.cause)
     };
@@ -115,7 +115,7 @@ fn webhook_changed_between_reads_is_called_as_if_it_had_carried_the_condition() 
     assert_eq!((update(3000, "3", &none), update(6999, "3", &none), update(7000, "3", &none)), (1, 1, 0));
     // Its owner removes it instead.
     let mut webhooks = Follower::default();
-    let mut update = |milliseconds, webhook: AssessedWebhook, announcement: &Announcement| {
+    let mut update = |milliseconds, webhook: AssessedEntry, announcement: &Announcement| {
         webhooks.update(at(milliseconds), &[webhook], announcement, false).len()
     };
     update(0, of_version("1", false), &none);
@@ -140,7 +140,7 @@ fn announced_webhook_is_called_before_it_carries_the_condition() {
 #[test]
 fn unservable_webhook_is_called_in_its_last_good_state() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
-    let broken = |carries, state| AssessedWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+    let broken = |carries, state| AssessedEntry { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
     assert_eq!(told(&webhooks.update(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
     assert_eq!(told(&webhooks.update(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
     assert_eq!(told(&webhooks.update(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
@@ -161,10 +161,10 @@ fn taken_webhook_waits_for_no_probe_nor_does_an_announced_one_under_a_stale_leas
 #[test]
 fn renamed_webhook_is_called_until_the_grace_period_ends() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
-    let slow = |name: &str, carries| AssessedWebhook { in_flight: at(3000), ..seen(name, carries, 1) };
-    let mut names = |now, seen: &[AssessedWebhook]| {
+    let slow = |name: &str, carries| AssessedEntry { in_flight: at(3000), ..seen(name, carries, 1) };
+    let mut names = |now, seen: &[AssessedEntry]| {
         let calls = webhooks.update(at(now), seen, &none, false);
-        calls.iter().map(|it| (it.key.webhook.clone(), it.cause)).collect::<Vec<_>>()
+        calls.iter().map(|it| (it.key.name.clone(), it.cause)).collect::<Vec<_>>()
     };
     let gone = || vec![("w".to_owned(), Cause::Grace)];
     assert_eq!(names(0, &[slow("w", true)]).len(), 1);
@@ -178,9 +178,9 @@ fn renamed_webhook_is_called_until_the_grace_period_ends() {
 #[test]
 fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
-    let broken = |carries, state| AssessedWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+    let broken = |carries, state| AssessedEntry { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
     let told = |webhooks: &Follower, now| webhooks.unserved(at(now)).next().map(|unserved| unserved.carries);
-    let mut unserved = |now, seen: AssessedWebhook| {
+    let mut unserved = |now, seen: AssessedEntry| {
         webhooks.update(at(now), &[seen], &none, false);
         told(&webhooks, now)
     };
@@ -204,7 +204,7 @@ fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
 #[test]
 fn grace_period_includes_the_in_flight_time() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
-    let slow = |carries| AssessedWebhook { in_flight: at(10_000), ..seen("w", carries, 1) };
+    let slow = |carries| AssessedEntry { in_flight: at(10_000), ..seen("w", carries, 1) };
     webhooks.update(at(0), &[slow(true)], &none, false);
     assert_eq!(told(&webhooks.update(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
     assert_eq!(told(&webhooks.update(at(12_000), &[slow(false)], &none, false)), []);

@@ -8,17 +8,17 @@ use super::*;
 use crate::webhooks_of;
 use gatepost_api::HookType;
 
-fn seen(carries: bool) -> AssessedWebhook {
+fn seen(carries: bool) -> AssessedEntry {
     let mut entry = json!({"name": "w"});
     if carries {
         entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
     }
     let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
     let standing = webhooks_of(HookType::Validating, &object).remove(0);
-    AssessedWebhook::sound(standing)
+    AssessedEntry::sound(standing)
 }
 
-fn turn(leader: &mut Leader, second: u64, seen: &AssessedWebhook, announced: bool, missing: &[&str]) -> Decision {
+fn turn(leader: &mut Leader, second: u64, seen: &AssessedEntry, announced: bool, missing: &[&str]) -> Decision {
     let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
     let facts = Facts {
         seen,
@@ -81,7 +81,7 @@ fn nothing_is_announced_to_a_replica_that_does_not_answer() {
 fn changed_webhook_is_taken_once_every_replica_has_read_the_change() {
     let mut leader = Leader::default();
     let mut changed = seen(false);
-    changed.standing.entry["rules"] = json!([{}]);
+    changed.standing.content["rules"] = json!([{}]);
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 2, &changed, true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 3, &changed, true, &[]), Decision::Announce);
@@ -94,7 +94,7 @@ fn webhook_that_changes_at_every_turn_is_left_as_unservable() {
     let mut last = Decision::Keep;
     for second in 0..7 {
         let mut changed = seen(false);
-        changed.standing.entry["timeoutSeconds"] = second.into();
+        changed.standing.content["timeoutSeconds"] = second.into();
         last = turn(&mut leader, second, &changed, true, &[]);
     }
     let Decision::Leave(Reason::Unservable(why)) = last else { panic!("{last:?}") };
@@ -104,7 +104,7 @@ fn webhook_that_changes_at_every_turn_is_left_as_unservable() {
 #[test]
 fn webhook_is_not_taken_without_finalizer_on_the_registration() {
     let mut leader = Leader::default();
-    let open = AssessedWebhook { guarded: false, ..seen(false) };
+    let open = AssessedEntry { guarded: false, ..seen(false) };
     assert_eq!(turn(&mut leader, 0, &open, true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 2, &open, true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
@@ -113,7 +113,7 @@ fn webhook_is_not_taken_without_finalizer_on_the_registration() {
 #[test]
 fn webhook_with_a_write_in_flight_is_fenced() {
     let mut leader = Leader::default();
-    let released = AssessedWebhook { wanted: Err(Reason::Released), ..seen(false) };
+    let released = AssessedEntry { wanted: Err(Reason::Released), ..seen(false) };
     let (fence, leave) = (Decision::Fence(Reason::Released), Decision::Leave(Reason::Released));
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 1, &released, true, &[]), leave, "nothing was written");
@@ -138,14 +138,14 @@ fn taken_webhook_that_a_replica_does_not_call_is_given_back() {
     assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
     assert_eq!(turn(&mut leader, 4, &seen(true), true, &["b"]), Decision::Keep);
     assert!(matches!(turn(&mut leader, 10, &seen(true), true, &["b"]), Decision::GiveBack(_)));
-    let broken = AssessedWebhook { reason_not_to_adopt: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
+    let broken = AssessedEntry { reason_not_to_adopt: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
     assert_eq!(
         turn(&mut leader, 11, &broken, true, &[]),
         Decision::GiveBack(Reason::Hazard("x".to_owned())),
         "at once"
     );
     assert!(matches!(
-        turn(&mut leader, 12, &AssessedWebhook { reason_not_to_adopt: None, ..seen(false) }, false, &[]),
+        turn(&mut leader, 12, &AssessedEntry { reason_not_to_adopt: None, ..seen(false) }, false, &[]),
         Decision::Leave(_)
     ));
     assert_eq!(leader.drops, 0, "we gave it back ourselves");
@@ -160,7 +160,7 @@ fn release_ends_a_fight() {
     let fought = |decision: &Decision| matches!(decision, Decision::Leave(Reason::Fought(_)));
     let last = turn(&mut leader, 8, &seen(false), true, &[]);
     assert!(fought(&last), "{last:?}");
-    let released = AssessedWebhook { wanted: Err(Reason::Released), ..seen(false) };
+    let released = AssessedEntry { wanted: Err(Reason::Released), ..seen(false) };
     assert_eq!(turn(&mut leader, 9, &released, true, &[]), Decision::Leave(Reason::Released));
     assert_eq!(turn(&mut leader, 10, &seen(false), true, &[]), Decision::Announce);
 }
@@ -282,12 +282,12 @@ fn unanswered_writes_are_tried_three_times() {
 #[test]
 fn webhook_with_a_failed_write_is_ending_for_the_in_flight_time() {
     let (mut leader, at) = (Leader::default(), Duration::from_millis);
-    let slow = AssessedWebhook { in_flight: Duration::from_secs(20), ..seen(false) };
+    let slow = AssessedEntry { in_flight: Duration::from_secs(20), ..seen(false) };
     for (second, decision) in [(0, Decision::Announce), (2, Decision::Take)] {
         assert_eq!(turn(&mut leader, second, &slow, true, &[]), decision);
     }
     // It has no answer; the owner has replaced the object; and now it is wanted no longer.
-    let mut replaced = AssessedWebhook { wanted: Err(Reason::Released), ..slow };
+    let mut replaced = AssessedEntry { wanted: Err(Reason::Released), ..slow };
     replaced.standing.version = "9".to_owned();
     assert_eq!(turn(&mut leader, 3, &replaced, true, &[]), Decision::Leave(Reason::Released));
     let is_ending = |milliseconds| leader.is_ending(&replaced.standing.key, at(milliseconds));
@@ -299,7 +299,7 @@ fn release_ends_a_pause() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
     assert!(matches!(turn(&mut leader, 6, &seen(false), true, &["b"]), Decision::Leave(Reason::NotCalled(_))));
-    let released = AssessedWebhook { wanted: Err(Reason::Released), ..seen(false) };
+    let released = AssessedEntry { wanted: Err(Reason::Released), ..seen(false) };
     assert_eq!(turn(&mut leader, 7, &released, true, &[]), Decision::Leave(Reason::Released));
     assert_eq!(turn(&mut leader, 8, &seen(false), true, &["b"]), Decision::Announce);
     assert!(matches!(turn(&mut leader, 14, &seen(false), true, &["b"]), Decision::Leave(Reason::NotCalled(_))));

@@ -1,4 +1,4 @@
-//! World: one webhook, its owner, an apiserver and two replicas, step by step.
+//! World: one webhook or binding, its owner, an apiserver and two replicas, step by step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,6 +89,8 @@ pub(crate) struct Writing {
 
 pub(crate) struct World {
     pub(crate) step: u32,
+    /// It is a binding of a policy, and not a webhook.
+    pub(crate) is_binding: bool,
     carries: Vec<bool>,
     version: u64,
     lag: u32,
@@ -127,6 +129,7 @@ impl World {
     pub(crate) fn new((lag, probe, slow): (u32, u32, u32)) -> Self {
         let mut world = Self {
             step: 0,
+            is_binding: false,
             carries: vec![false],
             version: 1,
             lag,
@@ -166,18 +169,30 @@ impl World {
         }
     }
 
-    fn seen(&self) -> AssessedWebhook {
+    fn standing(&self) -> ClusterEntry {
+        if self.is_binding {
+            let suffix = if self.carries_now() { PARKED_SUFFIX } else { "" };
+            let annotations = json!({"gatepost.dev/parked-param-ref": "null"});
+            let metadata = json!({"name": "b", "uid": "u", "resourceVersion": self.version.to_string(),
+                "annotations": annotations});
+            let binding = json!({"metadata": metadata, "spec": {"policyName": format!("p{suffix}")}});
+            return bindings_of(HookType::Validating, &[], &[binding]).remove(0);
+        }
         let mut entry = json!({"name": "w"});
         if self.carries_now() {
             entry["matchConditions"] = json!([{"name": CONDITION, "expression": EXPRESSION}]);
         }
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": self.version.to_string()});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        AssessedWebhook {
+        webhooks_of(HookType::Validating, &object).remove(0)
+    }
+
+    fn seen(&self) -> AssessedEntry {
+        AssessedEntry {
             unservable: (!self.servable).then(|| Reason::Unservable("x".to_owned())),
             in_flight: now(self.in_flight),
             wanted: if self.wanted { Ok(()) } else { Err(Reason::Released) },
-            ..AssessedWebhook::sound(webhooks_of(HookType::Validating, &object).remove(0))
+            ..AssessedEntry::sound(self.standing())
         }
     }
 
@@ -301,7 +316,7 @@ impl World {
         }
         // One that was paused serves at once, whatever it cannot call.
         replica.gave_up |= replica.paused > 0 && !unserved.is_empty();
-        match replica.plan.webhooks.first() {
+        match replica.plan.entries.first() {
             None => (replica.calls, replica.probed) = (false, None),
             Some(webhook) if !replica.ready || webhook.at_once => replica.calls = true,
             Some(_) if !replica.calls && replica.probed.is_none() => replica.probed = Some(step + probe),

@@ -8,6 +8,7 @@ use super::{
     names,
     namespace::metadata_name,
     rules, selector,
+    webhooks::ENTRY_STATES,
 };
 use crate::{
     Note, Placed,
@@ -105,7 +106,8 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
     let mut definition = Definition::compile(document).map_err(|faults| report(&spec, &faults)).ok()?;
     definition.enforcement = enforcement;
     let (file, path) = at.place();
-    name.map(|_| Placed { item: Arc::new(definition), file, path })
+    let states = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(ENTRY_STATES));
+    name.map(|_| Placed { item: Arc::new(definition), file, path, states: states.map(Box::from) })
 }
 
 /// Checks a binding and reports its problems.
@@ -135,7 +137,7 @@ pub(crate) fn binding(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Bindi
     let mut binding = Binding::checked(document).map_err(|faults| report(&spec, &faults)).ok()?;
     binding.enforcement = enforcement;
     let (file, path) = at.place();
-    name.map(|_| Placed { item: Arc::new(binding), file, path })
+    name.map(|_| Placed { item: Arc::new(binding), file, path, states: None })
 }
 
 /// Reports faults, whose paths are relative to `spec`.
@@ -315,7 +317,7 @@ pub(crate) fn bound(
     definitions: &[Placed<Definition>],
     bindings: &[Placed<Binding>],
     notes: &mut Vec<Note>,
-) -> (Vec<Arc<Policy>>, Vec<(String, String)>) {
+) -> (Vec<Arc<Policy>>, Vec<Placed<Definition>>) {
     let mut by_policy: BTreeMap<(HookType, &str), Vec<&Placed<Binding>>> = BTreeMap::new();
     for binding in bindings {
         by_policy.entry((binding.item.hook_type, &*binding.item.policy_name)).or_default().push(binding);
@@ -331,7 +333,8 @@ pub(crate) fn bound(
         fix: fix.to_owned(),
     };
     let (mut policies, mut places) = (Vec::new(), Vec::new());
-    for Placed { item: definition, file, path } in definitions {
+    for placed in definitions {
+        let Placed { item: definition, file, path, .. } = placed;
         match by_policy.remove(&(definition.hook_type, &*definition.name)) {
             Some(own) => {
                 let enforcement =
@@ -347,7 +350,7 @@ pub(crate) fn bound(
                         fails_open: false,
                         enforcement: alike[0].0,
                     }));
-                    places.push((file.clone(), path.clone()));
+                    places.push(placed.clone());
                 }
             }
             None => notes.push(note(

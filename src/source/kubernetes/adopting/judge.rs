@@ -1,14 +1,15 @@
-//! Verdict on a webhook of others: whether it can be served, and whether our registration sends its requests.
+//! Verdict on an entry of others: whether it can be served, and whether our registration sends its requests.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::super::objects::Kind;
-use gatepost_adopt::{AdoptionSettings, AssessedWebhook, ClusterWebhook, Reason, WebhookKey, webhooks_of};
+use gatepost_adopt::{AdoptionSettings, AssessedEntry, ClusterEntry, EntryKey, ObjectAccess, Reason, webhooks_of};
 use gatepost_api::{AdoptionCondition, Hook, HookType, registration::is_our_webhook};
 use gatepost_cel::Condition;
 use gatepost_config::{
+    Snapshot,
     coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},
     hazards::Severity,
     load,
@@ -103,9 +104,8 @@ fn reliable_part(item: &Value) -> Value {
     })
 }
 
-/// Sets `in_flight` of mutating webhooks: the time from an apiserver's evaluation of their conditions to its call of
-/// Gatepost. It calls webhooks in sequence, in the order of their configurations' names.
-pub(super) fn set_in_flight(seen: &mut [AssessedWebhook], items: &[Value], own: &OwnRegistrations<'_>) {
+/// Adds to `in_flight` of mutating entries the time from an apiserver's decision on them to its call of Gatepost. It calls webhooks in sequence, in the order of their configurations' names.
+pub(super) fn set_in_flight(seen: &mut [AssessedEntry], items: &[Value], own: &OwnRegistrations<'_>) {
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let Some(last) = own.called.iter().map(|item| name(item)).max() else { return };
     let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
@@ -116,12 +116,14 @@ pub(super) fn set_in_flight(seen: &mut [AssessedWebhook], items: &[Value], own: 
     let before: u64 = before
         .flat_map(|item| webhooks_of(HookType::Mutating, item))
         .filter(|standing| !standing.carries)
-        .map(|standing| seconds(&standing.entry))
+        .map(|standing| seconds(&standing.content))
         .sum();
-    for seen in seen.iter_mut().filter(|seen| seen.standing.key.hook_type == HookType::Mutating) {
-        let itself = !seen.standing.carries && seen.standing.key.configuration < last;
-        let others = before - if itself { seconds(&seen.standing.entry) } else { 0 };
-        seen.in_flight = Duration::from_secs((others + ours).min(MAX_REQUEST_SECONDS));
+    for seen in seen.iter_mut().filter(|seen| seen.standing.key.kind.hook_type() == HookType::Mutating) {
+        let key = &seen.standing.key;
+        let itself = !key.kind.is_binding() && !seen.standing.carries && key.configuration < last;
+        let others = before - if itself { seconds(&seen.standing.content) } else { 0 };
+        // Policies come before all webhooks.
+        seen.in_flight += Duration::from_secs((others + ours).min(MAX_REQUEST_SECONDS));
     }
 }
 
@@ -132,10 +134,55 @@ pub(super) struct Verdict {
     pub(super) reason_not_to_adopt: Option<Reason>,
     pub(super) unsent: bool,
     pub(super) uses_authorizer: bool,
+    pub(super) reads: Vec<ObjectAccess>,
+}
+
+impl Verdict {
+    pub(super) fn unservable(what: String) -> Self {
+        Self { unservable: Some(Reason::Unservable(what)), ..Self::default() }
+    }
+}
+
+impl OwnRegistrations<'_> {
+    /// Returns the reason if the registration does not send all that the snapshot needs. `elsewhere` are namespaces in
+    /// which the apiserver goes on using the entry.
+    pub(super) fn uncovered(&self, snapshot: &Snapshot, elsewhere: &[String]) -> Option<Reason> {
+        if let Some(why) = &self.ambiguous {
+            return Some(Reason::Uncovered(why.clone()));
+        }
+        if self.registration.is_empty() {
+            let none = || "there is none in this cluster".to_owned();
+            return Some(Reason::Uncovered(self.conditional.clone().unwrap_or_else(none)));
+        }
+        // Every other gap counts, including intended ones and those that fail open: there the apiserver uses the entry
+        // until it is adopted.
+        let gap = self.registration.gaps_outside(snapshot, elsewhere).into_iter().next()?;
+        let condition = self.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
+        Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
+    }
+
+    /// Returns true if an apiserver sends only some of the requests that the snapshot needs, or none.
+    pub(super) fn leaves_unsent(&self, snapshot: &Snapshot, elsewhere: &[String]) -> bool {
+        self.ambiguous.is_none() && (self.sent.is_empty() || !self.sent.gaps_outside(snapshot, elsewhere).is_empty())
+    }
+
+    /// Returns the reason not to add a mutating entry. If announced, it would move our own hooks to other segments than
+    /// registered, or be in a segment that does not receive its requests. For some time after such a change, requests of
+    /// segments are rejected.
+    pub(super) fn segmented(&self, hook_type: HookType, isolates: bool) -> Option<Reason> {
+        let is_segmented = isolates || self.registration.has_segments();
+        (hook_type == HookType::Mutating && is_segmented).then(|| {
+            Reason::Hazard(
+                "Gatepost's hooks are in segments, and another mutating webhook would change these; take \
+                 `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
+                    .to_owned(),
+            )
+        })
+    }
 }
 
 pub(super) fn judge(
-    standing: &ClusterWebhook,
+    standing: &ClusterEntry,
     (own, isolates): (&OwnRegistrations<'_>, bool),
     namespace: &str,
 ) -> Verdict {
@@ -143,12 +190,12 @@ pub(super) fn judge(
     if standing.foreign {
         return not(Reason::ForeignCondition);
     }
-    if is_our_webhook(&standing.key.webhook) {
+    if is_our_webhook(&standing.key.name) {
         return not(Reason::NamedLikeOurs);
     }
-    let unservable = |what: String| not(Reason::Unservable(what));
-    let WebhookKey { hook_type, configuration, .. } = &standing.key;
-    let file = super::file((*hook_type, configuration), json!({"uid": standing.uid}), json!([standing.entry]));
+    let unservable = Verdict::unservable;
+    let EntryKey { kind, configuration, .. } = &standing.key;
+    let file = super::file((kind.hook_type(), configuration), json!({"uid": standing.uid}), json!([standing.content]));
     let snapshot = match load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())) {
         Ok(snapshot) => snapshot,
         Err(problems) => return unservable(problems.first().map_or_else(String::new, ToString::to_string)),
@@ -183,36 +230,12 @@ pub(super) fn judge(
         })
     };
     let never_sent = own.never_sent.as_deref().unwrap_or_default();
-    let uncovered = || {
-        if let Some(why) = &own.ambiguous {
-            return Some(Reason::Uncovered(why.clone()));
-        }
-        if own.registration.is_empty() {
-            let none = || "there is none in this cluster".to_owned();
-            return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
-        }
-        // Every other gap counts, including intended ones and those that fail open: there the apiserver calls the
-        // webhook until it is adopted. In namespaces that are never sent, it goes on calling the webhook.
-        let gap = own.registration.gaps_outside(&snapshot, never_sent).into_iter().next()?;
-        let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
-        Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
-    };
-    // If announced, the webhook would move our own hooks to other segments than registered, or be in a segment that
-    // does not receive its requests. For some time after such a change, requests of segments are rejected.
-    let renumbers = || {
-        let mutating = standing.key.hook_type == HookType::Mutating;
-        (mutating && (isolates || own.registration.has_segments())).then(|| {
-            Reason::Hazard(
-                "Gatepost's hooks are in segments, and another mutating webhook would change these; take \
-                 `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
-                    .to_owned(),
-            )
-        })
-    };
+    // In namespaces that are never sent, the apiserver goes on calling the webhook.
+    let uncovered = || own.uncovered(&snapshot, never_sent);
+    let renumbers = || own.segmented(kind.hook_type(), isolates);
     let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
     let uses_authorizer = conditions.any(Condition::uses_authorizer);
-    let unsent =
-        own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_outside(&snapshot, never_sent).is_empty());
+    let unsent = own.leaves_unsent(&snapshot, never_sent);
     let reason_not_to_adopt = deadlock().or_else(judges_our_leases).or_else(renumbers).or_else(uncovered);
-    Verdict { unservable: None, reason_not_to_adopt, unsent, uses_authorizer }
+    Verdict { reason_not_to_adopt, unsent, uses_authorizer, ..Verdict::default() }
 }

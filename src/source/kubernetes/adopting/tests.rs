@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::source::Contents;
-use gatepost_adopt::{AdoptionScope, Announcement, LEADER_LEASE, leader_lease, replica_lease};
+use gatepost_adopt::{AdoptionScope, Announcement, EntryKind, LEADER_LEASE, leader_lease, replica_lease};
 use gatepost_config::Snapshot;
 
 fn webhook(name: &str, more: &str) -> Value {
@@ -30,12 +30,12 @@ fn adopt(scope: AdoptionScope) -> AdoptionSettings {
     AdoptionSettings { scope, namespace, replica, registration: None }
 }
 
-fn told(seen: &[AssessedWebhook]) -> Vec<String> {
-    let word = |seen: &AssessedWebhook| {
+fn told(seen: &[AssessedEntry]) -> Vec<String> {
+    let word = |seen: &AssessedEntry| {
         let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.reason_not_to_adopt.as_ref()];
         reasons.into_iter().flatten().next().map_or("ok", Reason::word)
     };
-    seen.iter().map(|seen| format!("{} {}", seen.standing.key.webhook, word(seen))).collect()
+    seen.iter().map(|seen| format!("{} {}", seen.standing.key.name, word(seen))).collect()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn each_webhook_is_judged_by_itself() {
             webhook("x.validate.gatepost.dev", ""),
         ],
     );
-    let lists = [(HookType::Validating, vec![others.clone(), registration()])];
+    let lists = [(Kind::Webhooks(HookType::Validating), vec![others.clone(), registration()])];
     assert_eq!(
         told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())),
         [
@@ -69,7 +69,11 @@ fn each_webhook_is_judged_by_itself() {
     let mut going = registration();
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     for lists in [vec![others.clone()], vec![others, going]] {
-        let seen = judged(&[(HookType::Validating, lists)], &adopt(AdoptionScope::Named), &AdoptionRequests::default());
+        let seen = judged(
+            &[(Kind::Webhooks(HookType::Validating), lists)],
+            &adopt(AdoptionScope::Named),
+            &AdoptionRequests::default(),
+        );
         assert_eq!(seen[0].reason_not_to_adopt.as_ref().map(Reason::word), Some("uncovered"));
         assert_eq!(seen[0].wanted, Err(Reason::NotWanted));
     }
@@ -83,7 +87,7 @@ fn webhook_that_judges_our_leases_is_a_hazard() {
         guard["rules"][0]["resources"] = json!(["*"]);
         guard["failurePolicy"] = policy.into();
         guard["namespaceSelector"] = serde_json::from_str(selector).unwrap();
-        let lists = [(HookType::Validating, vec![object("c", vec![guard])])];
+        let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![guard])])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         seen[0].reason_not_to_adopt.as_ref().map(Reason::word).unwrap()
     };
@@ -104,12 +108,12 @@ fn only_called_webhooks_become_documents() {
     let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
     let lists = [(Kind::Webhooks(HookType::Validating), vec![object, registration()])];
     let adopt = adopt(AdoptionScope::All);
-    let mut adopting = WebhookReader::default();
+    let mut adopting = EntryReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(files.len(), 1);
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
-    let asked = &view.calls.webhooks[0];
+    let asked = &view.calls.entries[0];
     assert_eq!(document["metadata"]["annotations"][ENTRY_STATES], format!("a.x.y={}", asked.state));
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
 
@@ -136,7 +140,7 @@ fn webhook_not_covered_by_the_registration_is_left() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut entry = registration();
         change(&mut entry["webhooks"][0]);
-        let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
+        let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), entry])];
         told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
     };
     assert_eq!(with(&|_| {}), "a.x.y ok");
@@ -162,15 +166,15 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
     let with = |change: &dyn Fn(&mut Value), other: Value| {
         let mut own = by_service(&EXCLUDED);
         change(&mut own);
-        let lists = [(HookType::Validating, vec![object("c", vec![other]), own])];
+        let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![other]), own])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].standing.clone())
     };
-    let names = |standing: &ClusterWebhook| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
+    let names = |standing: &ClusterEntry| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
     let (word, standing) = with(&|_| {}, webhook("a.x.y", ""));
     assert_eq!((&*word, &*names(&standing)), ("a.x.y ok", "gatepost kube-node-lease kube-system"));
     // It follows what the registration leaves out, and nothing that another selector of it does.
-    let carried = |standing: &ClusterWebhook| {
+    let carried = |standing: &ClusterEntry| {
         let condition = json!([{"name": "gatepost.dev/served", "expression": standing.condition.to_string()}]);
         webhook("a.x.y", &format!(", \"matchConditions\": {condition}"))
     };
@@ -213,7 +217,7 @@ fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
     let carries = webhook("a.x.y", &format!(", \"matchConditions\": {condition}"));
     let mut going = by_service(&["kube-system"]);
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
-    let lists = [(HookType::Validating, vec![object("c", vec![carries]), going])];
+    let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![carries]), going])];
     let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
     let standing = &seen[0].standing;
     assert_eq!((told(&seen).remove(0), standing.outdated), ("a.x.y uncovered".to_owned(), false));
@@ -225,7 +229,7 @@ fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
     let with = |name: &str, expression: &str| {
         let mut entry = registration();
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
-        let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
+        let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), entry])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].reason_not_to_adopt.as_ref().map(ToString::to_string).unwrap_or_default())
     };
@@ -246,7 +250,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
     labelled["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatepost"});
     let lists = [(Kind::Webhooks(HookType::Validating), vec![labelled, registration()])];
     let adopt = adopt(AdoptionScope::All);
-    let mut adopting = WebhookReader::default();
+    let mut adopting = EntryReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
     assert_eq!((files.len(), view.registrations.len()), (1, 1), "it is called");
@@ -262,7 +266,8 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
             object
         };
         let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];
-        told(&judged(&[(hook_type, lists)], &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
+        told(&judged(&[(Kind::Webhooks(hook_type), lists)], &adopt(AdoptionScope::All), &AdoptionRequests::default()))
+            .remove(0)
     };
     assert_eq!(with(HookType::Mutating, "/mutate"), "a.x.y ok");
     assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/1"), "a.x.y ok");
@@ -278,7 +283,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Webhooks(HookType::Mutating), others), (Kind::Configuration, vec![isolated.clone()])];
-        let seen = WebhookReader::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
+        let seen = EntryReader::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         told(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
@@ -290,7 +295,8 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
 fn another_gatepost_s_registration_covers_nothing() {
     let mut other = registration();
     other["metadata"]["name"] = "other".into();
-    let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
+    let lists =
+        [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
     let on = |name: Option<&str>| {
         let adopt = AdoptionSettings { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
         told(&judged(&lists, &adopt, &AdoptionRequests::default())).remove(0)
@@ -305,7 +311,7 @@ fn webhook_whose_conditions_ask_the_authorizer_is_marked() {
                   \"authorizer.requestResource.check('update').allowed()\"}]";
     let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
     let seen = judged(
-        &[(HookType::Validating, vec![object, registration()])],
+        &[(Kind::Webhooks(HookType::Validating), vec![object, registration()])],
         &adopt(AdoptionScope::All),
         &AdoptionRequests::default(),
     );
@@ -323,7 +329,7 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
     let held = |own: Value| {
         let timeout = ", \"timeoutSeconds\": 7";
         let before = object("a", vec![webhook("a.x.y", timeout), webhook("b.x.y", carried)]);
-        let lists = [(HookType::Mutating, vec![before, object("z", vec![webhook("z.x.y", "")]), own])];
+        let lists = [(Kind::Webhooks(HookType::Mutating), vec![before, object("z", vec![webhook("z.x.y", "")]), own])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         seen.iter().map(|seen| seen.in_flight.as_secs()).collect::<Vec<_>>()
     };
@@ -347,7 +353,7 @@ fn registration_is_widened_at_once_and_narrowed_later() {
     let mut secrets = webhook("s.x.y", "");
     secrets["rules"][0]["resources"] = json!(["secrets"]);
     let adopt = adopt(AdoptionScope::All);
-    let mut adopting = WebhookReader::default();
+    let mut adopting = EntryReader::default();
     let mut due = |second, others: Vec<Value>, own: Value| {
         let lists = vec![(Kind::Webhooks(HookType::Validating), vec![object("c", others), own])];
         let (files, view) = adopting.read((Duration::from_secs(second), &adopt, "r/1"), Vec::new(), &lists).unwrap();
@@ -393,7 +399,11 @@ fn unsent_webhook_and_foreign_condition_are_reported() {
     let others = object("c", vec![webhook("good.x.y", ours), webhook("odd.x.y", odd)]);
     let seen = |registered: Vec<Value>| {
         let items = [vec![others.clone()], registered].concat();
-        judged(&[(HookType::Validating, items)], &adopt(AdoptionScope::Named), &AdoptionRequests::default())
+        judged(
+            &[(Kind::Webhooks(HookType::Validating), items)],
+            &adopt(AdoptionScope::Named),
+            &AdoptionRequests::default(),
+        )
     };
     let all = seen(vec![registration()]);
     assert_eq!((all[0].standing.carries, all[0].unsent), (true, false));
@@ -406,4 +416,181 @@ fn unsent_webhook_and_foreign_condition_are_reported() {
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     assert_eq!(told(&seen(vec![going.clone()]))[0], "good.x.y not_wanted");
     assert!(!seen(vec![going])[0].unsent, "an apiserver sends it still");
+}
+
+const V: HookType = HookType::Validating;
+
+/// A policy for config maps and a binding of it, with these changes.
+fn policy(change: impl Fn(&mut Value, &mut Value)) -> [(Kind, Vec<Value>); 2] {
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+        "scope": "*"});
+    let mut policy = json!({"metadata": {"name": "p", "uid": "pu", "resourceVersion": "4"}, "spec": {
+        "failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule], "matchPolicy": "Equivalent",
+            "namespaceSelector": {}, "objectSelector": {}},
+        "validations": [{"expression": "has(object.data)"}]}});
+    let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+    let mut binding = json!({"metadata": {"name": "b", "uid": "bu", "resourceVersion": "5"}, "spec": spec});
+    change(&mut policy, &mut binding);
+    [(Kind::Policies(V), vec![policy]), (Kind::Bindings(V), vec![binding])]
+}
+
+fn with_registration(policy: [(Kind, Vec<Value>); 2]) -> Vec<(Kind, Vec<Value>)> {
+    [vec![(Kind::Webhooks(V), vec![registration()])], policy.into()].concat()
+}
+
+fn judged_policy(lists: &[(Kind, Vec<Value>)]) -> AssessedEntry {
+    judged(lists, &adopt(AdoptionScope::All), &AdoptionRequests::default()).remove(0)
+}
+
+fn word_of(lists: &[(Kind, Vec<Value>)]) -> &'static str {
+    judged_policy(lists).against().map_or("ok", Reason::word)
+}
+
+#[test]
+fn binding_is_adopted_only_if_gatepost_can_decide_all_that_the_apiserver_does() {
+    let with = |change: &dyn Fn(&mut Value, &mut Value)| word_of(&with_registration(policy(change)));
+    assert_eq!(with(&|_, _| {}), "ok");
+    assert_eq!(with(&|policy, _| policy["spec"]["validations"][0]["expression"] = "1 +".into()), "unservable");
+    assert_eq!(with(&|_, binding| binding["spec"]["policyName"] = "q".into()), "unservable");
+    let by_hand = |_: &mut Value, binding: &mut Value| binding["spec"]["policyName"] = "p.parked.gatepost.dev".into();
+    assert_eq!(with(&by_hand), "unservable", "its params may be lost");
+    let secrets = |policy: &mut Value, _: &mut Value| {
+        policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["secrets"]);
+    };
+    assert_eq!(with(&secrets), "uncovered");
+    assert_eq!(
+        word_of(&policy(|_, _| {}).into_iter().chain([(Kind::Webhooks(V), vec![])]).collect::<Vec<_>>()),
+        "uncovered",
+        "nothing is registered"
+    );
+    let long = "p".repeat(240);
+    let rename = |policy: &mut Value, binding: &mut Value| {
+        policy["metadata"]["name"] = long.as_str().into();
+        binding["spec"]["policyName"] = long.as_str().into();
+    };
+    assert_eq!(with(&rename), "unservable", "no room for the suffix");
+}
+
+#[test]
+fn binding_that_matches_requests_without_policies_is_left() {
+    let everything = |excluded: Value| {
+        let seen = judged_policy(&with_registration(policy(|policy, _| {
+            let constraints = &mut policy["spec"]["matchConstraints"];
+            constraints["resourceRules"][0]["apiGroups"] = json!(["*"]);
+            constraints["resourceRules"][0]["resources"] = json!(["*"]);
+            constraints["excludeResourceRules"] = excluded.clone();
+        })));
+        seen.against().map(ToString::to_string).unwrap_or_default()
+    };
+    assert!(everything(json!([])).starts_with("Gatepost lets requests past it: it matches admissioncontrolconfig"));
+    let rule = |groups: Value, versions: Value| json!([{"operations": ["*"], "apiGroups": groups, "apiVersions": versions, "resources": ["*"]}]);
+    let virtual_groups = json!(["gatepost.dev", "authentication.k8s.io", "authorization.k8s.io"]);
+    let why = everything(rule(virtual_groups.clone(), json!(["*"])));
+    assert!(why.starts_with("Gatepost's registration does not cover"), "only what is sent counts then: {why}");
+    assert!(everything(rule(virtual_groups, json!(["v1"]))).contains("lets requests past it"), "not in all versions");
+}
+
+#[test]
+fn binding_that_a_bypass_rule_may_be_about_is_left() {
+    let with = |bypass: Value| {
+        let own = json!({"metadata": {"name": "own"}, "externalAdmissionHooks": [], "bypass": [bypass]});
+        let mut lists = with_registration(policy(|_, _| {}));
+        lists.push((Kind::Configuration, vec![own]));
+        word_of(&lists)
+    };
+    let resources = |resource: &str| json!([{"operations": ["*"], "apiGroups": [""], "resources": [resource]}]);
+    assert_eq!(with(json!({"name": "n", "users": ["system:admin"]})), "let_past");
+    assert_eq!(with(json!({"name": "n", "hooks": ["other.x.y"], "users": ["system:admin"]})), "ok");
+    assert_eq!(with(json!({"name": "n", "hooks": ["p"], "resources": resources("configmaps")})), "let_past");
+    assert_eq!(with(json!({"name": "n", "hooks": ["p"], "resources": resources("secrets")})), "ok");
+}
+
+#[test]
+fn binding_names_the_objects_that_its_policy_reads() {
+    let seen = judged_policy(&with_registration(policy(|policy, binding| {
+        policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        policy["spec"]["validations"][0]["expression"] =
+            "params != null && namespaceObject != null && authorizer.group('').resource('x').check('get').allowed()"
+                .into();
+        binding["spec"]["paramRef"] = json!({"name": "n", "namespace": "policies", "parameterNotFoundAction": "Deny"});
+    })));
+    assert_eq!(seen.against(), None);
+    let reads = seen.reads.iter().map(|access| format!("{} {} {}", access.verb, access.kind, access.namespace));
+    assert_eq!(reads.collect::<Vec<_>>(), ["get ConfigMap policies", "get Namespace "]);
+    assert!(seen.uses_authorizer && seen.in_flight == POLICY_LAG);
+}
+
+#[test]
+fn mutating_binding_that_merges_is_left() {
+    let with = |mutation: Value| {
+        let lists = policy(|policy, binding| {
+            let spec = policy["spec"].as_object_mut().unwrap();
+            spec.remove("validations");
+            spec.insert("mutations".to_owned(), json!([mutation]));
+            spec.insert("reinvocationPolicy".to_owned(), "Never".into());
+            binding["spec"].as_object_mut().unwrap().remove("validationActions");
+        });
+        let mut own = registration();
+        own["kind"] = "MutatingWebhookConfiguration".into();
+        own["webhooks"][0]["name"] = "gatepost.mutate.gatepost.dev".into();
+        own["webhooks"][0]["clientConfig"]["url"] = "https://127.0.0.1:9440/mutate".into();
+        let kinds = [Kind::Policies(HookType::Mutating), Kind::Bindings(HookType::Mutating)];
+        let lists = kinds.into_iter().zip(lists.map(|(_, items)| items));
+        let lists: Vec<_> = [(Kind::Webhooks(HookType::Mutating), vec![own])].into_iter().chain(lists).collect();
+        word_of(&lists)
+    };
+    let patch = "[JSONPatch{op: 'add', path: '/data', value: {}}]";
+    assert_eq!(with(json!({"patchType": "JSONPatch", "jsonPatch": {"expression": patch}})), "ok");
+    let merge = "Object{metadata: Object.metadata{labels: {'a': 'b'}}}";
+    let merge = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": merge}});
+    assert_eq!(with(merge), "unservable");
+}
+
+#[test]
+fn only_parked_and_announced_bindings_become_documents() {
+    let park = |named: &'static str| {
+        with_registration(policy(|_, binding| {
+            binding["spec"]["policyName"] = named.into();
+            binding["metadata"]["annotations"] = json!({"gatepost.dev/parked-param-ref": "null"});
+        }))
+    };
+    let adopt = adopt(AdoptionScope::All);
+    let mut adopting = EntryReader::default();
+    let mut read = |second, leases: Vec<Lease>, lists: &[(Kind, Vec<Value>)]| {
+        adopting.read((Duration::from_secs(second), &adopt, "r/1"), leases, lists).unwrap()
+    };
+    let (files, view) = read(0, Vec::new(), &park("p"));
+    assert_eq!((files.len(), view.seen.len()), (0, 1), "the apiserver decides");
+    let (files, view) = read(1, Vec::new(), &park("p.parked.gatepost.dev"));
+    assert_eq!(files.len(), 1);
+    assert_eq!(&*files[0].name, "validatingadmissionpolicies/p");
+    let called = &view.calls.entries[0];
+    let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    assert_eq!(snapshot.policies()[0].bindings[0].policy_name.as_ref(), "p", "as its owner has written it");
+    assert_eq!(snapshot.policy_place(0).unwrap().state_of("b"), Some(&*called.state));
+    // Given back, it is still decided here until every apiserver has noticed.
+    assert_eq!(read(2, Vec::new(), &park("p")).0.len(), 1);
+    assert_eq!(read(5, Vec::new(), &park("p")).0.len(), 1);
+    assert_eq!(read(9, Vec::new(), &park("p")).0.len(), 0);
+    let announcement = Announcement { epoch: 1, ids: [view.seen[0].standing.id.clone()].into(), ..Default::default() };
+    let mut lease = leader_lease("1", "q/1", "t", &announcement, &[], &Default::default());
+    lease["metadata"]["name"] = LEADER_LEASE.into();
+    assert_eq!(read(10, vec![Lease::of(&lease).unwrap()], &park("p")).0.len(), 1);
+}
+
+#[test]
+fn announcement_of_a_policy_is_unknown_where_policies_cannot_be_listed() {
+    let lists = vec![(Kind::Webhooks(V), vec![object("c", vec![webhook("a.x.y", "")])])];
+    let id = |kind: EntryKind, configuration: &str, name: &str| {
+        EntryKey { kind, configuration: configuration.to_owned(), name: name.to_owned() }.id()
+    };
+    let knows = |id: String| {
+        let announcement = Announcement { epoch: 1, ids: [id].into(), ..Default::default() };
+        let mut lease = leader_lease("1", "q/1", "t", &announcement, &[], &Default::default());
+        lease["metadata"]["name"] = LEADER_LEASE.into();
+        knows_announced(&lists, &[Lease::of(&lease).unwrap()])
+    };
+    assert!(knows_announced(&lists, &[]));
+    assert!(knows(id(EntryKind::Webhook(V), "c", "a.x.y")));
+    assert!(!knows(id(EntryKind::Binding(V), "p", "b")));
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{digest, judge::OwnRegistrations};
 use crate::source::{Contents, kubernetes::objects::Kind};
 use gatepost_adopt::{
-    AdoptionSettings, AdoptionView, AssessedWebhook, OwnRegistration, Reason, RegistrationUpdate, WebhookKey,
+    AdoptionSettings, AdoptionView, AssessedEntry, EntryKey, OwnRegistration, Reason, RegistrationUpdate,
 };
 use gatepost_api::HookType;
 use gatepost_config::{Snapshot, SourceFile, load};
@@ -124,29 +124,37 @@ fn has_fields_of(current: &Value, wanted: &Value) -> bool {
     has_all && SELECTING.iter().all(|key| !wanted[*key].is_null() || empty(&current[*key]))
 }
 
-/// Returns our own configuration, and every webhook that is called or could be.
+/// Returns our own configuration, and every entry that is called or could be.
 fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
-    let ours = contents.files.iter().filter(|file| !file.name.contains("webhookconfigurations/"));
+    let is_of_others = |name: &str| name.contains("webhookconfigurations/") || name.contains("admissionpolicies/");
+    let ours = contents.files.iter().filter(|file| !is_of_others(&file.name));
     let mut files: Vec<_> = ours.cloned().collect();
-    let mut entries: BTreeMap<&WebhookKey, &Value> = BTreeMap::new();
-    for AssessedWebhook { standing, unservable, reason_not_to_adopt, wanted, .. } in &view.seen {
+    let mut entries: BTreeMap<&EntryKey, &Value> = BTreeMap::new();
+    for AssessedEntry { standing, unservable, reason_not_to_adopt, wanted, .. } in &view.seen {
         let fits = matches!(reason_not_to_adopt, None | Some(Reason::Uncovered(_)));
         if wanted.is_ok() && unservable.is_none() && fits {
-            entries.insert(&standing.key, &standing.entry);
+            entries.insert(&standing.key, &standing.content);
         }
     }
-    entries.extend(view.calls.webhooks.iter().map(|called| (&called.key, &called.entry)));
+    entries.extend(view.calls.entries.iter().map(|called| (&called.key, &called.content)));
     let mut configurations: BTreeMap<(HookType, &str), Vec<&Value>> = BTreeMap::new();
-    for (key, entry) in entries {
-        configurations.entry((key.hook_type, &key.configuration)).or_default().push(entry);
+    let mut bindings = Vec::new();
+    for (key, content) in entries {
+        match key.kind.is_binding() {
+            true => bindings.push((key, content, None)),
+            false => {
+                configurations.entry((key.kind.hook_type(), &key.configuration)).or_default().push(content);
+            }
+        }
     }
     files.extend(configurations.into_iter().map(|(key, entries)| super::file(key, json!({}), json!(entries))));
+    files.extend(super::policies::files(bindings.into_iter()));
     files
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::WebhookReader, *};
+    use super::{super::EntryReader, *};
     use gatepost_adopt::AdoptionScope;
 
     #[test]
@@ -197,7 +205,7 @@ mod tests {
             replica: "r".to_owned(),
             registration: None,
         };
-        let mut reader = WebhookReader::default();
+        let mut reader = EntryReader::default();
         let mut due = |second, registered: &[Value]| {
             let others = vec![webhook("a.x.y", "https://h.example.com/", "configmaps")];
             let items = vec![object("c", others), object("gatepost", registered.to_vec())];

@@ -70,7 +70,7 @@ fn next_leader_takes_an_announced_webhook_without_waiting_for_the_former_leader(
 
 #[test]
 fn next_leader_continues_ending_webhooks() {
-    let (mut leader, seen) = (Leader::default(), AssessedWebhook { in_flight: Duration::from_secs(3), ..seen(false) });
+    let (mut leader, seen) = (Leader::default(), AssessedEntry { in_flight: Duration::from_secs(3), ..seen(false) });
     let before = Announcement { ending: [seen.standing.id.clone()].into(), ..Announcement::default() };
     leader.begin(Duration::ZERO, std::slice::from_ref(&seen), &before, &BTreeMap::new());
     let is_ending = |milliseconds| leader.is_ending(&seen.standing.key, Duration::from_millis(milliseconds));
@@ -79,14 +79,14 @@ fn next_leader_continues_ending_webhooks() {
 
 #[test]
 fn next_leader_continues_ending_of_webhooks_that_may_have_been_taken() {
-    let (mut leader, slow) = (Leader::default(), AssessedWebhook { in_flight: Duration::from_secs(20), ..seen(false) });
+    let (mut leader, slow) = (Leader::default(), AssessedEntry { in_flight: Duration::from_secs(20), ..seen(false) });
     let before = Announcement { epoch: 1, ids: [slow.standing.id.clone()].into(), ..Announcement::default() };
     leader.begin(Duration::ZERO, std::slice::from_ref(&slow), &before, &BTreeMap::new());
     let at = Duration::from_millis;
     let is_ending = |leader: &Leader, milliseconds| leader.is_ending(&slow.standing.key, at(milliseconds));
     assert_eq!((is_ending(&leader, 21_499), is_ending(&leader, 21_500)), (true, false));
     // The fence makes it another object; until then it may be taken.
-    let mut fenced = AssessedWebhook { wanted: Err(Reason::Released), ..slow.clone() };
+    let mut fenced = AssessedEntry { wanted: Err(Reason::Released), ..slow.clone() };
     assert_eq!(turn(&mut leader, 1, &fenced, true, &[]), Decision::Fence(Reason::Released));
     fenced.standing.version = "9".to_owned();
     assert_eq!(turn(&mut leader, 10, &fenced, true, &[]), Decision::Leave(Reason::Released));
@@ -144,7 +144,7 @@ fn fights_are_handed_over_before_pauses() {
     let at = Duration::from_secs;
     let of = |name: String, carries| {
         let mut webhook = seen(carries);
-        webhook.standing.key.webhook = name;
+        webhook.standing.key.name = name;
         webhook
     };
     let fought = turn(&mut leader, 0, &of("fought".to_owned(), true), true, &[]);

@@ -1,0 +1,232 @@
+//! Policies of the cluster are read where a binding is parked or announced. A binding is parked once every replica
+//! evaluates the policy, given back, and named again by its owner.
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use std::time::Duration;
+
+use crate::cluster::{BINDINGS, CONFIGURATIONS, Cluster, LEASES, POLICIES, Say, VALIDATING, configuration};
+use gatepost::source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection};
+use gatepost_adopt::{
+    AdoptionReads, AdoptionScope, AdoptionSettings, Announcement, Claims, Decision, FINALIZER, LEADER_LEASE,
+    Leadership, PARKED_SUFFIX, Plan, Turn, WriteOutcome, leader_lease, lease_name, replica_lease, write,
+};
+use gatepost_kube_support::{KubeAccess, KubeClient};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const POLICY: &str = "validatingadmissionpolicies/p";
+const PARAMS: &str = "{\"name\":\"n\",\"namespace\":\"policies\",\"parameterNotFoundAction\":\"Deny\"}";
+
+/// A replica that reads this cluster, and the leadership of the replica that writes.
+struct Replica {
+    cluster: Cluster,
+    source: Source,
+    reads: AdoptionReads,
+    client: KubeClient,
+    leadership: Leadership,
+    /// Second of the next turn.
+    second: u64,
+    _folder: TempDir,
+}
+
+/// A policy with a binding, and a registration that covers it.
+async fn started(named: &str) -> Replica {
+    let cluster = Cluster::start().await;
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+    let registered = json!({"name": "gatepost.validate.gatepost.dev", "sideEffects": "None", "rules": [rule],
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/validate"}});
+    cluster.has(
+        VALIDATING,
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "gatepost", "uid": "u", "finalizers": [FINALIZER]}, "webhooks": [registered]}),
+    );
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]});
+    cluster.has(POLICIES, json!({"metadata": {"name": "p", "uid": "pu"}, "spec": spec}));
+    let spec = json!({"policyName": named, "validationActions": ["Deny"]});
+    let annotations = json!({"gatepost.dev/parked-param-ref": PARAMS});
+    let is_parked = named.ends_with(PARKED_SUFFIX);
+    let annotations = if is_parked { annotations } else { json!({}) };
+    let metadata = json!({"name": "b", "uid": "bu", "annotations": annotations});
+    let mut binding = json!({"metadata": metadata, "spec": spec});
+    if !is_parked {
+        binding["spec"]["paramRef"] = serde_json::from_str(PARAMS).unwrap();
+    }
+    cluster.has(BINDINGS, binding);
+    cluster.has(CONFIGURATIONS, configuration("a", "a.example.com"));
+    cluster.knows(LEASES);
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+    let adopt = AdoptionSettings {
+        scope: AdoptionScope::All,
+        namespace: "gatepost".to_owned(),
+        replica: "r".to_owned(),
+        registration: None,
+    };
+    let place = KubernetesLocation {
+        access: access.clone(),
+        objects: ObjectSelection { configurations: true, webhooks: false },
+        files: None,
+        adopt: Some(adopt),
+        upkeep: None,
+    };
+    let mut source = SourceLocation::Kubernetes(place).open().await.unwrap();
+    let reads = source.adoption().unwrap();
+    let client = KubeClient::open(&access).await.unwrap();
+    let leadership = Leadership::default();
+    Replica { cluster, source, reads, client, leadership, second: 0, _folder: folder }
+}
+
+impl Replica {
+    /// Names of the documents of one read.
+    async fn read(&mut self) -> Vec<String> {
+        let contents = self.source.read().await.unwrap();
+        contents.files.iter().map(|file| file.name.clone()).collect()
+    }
+
+    /// One turn of the leader a second later, after a read. `claims` are those of its replicas, by holder.
+    async fn turn(&mut self, replicas: &[(&str, bool)]) -> Plan {
+        self.read().await;
+        let view = std::sync::Arc::clone(&self.reads.views.borrow_and_update());
+        let now = Duration::from_secs(self.second);
+        self.second += 1;
+        self.leadership.observe(now, &view.leases);
+        let turn = Turn {
+            now,
+            leases: &view.leases,
+            seen: &view.seen,
+            registrations: &view.registrations,
+            receivers: &[],
+            unsupported: None,
+            held_leader_lease: self.second > 1,
+        };
+        let plan = self.leadership.plan(turn);
+        self.leadership.leader.on_announced(now, now);
+        self.says(&plan.announcement, replicas);
+        for write_of in plan.writes(&view.seen) {
+            assert_eq!(write(&self.client, &write_of).await.unwrap(), WriteOutcome::Done);
+            write_of.taken.iter().for_each(|key| self.leadership.leader.on_taken(key, now));
+        }
+        plan
+    }
+
+    /// The leader's lease with this announcement, and a lease of each replica, which claims all of it or nothing.
+    fn says(&self, announcement: &Announcement, replicas: &[(&str, bool)]) {
+        let renewed = self.second.to_string();
+        let mut lease = leader_lease("1", "r/1", &renewed, announcement, &[], &Default::default());
+        lease["metadata"]["name"] = LEADER_LEASE.into();
+        self.cluster.has(LEASES, lease);
+        for (holder, claims) in replicas {
+            let ids = if *claims { announcement.ids.clone() } else { Default::default() };
+            let mut lease = replica_lease(holder, &renewed, Some(&Claims { epoch: announcement.epoch, ids }));
+            lease["metadata"]["name"] = lease_name(holder).into();
+            self.cluster.has(LEASES, lease);
+        }
+    }
+
+    fn policy_name(&self) -> String {
+        self.cluster.stored(BINDINGS, "b").unwrap()["spec"]["policyName"].as_str().unwrap().to_owned()
+    }
+
+    /// The binding's params, and those that its annotation keeps.
+    fn params(&self) -> [String; 2] {
+        let binding = self.cluster.stored(BINDINGS, "b").unwrap();
+        let kept = binding["metadata"]["annotations"]["gatepost.dev/parked-param-ref"].as_str().unwrap_or_default();
+        [binding["spec"]["paramRef"].to_string(), kept.to_owned()]
+    }
+
+    /// Its owner applies what it has always applied.
+    fn named_again(&self) {
+        let mut binding = self.cluster.stored(BINDINGS, "b").unwrap();
+        binding["spec"]["policyName"] = "p".into();
+        binding["spec"]["paramRef"] = serde_json::from_str(PARAMS).unwrap();
+        binding["metadata"]["resourceVersion"] = Value::Null;
+        self.cluster.has(BINDINGS, binding);
+    }
+}
+
+#[tokio::test]
+async fn binding_is_parked_once_every_replica_evaluates_the_policy_and_is_given_back() {
+    let mut replica = started("p").await;
+    let (both, one) = ([("r/1", true), ("q/1", true)], [("r/1", true), ("q/1", false)]);
+    replica.turn(&one).await;
+    assert!(replica.read().await.contains(&POLICY.to_owned()), "it is announced, so both decide");
+    let plan = replica.turn(&one).await;
+    assert_eq!((&plan.decisions[0].1, &*replica.policy_name()), (&Decision::Announce, "p"), "q does not evaluate it");
+    replica.turn(&both).await;
+    let plan = replica.turn(&both).await;
+    assert_eq!((&plan.decisions[0].1, &*replica.policy_name()), (&Decision::Take, "p.parked.gatepost.dev"));
+    assert_eq!(replica.params(), ["null", PARAMS]);
+    assert_eq!(replica.turn(&both).await.decisions[0].1, Decision::Keep);
+    assert!(replica.read().await.contains(&POLICY.to_owned()), "by the name that its owner has written");
+
+    // A replica that does not evaluate it is waited for no longer than six seconds.
+    let mut given_back = None;
+    for turn in 0..10 {
+        let plan = replica.turn(&one).await;
+        if matches!(plan.decisions[0].1, Decision::GiveBack(_)) {
+            given_back.get_or_insert(turn);
+        }
+    }
+    assert_eq!(given_back, Some(7));
+    assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
+    assert!(replica.read().await.contains(&POLICY.to_owned()), "until every apiserver has heard of it");
+}
+
+#[tokio::test]
+async fn binding_that_its_owner_names_again_is_parked_again_and_then_left() {
+    let mut replica = started("p").await;
+    let both = [("r/1", true), ("q/1", true)];
+    let mut taken = 0;
+    for _ in 0..30 {
+        let plan = replica.turn(&both).await;
+        if replica.policy_name() != "p" {
+            taken += 1;
+            replica.named_again();
+        }
+        if let Decision::Leave(reason) = &plan.decisions[0].1 {
+            assert_eq!(reason.word(), "fought", "{reason}");
+            break;
+        }
+    }
+    assert_eq!((taken, replica.leadership.leader.drops), (4, 4), "three times within a minute, and no more");
+    assert_eq!(replica.policy_name(), "p");
+}
+
+#[tokio::test]
+async fn starting_replica_gives_back_a_binding_whose_policy_it_cannot_evaluate() {
+    let mut replica = started("gone.parked.gatepost.dev").await;
+    let error = replica.source.read().await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::GivesBack { webhooks, .. } if webhooks == "validating-policy/gone/b"),
+        "{error}"
+    );
+    // Without the policy, only one may write params who may read everything.
+    assert_eq!((&*replica.policy_name(), replica.params()), ("gone", ["null".to_owned(), PARAMS.to_owned()]));
+    let given_back = replica.reads.given_back.try_recv().unwrap();
+    assert!(given_back.reason.to_string().contains("no policy gone is in the cluster"), "{}", given_back.reason);
+}
+
+#[tokio::test]
+async fn policies_that_may_not_be_listed_are_not_taken_over_and_nothing_parked_is_forgotten() {
+    let mut replica = started("p.parked.gatepost.dev").await;
+    assert!(replica.read().await.contains(&POLICY.to_owned()));
+    let view = std::sync::Arc::clone(&replica.reads.views.borrow_and_update());
+    let ids = view.seen.iter().map(|seen| seen.standing.id.clone()).collect();
+    replica.says(&Announcement { epoch: 1, ids, ..Announcement::default() }, &[]);
+    replica.cluster.says(POLICIES, Say::Status(403));
+    let error = replica.source.read().await.unwrap_err();
+    assert!(matches!(error, ReadError::Kube(_)), "what is parked would be decided by nobody: {error}");
+
+    let mut replica = started("p").await;
+    replica.cluster.says(POLICIES, Say::Status(403));
+    let contents = replica.source.read().await.unwrap();
+    assert_eq!(contents.files.len(), 1, "as with the roles of a former version");
+    let note = contents.notes.iter().map(ToString::to_string).find(|note| note.contains("so no policy is taken over"));
+    assert!(note.is_some(), "{:?}", contents.notes);
+    // An apiserver that does not know policies has none.
+    replica.cluster.serves_normally();
+    replica.cluster.forgets(POLICIES);
+    replica.cluster.forgets(BINDINGS);
+    assert_eq!(replica.read().await.len(), 1);
+}
