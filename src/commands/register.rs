@@ -208,7 +208,7 @@ const EVERYTHING: &str = "warning: without --config everything is sent, and whil
                           --failure-policy Ignore";
 
 fn namespace(text: &str) -> Result<String, &'static str> {
-    match gatepost_config::is_dns_label(text) {
+    match gatepost_api::names::is_dns_label(text) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a namespace, as in kube-system"),
     }
@@ -218,7 +218,7 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 fn certificate(text: &str) -> Result<String, &'static str> {
     match text.split_once('/') {
         Some((namespace, name))
-            if [namespace].into_iter().chain(name.split('.')).all(gatepost_config::is_dns_label) =>
+            if [namespace].into_iter().chain(name.split('.')).all(gatepost_api::names::is_dns_label) =>
         {
             Ok(text.to_owned())
         }

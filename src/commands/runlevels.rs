@@ -85,7 +85,7 @@ pub struct Runlevels {
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {
-    match gatepost_config::is_dns_label(text) {
+    match gatepost_api::names::is_dns_label(text) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a namespace: lower-case letters, digits and dashes, at most 63"),
     }

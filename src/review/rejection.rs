@@ -14,13 +14,9 @@ pub(super) type StatusError = Box<StatusInfo>;
 /// Text about a hook that was not called before the request's deadline.
 pub(super) const NOT_CALLED_IN_TIME: &str = "not called: the request's time was over";
 
-fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
-    StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
-}
-
 /// Returns a failure after which the client should retry in a second.
 fn try_again(code: i32, reason: &str, message: String) -> StatusInfo {
-    StatusInfo { retry_after_seconds: 1, ..failure(code, reason, message) }
+    StatusInfo { retry_after_seconds: 1, ..StatusInfo::failure(code, reason, message) }
 }
 
 /// Denial by a hook. Upstream: `W/errors/statuserror.go` ToStatusErr.
@@ -61,7 +57,7 @@ pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
 
 /// A dry run that would reach a hook with side effects. Upstream: `webhookerrors.NewDryRunUnsupportedErr`.
 pub(super) fn dry_run_refused(hook: &str) -> StatusInfo {
-    failure(400, "BadRequest", format!("admission webhook \"{hook}\" does not support dry run"))
+    StatusInfo::failure(400, "BadRequest", format!("admission webhook \"{hook}\" does not support dry run"))
 }
 
 /// A decoded patch that cannot be applied. Upstream: `apierrors.NewInternalError`, without the hook's name.
@@ -79,7 +75,7 @@ pub(super) fn no_room(hook: &str) -> StatusInfo {
 pub(super) fn internal(what: &str) -> StatusInfo {
     StatusInfo {
         causes: vec![StatusCause { message: what.to_owned(), ..StatusCause::default() }],
-        ..failure(500, "InternalError", format!("Internal error occurred: {what}"))
+        ..StatusInfo::failure(500, "InternalError", format!("Internal error occurred: {what}"))
     }
 }
 
@@ -88,13 +84,17 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
     StatusInfo {
         details_name: namespace.into(),
         details_kind: "namespaces".into(),
-        ..failure(404, "NotFound", format!("namespaces \"{namespace}\" not found"))
+        ..StatusInfo::failure(404, "NotFound", format!("namespaces \"{namespace}\" not found"))
     }
 }
 
 /// Review without the object whose labels a hook's selector needs.
 pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
-    failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
+    StatusInfo::failure(
+        400,
+        "BadRequest",
+        format!("the review has no {field}, by whose labels a hook's {selector} decides"),
+    )
 }
 
 /// Conditions of a hook that fails closed cannot be evaluated. Upstream: `apierrors.NewForbidden` around the error.
@@ -106,7 +106,7 @@ pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
         details_name: name.to_string(),
         details_group: group.to_string(),
         details_kind: resource.to_string(),
-        ..failure(403, "Forbidden", format!("{shown} {name:?} is forbidden: {why}"))
+        ..StatusInfo::failure(403, "Forbidden", format!("{shown} {name:?} is forbidden: {why}"))
     }
 }
 
@@ -123,7 +123,7 @@ fn shown_name(review: &Review) -> Cow<'_, str> {
 
 /// The request's deadline has passed. Upstream: `apierrors.NewTimeoutError`.
 pub(super) fn out_of_time() -> StatusInfo {
-    failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
+    StatusInfo::failure(504, "Timeout", "Timeout: request did not complete within requested timeout")
 }
 
 /// Adds to `refusal` as its cause that this initializer has not acted, and why.
@@ -153,7 +153,7 @@ pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str
         message: stored.to_owned(),
         field: slower.map_or(name, |(slower, _)| slower).to_owned(),
     };
-    StatusInfo { causes: vec![cause], ..failure(504, "Timeout", format!("{late}{left}; {stored}")) }
+    StatusInfo { causes: vec![cause], ..StatusInfo::failure(504, "Timeout", format!("{late}{left}; {stored}")) }
 }
 
 /// No process has claimed the name of an initializer that must act. The outcome is definite: nothing was stored.
@@ -167,7 +167,7 @@ pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
 pub(super) fn initializer_on_dry_run(name: &str) -> StatusInfo {
     let why = "it does not support dry run";
     let message = format!("initializer \"{name}\" does not support dry run");
-    not_initialized(name, why, failure(400, "BadRequest", message))
+    not_initialized(name, why, StatusInfo::failure(400, "BadRequest", message))
 }
 
 /// Too many objects wait for an initializer.

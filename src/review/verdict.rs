@@ -13,7 +13,10 @@ use serde_json::value::RawValue;
 
 use super::record::{CallRecord, Change, Ending};
 use crate::telemetry::{DroppedAnnotation, HookOutcome};
-use gatepost_api::{Enforcement, HookType, StatusCause, StatusInfo, Verdict};
+use gatepost_api::{
+    Enforcement, HookType, StatusCause, StatusInfo, Verdict,
+    names::{is_dns_subdomain, is_label_word},
+};
 use gatepost_wire::answer::{JSON_PATCH, MAX_ANNOTATIONS, shortened_to};
 
 /// Prefix of the annotations that state for each call of a mutating hook whether it changed the object. Upstream:
@@ -304,7 +307,7 @@ impl Annotations {
         if pairs.is_empty() {
             return;
         }
-        let (mut left, is_valid_name) = (MAX_ANNOTATION_BYTES, is_subdomain(hook));
+        let (mut left, is_valid_name) = (MAX_ANNOTATION_BYTES, is_dns_subdomain(hook));
         for (position, (key, value)) in pairs.iter().enumerate() {
             let size = hook.len() + 1 + key.len() + value.len();
             if position == MAX_ANNOTATIONS || size > left {
@@ -325,12 +328,12 @@ impl Annotations {
     }
 
     fn add_one(&mut self, hook: &str, chained: bool, key: &str, value: &str) -> Result<(), DroppedAnnotation> {
-        let inner = key.split_once('/').filter(|(inner, _)| chained && is_subdomain(inner));
+        let inner = key.split_once('/').filter(|(inner, _)| chained && is_dns_subdomain(inner));
         let full = match inner {
             Some((inner, rest)) => format!("{hook}/{inner}.{rest}"),
             None => format!("{hook}/{key}"),
         };
-        if is_name(&full[hook.len() + 1..]) { self.insert(full, value) } else { Err(DroppedAnnotation::Key) }
+        if is_label_word(&full[hook.len() + 1..]) { self.insert(full, value) } else { Err(DroppedAnnotation::Key) }
     }
 
     /// Adds an annotation. The first value of a key stays.
@@ -350,27 +353,6 @@ impl Annotations {
         all.sort_unstable_by_key(|(place, ..)| *place);
         all.into_iter().map(|(_, key, value)| (key, value)).collect()
     }
-}
-
-/// Returns true for a DNS-1123 subdomain of at most 253 characters.
-fn is_subdomain(text: &str) -> bool {
-    let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = label.as_bytes();
-        bytes.first().is_some_and(|&b| plain(b))
-            && bytes.last().is_some_and(|&b| plain(b))
-            && bytes.iter().all(|&b| plain(b) || b == b'-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
-}
-
-/// Returns true for a valid key behind the slash: 1 to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends.
-fn is_name(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes[0].is_ascii_alphanumeric()
-        && bytes[bytes.len() - 1].is_ascii_alphanumeric()
-        && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod failure_kind;
 pub mod hook;
 pub mod initialization;
 pub mod initializer;
+pub mod names;
 pub mod registration;
 pub mod review;
 pub mod revision;

@@ -84,16 +84,6 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Returns true for a DNS-1123 label: at most 63 lower-case letters, digits and `-`, a letter or digit at both ends.
-// source: k8s.io/apimachinery/pkg/util/validation, IsDNS1123Label.
-pub fn is_dns_label(name: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = name.as_bytes();
-    name.len() <= 63
-        && [bytes.first(), bytes.last()].iter().all(|end| end.is_some_and(plain))
-        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,7 +38,6 @@ use self::{
 pub use self::{
     check::{
         break_glass::break_glass,
-        names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
         webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use gatepost_api::{
     StatusCause, StatusInfo,
     initialization::{MAX_PENDING, VERB},
+    names::is_dns_subdomain,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +65,7 @@ impl Initializers {
         let mut seen = HashSet::new();
         for (at, name) in self.pending.iter().enumerate() {
             let invalid = |why: &str| Err(ListError::invalid(&format!("pending[{at}].name"), why));
-            if !before.contains(&**name) && !is_dns_name(name) {
+            if !before.contains(&**name) && !is_dns_subdomain(name) {
                 return invalid("is not a DNS name of lower-case letters, digits, - and dots");
             }
             if !seen.insert(&**name) {
@@ -102,15 +103,6 @@ impl Initializers {
         // Plain data can always be serialized.
         serde_json::to_string(&list).unwrap_or_default()
     }
-}
-
-/// Returns true if the name is a DNS-1123 subdomain, as the configuration requires.
-// source: k8s.io/apimachinery/pkg/util/validation IsDNS1123Subdomain.
-fn is_dns_name(name: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let part = |part: &[u8]| edge(part.first()) && edge(part.last()) && part.iter().all(inner);
-    name.len() <= 253 && name.as_bytes().split(|byte| *byte == b'.').all(part)
 }
 
 #[derive(Serialize, Deserialize)]

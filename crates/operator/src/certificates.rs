@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use gatepost_api::registration::is_dns_label;
+use gatepost_api::names::is_dns_label;
 use gatepost_kube_support::{KubeClient, KubeError, ReloadingClient};
 use tokio::{
     signal::unix::{SignalKind, signal},

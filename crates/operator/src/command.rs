@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gatepost_api::registration::is_dns_label;
+use gatepost_api::names::is_dns_label;
 use gatepost_kube_support::{KubeAccess, KubeError};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;

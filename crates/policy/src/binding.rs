@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gatepost_api::{Enforcement, HookType, Selector};
+use gatepost_api::{Enforcement, HookType, Selector, names};
 
 use crate::{
     check::{self, Fault, Faults},
@@ -82,7 +82,7 @@ impl Binding {
     pub fn checked(document: BindingDocument) -> Result<Self, Vec<Fault>> {
         let BindingDocument { name, hook_type, policy_name, param_ref, match_resources, actions } = document;
         let mut faults = Faults::default();
-        if !check::is_dns_subdomain(&policy_name) {
+        if !names::is_dns_subdomain(&policy_name) {
             let fix = "write the name of a policy: lower-case letters, digits, - and dots, at most 253";
             faults.add("policyName", format!("{policy_name:?} is not a name"), check::REFUSED, fix);
         }

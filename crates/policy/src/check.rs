@@ -3,7 +3,10 @@
 
 use std::collections::HashSet;
 
-use gatepost_api::{HookType, Operation};
+use gatepost_api::{
+    HookType, Operation,
+    names::{is_dns_1035_label, is_dns_subdomain},
+};
 
 use crate::matching::{MatchResources, ParamKind};
 
@@ -99,36 +102,4 @@ impl Faults {
 /// Returns true if this can be a part of a path. Source: `k8s.io/apimachinery/pkg/api/validate/content/path.go`.
 pub(super) fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
-}
-
-/// Returns true if this is a DNS subdomain. As upstream, a part may be longer than 63.
-pub(super) fn is_dns_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_dns_part)
-}
-
-/// Returns true if this is a DNS label that begins with a letter.
-fn is_dns_1035_label(name: &str) -> bool {
-    name.len() <= 63 && is_dns_part(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
-}
-
-fn is_dns_part(part: &str) -> bool {
-    let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = part.as_bytes();
-    bytes.first().is_some_and(is_word)
-        && bytes.last().is_some_and(is_word)
-        && bytes.iter().all(|byte| is_word(byte) || *byte == b'-')
-}
-
-/// Returns true if this is a name, or a DNS subdomain, `/` and a name.
-pub(super) fn is_qualified_name(key: &str) -> bool {
-    let name = match key.split_once('/') {
-        Some((prefix, name)) if is_dns_subdomain(prefix) => name,
-        Some(_) => return false,
-        None => key,
-    };
-    let bytes = name.as_bytes();
-    bytes.len() <= 63
-        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }

@@ -2,12 +2,12 @@
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use gatepost_api::{Enforcement, FailurePolicy, HookType};
+use gatepost_api::{Enforcement, FailurePolicy, HookType, names};
 use gatepost_cel::{Condition, Environment, Expected, Expression};
 
 use crate::{
     binding::Binding,
-    check::{self, Fault, Faults, REFUSED, UNDECIDED},
+    check::{Fault, Faults, REFUSED, UNDECIDED},
     document::{
         AuditAnnotationDocument, MutationDocument, NamedExpression, PolicyDocument, Reinvocation, ValidationDocument,
     },
@@ -262,7 +262,7 @@ impl Compiler {
         let mut conditions = Vec::new();
         for (at, NamedExpression { name, expression }) in documents.iter().enumerate().take(MAX_MATCH_CONDITIONS) {
             let path = format!("matchConditions[{at}].name");
-            if !check::is_qualified_name(name) {
+            if !names::is_qualified_name(name) {
                 let fix = "write a name of at most 63 letters, digits, -, _ and dots";
                 self.faults.add(path, format!("{name:?} is not a name"), REFUSED, fix);
             } else if !seen.insert(name) {
@@ -343,7 +343,7 @@ impl Compiler {
         let mut annotations = Vec::with_capacity(documents.len());
         for (at, AuditAnnotationDocument { key, value_expression }) in documents.iter().enumerate() {
             let path = |field: &str| format!("auditAnnotations[{at}].{field}");
-            if !check::is_qualified_name(&format!("{policy}/{key}")) {
+            if !names::is_qualified_name(&format!("{policy}/{key}")) {
                 let fix = "write a name of at most 63 letters, digits, -, _ and dots";
                 self.faults.add(path("key"), format!("{key:?} is not a name"), REFUSED, fix);
             }

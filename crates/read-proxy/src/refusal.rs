@@ -95,9 +95,7 @@ impl ProxyRefusal {
     }
 
     fn failure(counted: ProxyRefused, code: i32, reason: &str, message: String) -> Self {
-        let info =
-            StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() };
-        Self::of(ProxyOutcome::Refused(counted), &info)
+        Self::of(ProxyOutcome::Refused(counted), &StatusInfo::failure(code, reason, message))
     }
 
     /// Refuses a client that cannot be authenticated, or not be named to the apiserver.

@@ -8,12 +8,10 @@ use std::{
 };
 
 use clap::builder::PossibleValuesParser;
+use gatepost_api::names::is_dns_subdomain;
 use gatepost_operator::command::{CommandExit, finish};
 
 use super::catalogue::{TEMPLATES, Template};
-
-/// Maximum length of the name of an object.
-const MAX_NAME_BYTES: usize = 253;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,10 +62,10 @@ impl PolicyNewArgs {
         let (Some(name), Some(template)) = (&self.name, self.from.as_deref().and_then(Template::find)) else {
             return Ok(listing());
         };
-        if !is_name(name) {
+        if !is_dns_subdomain(name) {
             return Err(format!(
                 "{name:?} is not a name, so no apiserver would accept the policy; write lower-case letters, digits \
-                 and -, at most {MAX_NAME_BYTES}"
+                 and -, at most 253"
             ));
         }
         let folder = self.folder.unwrap_or_else(|| PathBuf::from(name));
@@ -84,18 +82,6 @@ fn listing() -> String {
         let _ = writeln!(text, "{:width$}  {}", template.name, template.sentence());
     }
     text
-}
-
-/// Returns true if an object can have that name.
-fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let (first, last) = (label.bytes().next(), label.bytes().next_back());
-        first.is_some_and(is_plain)
-            && last.is_some_and(is_plain)
-            && label.bytes().all(|byte| is_plain(byte) || byte == b'-')
-    };
-    name.len() <= MAX_NAME_BYTES && name.split('.').all(is_label)
 }
 
 /// Writes the files of a template. Writes none if one of them exists.
@@ -127,11 +113,11 @@ mod tests {
     #[test]
     fn names_are_those_of_objects() {
         for name in ["a", "a-1", "a.b", "1"] {
-            assert!(is_name(name), "{name}");
+            assert!(is_dns_subdomain(name), "{name}");
         }
-        let long = "a".repeat(MAX_NAME_BYTES + 1);
+        let long = "a".repeat(254);
         for name in ["", "A", "a_b", "-a", "a-", "a..b", "a/b", "..", &long] {
-            assert!(!is_name(name), "{name}");
+            assert!(!is_dns_subdomain(name), "{name}");
         }
     }
 }
