@@ -53,19 +53,7 @@ const DOORS: [(&str, &[&str]); 13] = [
     ("rustc_hash", &["runtime/certificates.rs", "hooks/http1/mod.rs", "hooks/patch_rates.rs"]),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection.
     ("rustls", &["hooks/", "rotate/candidate.rs"]),
-    (
-        "tonic",
-        &[
-            "front/answer.rs",
-            "front/grpc/attach.rs",
-            "front/grpc/follow.rs",
-            "front/grpc/health_reflection.rs",
-            "front/grpc/rule_index.rs",
-            "front/refusal.rs",
-            "commands/hook",
-            "commands/demo",
-        ],
-    ),
+    ("tonic", &["front/answer.rs", "front/grpc/", "front/refusal.rs", "commands/hook", "commands/demo"]),
     ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/state.rs"]),
 ];
 

@@ -20,29 +20,26 @@ use std::{
 };
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream, server::SendResponse};
+use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use tokio::time::{interval, timeout};
 use tonic::Code;
 
-use super::{InstanceMessage, InstanceMessages};
+use super::{CallMessage, CallMessages, End, GONE, READ_TIMEOUT, StreamSender, UNREADABLE};
 use crate::{
     front::{
         accept::client::{Identity, InstanceGuard},
         answer,
         head::grpc_encoding,
         limits::{self, QuotaGuard},
-        outgoing::{Outgoing, UnsentGuard},
+        outgoing::Outgoing,
         refusal::Refusal,
         state::{ConnectionContext, Front},
     },
     live::Generation,
 };
-use gatepost_base::{
-    memory::{Purpose, Reservation},
-    offload,
-};
+use gatepost_base::offload;
 use gatepost_initializers::{
     TurnFailure,
     desk::TaskId,
@@ -59,19 +56,12 @@ const STREAM_MEMORY: usize = 64 << 10;
 /// Concurrent tasks of an instance that names no number.
 const DEFAULT_WINDOW: u32 = 16;
 const MAX_WINDOW: u32 = 256;
-/// Time for the instance to read a message, besides the deadline of its task.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a stream checks its claim, and whether a drain waits only for this stream.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Memory of a task besides the review.
 const TASK_OVERHEAD: usize = 256;
 
-/// Status with which a stream ends.
-type End = (Code, &'static str);
-
-const GONE: End = (Code::Cancelled, "");
 const NOT_YOURS: End = (Code::PermissionDenied, "the name is not configured as one that you may claim any more");
-const NOT_READABLE: End = (Code::InvalidArgument, "a message cannot be read");
 const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
 const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
@@ -95,11 +85,11 @@ pub(crate) async fn answer(
     match begun {
         Err(refusal) => context.front.refuse(&mut respond, &refusal),
         Ok(mut stream) => {
-            // An error here, and below, means that the instance is gone.
+            // An error means that the instance is gone.
             let Ok(to) = answer::begin_grpc(&mut respond) else { return };
-            let mut to = InstanceSender { to, context };
-            let (Ok((code, message)) | Err((code, message))) = stream.serve(&mut to).await;
-            let _ = to.to.send_trailers(answer::trailers(code, message));
+            let mut to = StreamSender { to, context };
+            let end = stream.serve(&mut to).await;
+            to.end(end);
         }
     }
 }
@@ -124,7 +114,7 @@ impl Claim {
 
 /// Stream of an instance whose claim was accepted.
 struct Stream<'a> {
-    messages: InstanceMessages<'a>,
+    messages: CallMessages<'a>,
     attached: Attachment,
     claim: Claim,
     /// Generation against which the claim was last checked.
@@ -149,14 +139,15 @@ async fn begin<'a>(
         return Err(Refusal::NotYours);
     }
     let _quota_guard = front.attach_quota.take(session, STREAM_MEMORY)?;
-    let mut messages = InstanceMessages::new(body, front.budget());
+    let mut messages = CallMessages::of_instance(body, front.budget());
     let within = limits::HANDSHAKE_TIMEOUT;
-    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })?? {
-        Some(InstanceMessage::Whole(message, _)) => message,
-        Some(InstanceMessage::Skipped { beginning, .. }) => {
+    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })? {
+        Ok(Some(CallMessage::Whole(message, _))) => message,
+        Ok(Some(CallMessage::Skipped { beginning, .. })) => {
             return Err(Refusal::Overloaded { bytes: beginning.len() });
         }
-        None => return Err(Refusal::NotAClaim),
+        Ok(None) | Err(Refusal::NoMessage { .. }) => return Err(Refusal::NotAClaim),
+        Err(refusal) => return Err(refusal),
     };
     let Some(Message::Claim(wire::Claim { name, token, window })) = read(message) else {
         return Err(Refusal::NotAClaim);
@@ -183,7 +174,7 @@ async fn begin<'a>(
 
 impl Stream<'_> {
     /// Transfers messages in both directions until the stream ends.
-    async fn serve(&mut self, to: &mut InstanceSender<'_>) -> Result<End, End> {
+    async fn serve(&mut self, to: &mut StreamSender<'_>) -> Result<End, End> {
         let ConnectionContext { front, drain, .. } = to.context;
         let lease = front.deps.current.hub().lease;
         to.send_reserved(initializers::attached(lease, self.window))?;
@@ -205,7 +196,7 @@ impl Stream<'_> {
             }
             tokio::select! {
                 biased;
-                _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
+                () = to.reset() => return Ok(GONE),
                 () = &mut drain_begun, if !drain_announced => {
                     drain_announced = true;
                     to.send_reserved(initializers::draining())?;
@@ -223,7 +214,7 @@ impl Stream<'_> {
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
                     Err(Refusal::TooLarge { .. }) => return Ok(TOO_LONG),
-                    Err(_) => return Ok(NOT_READABLE),
+                    Err(_) => return Ok(UNREADABLE),
                 },
                 _ = check.tick() => {}
             }
@@ -246,11 +237,11 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// Returns the status that ends the stream if the message is not allowed now, or is not one of an instance.
-    async fn handle(&self, message: InstanceMessage, leave_requested: &mut bool) -> Result<(), End> {
+    async fn handle(&self, message: CallMessage, leave_requested: &mut bool) -> Result<(), End> {
         self.attached.renew();
         let (message, room) = match message {
-            InstanceMessage::Whole(message, room) => (message, room),
-            InstanceMessage::Skipped { beginning, why } => {
+            CallMessage::Whole(message, room) => (message, room),
+            CallMessage::Skipped { beginning, why } => {
                 let no_room = why == TurnFailure::NoRoom;
                 return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
@@ -260,7 +251,7 @@ impl Stream<'_> {
         match read {
             None | Some(Message::Answer(InitializerAnswer { outcome: None, .. })) => {
                 self.give_up(&beginning, TurnFailure::Unable(UNREAD.to_owned()));
-                return Err(NOT_READABLE);
+                return Err(UNREADABLE);
             }
             Some(Message::Claim(_)) => return Err(LATE_CLAIM),
             Some(Message::Heartbeat(_)) => {}
@@ -291,13 +282,7 @@ impl Stream<'_> {
     }
 }
 
-/// Sender of messages to the instance.
-struct InstanceSender<'a> {
-    to: SendStream<Outgoing>,
-    context: &'a ConnectionContext,
-}
-
-impl InstanceSender<'_> {
+impl StreamSender<'_> {
     /// Sends a message of the hub to the instance.
     fn send_outbound(&mut self, outbound: ToInstance, attached: &Attachment) -> Result<(), End> {
         match outbound {
@@ -328,20 +313,6 @@ impl InstanceSender<'_> {
     /// Queues one message whose memory the stream has reserved.
     fn send_reserved(&mut self, message: Bytes) -> Result<(), End> {
         self.send(Outgoing::from(message).until(self.expiring(READ_TIMEOUT)))
-    }
-
-    fn reserve(&self, bytes: usize) -> Option<Reservation> {
-        self.context.front.budget().reserve(Purpose::Queue, bytes)
-    }
-
-    /// Returns a guard with the deadline for the instance to read a message.
-    fn expiring(&self, within: Duration) -> UnsentGuard {
-        let now = Instant::now();
-        self.context.session.unsent.add(now, now + within)
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<(), End> {
-        self.to.send_data(message, false).map_err(|_| GONE)
     }
 }
 

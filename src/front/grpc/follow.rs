@@ -10,20 +10,19 @@
 
 use gatepost_api::initialization::MAX_PENDING;
 use std::{
-    future::poll_fn,
     pin::pin,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream, server::SendResponse};
+use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::interval;
 use tonic::Code;
 
-use super::CallMessages;
+use super::{CallMessage, CallMessages, End, GONE, MAX_SKIPPED_MESSAGE, StreamSender, UNREADABLE, begin_stream};
 use crate::{
-    front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
+    front::{outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
     review::head_rule,
     telemetry::DroppedReport,
 };
@@ -38,14 +37,10 @@ use gatepost_wire::{initializers as wire, outbound::framed, pb::gatepost::v1 as 
 
 /// Longest message: a list of the most names, and a Status.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Longest message that is skipped. A longer message ends the stream.
-const MAX_SKIPPED_MESSAGE: usize = 16 << 20;
 /// Interval of log lines about skipped messages.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory of one stream besides its messages and objects.
 const STREAM_MEMORY: usize = 64 << 10;
-/// Time for the apiserver to read a message.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the controller checks for late heads.
 const CONTROL_INTERVAL: Duration = Duration::from_secs(1);
 /// Most corrections of the controller in that interval.
@@ -53,13 +48,8 @@ const MAX_CORRECTIONS: usize = 500;
 /// Longest name, or id, of an object.
 pub(super) const MAX_NAME: usize = 253;
 
-/// Status with which a stream ends.
-type End = (Code, &'static str);
-
-const GONE: End = (Code::Cancelled, "");
 const NO_ROOM: End =
     (Code::ResourceExhausted, "no room for so many unfinished objects at the moment: begin again later");
-const UNREADABLE: End = (Code::InvalidArgument, "a message cannot be read");
 
 /// Serves one stream until it ends.
 pub(crate) async fn answer(
@@ -68,25 +58,18 @@ pub(crate) async fn answer(
     body: RecvStream,
     mut respond: SendResponse<Outgoing>,
 ) {
-    let ConnectionContext { front, session, .. } = context;
-    let quota_guard = grpc_encoding(headers).and_then(|()| front.attach_quota.take(session, STREAM_MEMORY));
-    let _quota_guard = match quota_guard {
-        Ok(guard) => guard,
-        Err(refusal) => return front.refuse(&mut respond, &refusal),
-    };
-    // An error here, and below, means that the apiserver is gone.
-    let Ok(to) = answer::begin_grpc(&mut respond) else { return };
-    let following = front.deps.current.stored().follow(&session.client.identity.to_key());
+    let Some((_quota_guard, to)) = begin_stream(context, headers, &mut respond, STREAM_MEMORY) else { return };
+    let front = &context.front;
+    let following = front.deps.current.stored().follow(&context.session.client.identity.to_key());
     let room = front.budget().empty(Purpose::Queue);
     let mut stream = Stream { to, context, following, room, skipped: (0, None) };
-    let messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
-    let (Ok((code, message)) | Err((code, message))) = stream.serve(messages).await;
-    let _ = stream.to.send_trailers(answer::trailers(code, message));
+    let end = stream.serve(CallMessages::new(body, front.budget(), MAX_MESSAGE, MAX_SKIPPED_MESSAGE)).await;
+    stream.to.end(end);
 }
 
 /// Stream of one apiserver.
 struct Stream<'a> {
-    to: SendStream<Outgoing>,
+    to: StreamSender<'a>,
     context: &'a ConnectionContext,
     following: Following,
     /// Reservation for its objects.
@@ -103,7 +86,7 @@ impl Stream<'_> {
         loop {
             tokio::select! {
                 biased;
-                _ = poll_fn(|cx| self.to.poll_reset(cx)) => return Ok(GONE),
+                () = self.to.reset() => return Ok(GONE),
                 () = &mut draining => {
                     self.send(pb::follower_message::Message::Draining(pb::Draining {}))?;
                     return Ok((Code::Unavailable, "shutting down"));
@@ -115,12 +98,10 @@ impl Stream<'_> {
                     None => return Ok(GONE),
                 },
                 message = messages.next() => match message {
-                    Ok(Some((message, _room))) => self.handle(message)?,
+                    Ok(Some(CallMessage::Whole(message, _room))) => self.handle(message)?,
+                    Ok(Some(CallMessage::Skipped { .. })) => self.skip_report(DroppedReport::Message),
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(Refusal::TooLarge { declared, .. }) if declared <= MAX_SKIPPED_MESSAGE => {
-                        self.skip_report(DroppedReport::Message);
-                    }
                     Err(Refusal::TooLarge { .. }) => return Ok(self.end(DroppedReport::Message, NO_ROOM)),
                     Err(Refusal::Overloaded { .. }) => return Ok(self.end(DroppedReport::NoRoom, NO_ROOM)),
                     Err(_) => return Ok(self.end(DroppedReport::Unreadable, UNREADABLE)),
@@ -216,11 +197,7 @@ impl Stream<'_> {
 
     /// Queues one message.
     fn send(&mut self, message: pb::follower_message::Message) -> Result<(), End> {
-        let message = framed(&pb::FollowerMessage { message: Some(message) });
-        let room = self.context.front.budget().reserve(Purpose::Queue, message.len()).ok_or(NO_ROOM)?;
-        let now = Instant::now();
-        let expiring = self.context.session.unsent.add(now, now + READ_TIMEOUT);
-        self.to.send_data(Outgoing::held(message, room, expiring), false).map_err(|_| GONE)
+        self.to.send_held(framed(&pb::FollowerMessage { message: Some(message) }), NO_ROOM)
     }
 }
 

@@ -11,7 +11,7 @@ use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::{CallMessages, follow::MAX_NAME};
+use super::{CallMessage, CallMessages, follow::MAX_NAME};
 use crate::{
     front::{
         answer,
@@ -101,12 +101,14 @@ async fn read_call<'a>(
 ) -> Result<Call<'a>, Refusal> {
     let GrpcHead { deadline, .. } = GrpcHead::read(headers, arrived, front.limits.timeout)?;
     let _quota_guard = front.initialization_quota.take(session, CALL_MEMORY)?;
-    let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
+    let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE, MAX_MESSAGE);
     let within = deadline.left(arrived);
     let first = timeout_at(deadline.instant().into(), messages.next()).await;
     let first = first.map_err(|_| Refusal::CallDeadline { within })??;
-    let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
-    Ok(Call { _quota_guard, message, room, deadline })
+    match first {
+        Some(CallMessage::Whole(message, room)) => Ok(Call { _quota_guard, message, room, deadline }),
+        Some(CallMessage::Skipped { .. }) | None => Err(Refusal::NoMessage { received: 0 }),
+    }
 }
 
 /// Answers a `ReadPolicy`. The user's memory stays reserved until the authorizer has answered.
@@ -207,9 +209,8 @@ async fn hold(
 ) -> Result<Bytes, Refusal> {
     let current = &front.deps.current;
     let client = session.client.identity.to_key();
-    let rule = |object: &StoredObject| {
-        current.freshness().is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object))
-    };
+    let rule =
+        |object: &StoredObject| current.freshness().is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object));
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,

@@ -1,5 +1,6 @@
 //! gRPC calls that are no reviews: streams of initializers, apiservers and plugins, calls about unfinished objects,
-//! health and reflection. Also the reader of their messages, except for those that tonic reads.
+//! health and reflection. Also what streams share, and the reader of messages,
+//! except for those that tonic reads.
 
 pub(crate) mod attach;
 pub(crate) mod follow;
@@ -7,17 +8,40 @@ pub(crate) mod health_reflection;
 pub(crate) mod initialization;
 pub(crate) mod rule_index;
 
-use std::{future::poll_fn, mem, sync::Arc};
+use std::{
+    future::poll_fn,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Buf, Bytes, BytesMut};
-use h2::RecvStream;
+use h2::{RecvStream, SendStream, server::SendResponse};
+use http::HeaderMap;
 use tokio::task::coop::consume_budget;
+use tonic::Code;
 
-use crate::front::{body::message_length, refusal::Refusal};
+use crate::front::{
+    answer,
+    body::message_length,
+    head::grpc_encoding,
+    limits::QuotaGuard,
+    outgoing::{Outgoing, UnsentGuard},
+    refusal::Refusal,
+    state::ConnectionContext,
+};
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 use gatepost_initializers::TurnFailure;
 use gatepost_wire::inbound::FRAME_HEAD;
 
+/// Status with which a stream ends.
+type End = (Code, &'static str);
+
+const GONE: End = (Code::Cancelled, "");
+const UNREADABLE: End = (Code::InvalidArgument, "a message cannot be read");
+
+/// Time for the caller to read a message of a stream.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest message before the claim is accepted.
 const MAX_CLAIM: usize = 16 << 10;
 /// Longest message of an instance: a patch that replaces the largest object, and its envelope.
@@ -26,92 +50,72 @@ const MAX_ANSWER: usize = 4 << 20;
 const MAX_SKIPPED_MESSAGE: usize = 16 << 20;
 /// Buffered bytes that need no reservation of their own, as each stream reserves memory for them.
 const UNRESERVED: usize = 16 << 10;
-/// Length up to which a message is accepted even without room. The same number of bytes identifies the task of a longer
+/// Length up to which a message of an instance is accepted even without room. The same number of bytes identifies the task of a longer
 /// message.
 const MESSAGE_BEGINNING: usize = 64;
 
 const TOO_LONG: &str = "its answer is longer than 4 MiB";
 
-/// Messages of an apiserver. Buffered bytes are reserved in the memory budget.
-pub(super) struct CallMessages<'a> {
-    body: RecvStream,
-    budget: &'a Arc<MemoryBudget>,
-    limit: usize,
-    buffer: BytesMut,
-    /// Reservation for the buffer.
-    room: Reservation,
-    /// Remaining bytes of a message that is being skipped, buffered or not yet received.
-    skipping: usize,
-}
-
-impl<'a> CallMessages<'a> {
-    /// Creates a reader of messages of at most `limit` bytes.
-    pub(super) fn new(body: RecvStream, budget: &'a Arc<MemoryBudget>, limit: usize) -> Self {
-        let room = budget.empty(Purpose::Answer);
-        Self { body, budget, limit, buffer: BytesMut::new(), room, skipping: 0 }
-    }
-
-    /// Returns the next message without its frame head, and its reservation; `None` at the end of the stream. Cancel
-    /// safe. After `TooLarge` it continues with the following message.
-    pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Reservation)>, Refusal> {
-        loop {
-            // Many short messages might have arrived together: other tasks must run between them.
-            consume_budget().await;
-            self.drop_skipped();
-            if let Some(message) = self.first()? {
-                let mut room = self.budget.empty(Purpose::Answer);
-                // The message takes over the reservation, and the buffer gets a new one.
-                mem::swap(&mut self.room, &mut room);
-                if !self.room.try_grow(self.buffer.len()) {
-                    return Err(Refusal::Overloaded { bytes: self.buffer.len() });
-                }
-                room.shrink_to(message.len());
-                return Ok(Some((message, room)));
-            }
-            let Some(data) = poll_fn(|cx| self.body.poll_data(cx)).await else {
-                return match self.buffer.len() {
-                    0 => Ok(None),
-                    received => Err(Refusal::NoMessage { received }),
-                };
-            };
-            let data = data.map_err(|_| Refusal::Cancelled)?;
-            if !self.room.try_grow(data.len()) {
-                return Err(Refusal::Overloaded { bytes: data.len() });
-            }
-            self.buffer.extend_from_slice(&data);
-            let _ = self.body.flow_control().release_capacity(data.len());
+/// Begins a stream, which reserves `memory` besides its messages; `None` if it is refused or the caller is gone.
+fn begin_stream<'a>(
+    context: &'a ConnectionContext,
+    headers: &HeaderMap,
+    respond: &mut SendResponse<Outgoing>,
+    memory: usize,
+) -> Option<(QuotaGuard<'a>, StreamSender<'a>)> {
+    let ConnectionContext { front, session, .. } = context;
+    match grpc_encoding(headers).and_then(|()| front.attach_quota.take(session, memory)) {
+        Ok(guard) => Some((guard, StreamSender { to: answer::begin_grpc(respond).ok()?, context })),
+        Err(refusal) => {
+            front.refuse(respond, &refusal);
+            None
         }
-    }
-
-    /// Drops the received bytes of a message that is being skipped.
-    fn drop_skipped(&mut self) {
-        let received = self.skipping.min(self.buffer.len());
-        if received > 0 {
-            self.skipping -= received;
-            // Copies the rest, so that the buffer of the skipped message is freed.
-            self.buffer = BytesMut::from(&self.buffer[received..]);
-            self.room.shrink_to(self.buffer.len());
-        }
-    }
-
-    /// Returns the first message in the buffer, if it is complete.
-    fn first(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let Some(head) = self.buffer.first_chunk::<FRAME_HEAD>() else { return Ok(None) };
-        let declared = message_length(*head)?;
-        if declared > self.limit {
-            self.skipping = FRAME_HEAD + declared;
-            return Err(Refusal::TooLarge { declared, limit: self.limit });
-        }
-        if self.buffer.len() < FRAME_HEAD + declared {
-            return Ok(None);
-        }
-        self.buffer.advance(FRAME_HEAD);
-        Ok(Some(self.buffer.split_to(declared).freeze()))
     }
 }
 
-/// One message of an instance.
-pub(super) enum InstanceMessage {
+/// Sender of the messages of a stream.
+struct StreamSender<'a> {
+    to: SendStream<Outgoing>,
+    context: &'a ConnectionContext,
+}
+
+impl StreamSender<'_> {
+    /// Waits until the caller has reset the stream.
+    async fn reset(&mut self) {
+        // An error means the same.
+        let _ = poll_fn(|cx| self.to.poll_reset(cx)).await;
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<Reservation> {
+        self.context.front.budget().reserve(Purpose::Queue, bytes)
+    }
+
+    /// Returns a guard with the deadline for the caller to read a message.
+    fn expiring(&self, within: Duration) -> UnsentGuard {
+        let now = Instant::now();
+        self.context.session.unsent.add(now, now + within)
+    }
+
+    /// Queues one message.
+    fn send(&mut self, message: Outgoing) -> Result<(), End> {
+        self.to.send_data(message, false).map_err(|_| GONE)
+    }
+
+    /// Reserves memory for one message and queues it. If there is none, the stream ends with `no_room`.
+    fn send_held(&mut self, message: Bytes, no_room: End) -> Result<(), End> {
+        let room = self.reserve(message.len()).ok_or(no_room)?;
+        self.send(Outgoing::held(message, room, self.expiring(READ_TIMEOUT)))
+    }
+
+    /// Ends the stream.
+    fn end(&mut self, (Ok((code, message)) | Err((code, message))): Result<End, End>) {
+        // An error means that the caller is gone.
+        let _ = self.to.send_trailers(answer::trailers(code, message));
+    }
+}
+
+/// One message.
+pub(super) enum CallMessage {
     /// Message without its frame head, and its reservation.
     Whole(Bytes, Reservation),
     /// Message that was skipped.
@@ -123,11 +127,12 @@ pub(super) enum InstanceMessage {
     },
 }
 
-/// Messages of an instance of an initializer.
+/// Messages of a caller. Buffered bytes are reserved in the memory budget.
 ///
-/// Messages before the claim must be short. Later, a message that is too long or finds no room in the memory budget is
-/// skipped: its task fails, but the stream continues. Its first bytes identify the task.
-pub(super) struct InstanceMessages<'a> {
+/// A message that is longer than the limit, but may be skipped, is skipped, and the stream continues. So is a message
+/// of an instance that finds no room: only its task fails, which its first bytes identify. No room for a message of
+/// another caller is an error.
+pub(super) struct CallMessages<'a> {
     body: RecvStream,
     budget: &'a Arc<MemoryBudget>,
     buffer: BytesMut,
@@ -135,6 +140,8 @@ pub(super) struct InstanceMessages<'a> {
     room: Reservation,
     /// Lengths up to which a message is accepted, and up to which it is skipped.
     limits: (usize, usize),
+    /// Buffered bytes that the stream of an instance has reserved; `None` for another caller.
+    reserved: Option<usize>,
     skipping: Option<SkippedMessage>,
 }
 
@@ -146,11 +153,16 @@ struct SkippedMessage {
     why: TurnFailure,
 }
 
-impl<'a> InstanceMessages<'a> {
-    /// Creates the reader for an instance that has claimed nothing yet.
-    pub(super) fn new(body: RecvStream, budget: &'a Arc<MemoryBudget>) -> Self {
-        let (room, limits) = (budget.empty(Purpose::Answer), (MAX_CLAIM, MAX_CLAIM));
-        Self { body, budget, buffer: BytesMut::new(), room, limits, skipping: None }
+impl<'a> CallMessages<'a> {
+    /// Creates a reader of messages of at most `limit` bytes, which skips messages of at most `max_skipped` bytes.
+    pub(super) fn new(body: RecvStream, budget: &'a Arc<MemoryBudget>, limit: usize, max_skipped: usize) -> Self {
+        let (room, limits) = (budget.empty(Purpose::Answer), (limit, max_skipped));
+        Self { body, budget, buffer: BytesMut::new(), room, limits, reserved: None, skipping: None }
+    }
+
+    /// Creates the reader for an instance that has claimed nothing yet: its messages must be short.
+    pub(super) fn of_instance(body: RecvStream, budget: &'a Arc<MemoryBudget>) -> Self {
+        Self { reserved: Some(UNRESERVED), ..Self::new(body, budget, MAX_CLAIM, MAX_CLAIM) }
     }
 
     /// Allows messages of the length of answers, as the claim was accepted.
@@ -159,7 +171,7 @@ impl<'a> InstanceMessages<'a> {
     }
 
     /// Returns the next message; `None` at the end of the stream. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Option<InstanceMessage>, Refusal> {
+    pub(super) async fn next(&mut self) -> Result<Option<CallMessage>, Refusal> {
         loop {
             // Many short messages might have arrived together: other tasks must run between them.
             consume_budget().await;
@@ -168,7 +180,8 @@ impl<'a> InstanceMessages<'a> {
             }
             let Some(data) = poll_fn(|cx| self.body.poll_data(cx)).await else {
                 let is_between = self.buffer.is_empty() && self.skipping.is_none();
-                return if is_between { Ok(None) } else { Err(Refusal::NotAClaim) };
+                let received = self.buffer.len();
+                return if is_between { Ok(None) } else { Err(Refusal::NoMessage { received }) };
             };
             let data = data.map_err(|_| Refusal::Cancelled)?;
             self.buffer.extend_from_slice(&data);
@@ -177,7 +190,7 @@ impl<'a> InstanceMessages<'a> {
     }
 
     /// Returns the first message in the buffer, if it is complete.
-    fn first(&mut self) -> Result<Option<InstanceMessage>, Refusal> {
+    fn first(&mut self) -> Result<Option<CallMessage>, Refusal> {
         if self.skipping.is_some() {
             return Ok(self.take_skipped());
         }
@@ -189,8 +202,12 @@ impl<'a> InstanceMessages<'a> {
         }
         let why = if declared > limit {
             Some(TurnFailure::Unable(TOO_LONG.to_owned()))
+        } else if self.fits(declared) {
+            None
+        } else if self.reserved.is_some() {
+            Some(TurnFailure::NoRoom)
         } else {
-            (!self.fits(declared)).then_some(TurnFailure::NoRoom)
+            return Err(Refusal::Overloaded { bytes: self.buffer.len() });
         };
         if let Some(why) = why {
             let Some(beginning) = self.buffer.get(FRAME_HEAD..whole.min(FRAME_HEAD + MESSAGE_BEGINNING)) else {
@@ -207,23 +224,23 @@ impl<'a> InstanceMessages<'a> {
         let message = self.buffer.split_to(declared).freeze();
         let mut room = mem::replace(&mut self.room, self.budget.empty(Purpose::Answer));
         room.shrink_to(declared);
-        Ok(Some(InstanceMessage::Whole(message, room)))
+        Ok(Some(CallMessage::Whole(message, room)))
     }
 
     /// Returns true if there is room for the buffer, whose first message has `declared` bytes.
     fn fits(&mut self, declared: usize) -> bool {
         let held = self.buffer.len();
         let is_whole = held >= FRAME_HEAD + declared;
-        if is_whole && declared <= MESSAGE_BEGINNING {
+        if is_whole && declared <= MESSAGE_BEGINNING && self.reserved.is_some() {
             return true;
         }
-        let wanted = held.saturating_sub(UNRESERVED).max(if is_whole { declared } else { 0 });
+        let wanted = held.saturating_sub(self.reserved.unwrap_or_default()).max(if is_whole { declared } else { 0 });
         let more = wanted.saturating_sub(self.room.bytes());
         self.room.try_grow(more)
     }
 
     /// Returns the message that is being skipped, once it has arrived completely.
-    fn take_skipped(&mut self) -> Option<InstanceMessage> {
+    fn take_skipped(&mut self) -> Option<CallMessage> {
         let skipped = self.skipping.as_mut()?;
         let received = skipped.left.min(self.buffer.len());
         skipped.left -= received;
@@ -232,6 +249,6 @@ impl<'a> InstanceMessages<'a> {
         if skipped.left > 0 {
             return None;
         }
-        self.skipping.take().map(|SkippedMessage { beginning, why, .. }| InstanceMessage::Skipped { beginning, why })
+        self.skipping.take().map(|SkippedMessage { beginning, why, .. }| CallMessage::Skipped { beginning, why })
     }
 }

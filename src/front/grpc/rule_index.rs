@@ -13,27 +13,23 @@
 //! Everything is bounded: the number of streams, the rate of polls, the length of an index, and how often it is sent.
 
 use std::{
-    future::poll_fn,
     pin::pin,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream, server::SendResponse};
+use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use prost::Message as _;
 use tokio::time::sleep_until;
 use tonic::Code;
 
-use super::CallMessages;
+use super::{CallMessage, CallMessages, End, GONE, StreamSender, UNREADABLE, begin_stream};
 use crate::{
-    front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
+    front::{outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
     live::rule_index::{IndexFollower, IndexVersion, MAX_VALIDITY},
 };
-use gatepost_base::{
-    clock::now,
-    memory::{Purpose, Reservation},
-};
+use gatepost_base::clock::now;
 use gatepost_config::coverage::rule_index::{IndexRule, PhaseRules};
 use gatepost_wire::{outbound::framed, pb::gatepost::v1 as pb};
 
@@ -48,14 +44,7 @@ const MAX_POLLS: u32 = 100;
 const POLL_PERIOD: Duration = Duration::from_secs(5);
 /// Time after which the same index is sent again to a plugin that does not say that it has it.
 const RESEND_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for the plugin to read a message.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Status with which a stream ends.
-type End = (Code, &'static str);
-
-const GONE: End = (Code::Cancelled, "");
-const UNREADABLE: End = (Code::InvalidArgument, "a message cannot be read");
 const TOO_MANY_POLLS: End = (Code::ResourceExhausted, "more polls than one every 50 ms");
 const NO_ROOM: End = (Code::ResourceExhausted, "no room for the rule index at the moment: follow again later");
 const IDLE: End = (Code::DeadlineExceeded, "no poll for too long: follow again");
@@ -67,25 +56,17 @@ pub(crate) async fn answer(
     body: RecvStream,
     mut respond: SendResponse<Outgoing>,
 ) {
-    let ConnectionContext { front, session, .. } = context;
-    let quota_guard = grpc_encoding(headers).and_then(|()| front.attach_quota.take(session, STREAM_MEMORY));
-    let _quota_guard = match quota_guard {
-        Ok(guard) => guard,
-        Err(refusal) => return front.refuse(&mut respond, &refusal),
-    };
-    // An error here, and below, means that the plugin is gone.
-    let Ok(to) = answer::begin_grpc(&mut respond) else { return };
-    let follower = front.deps.current.rule_index().follow();
+    let Some((_quota_guard, to)) = begin_stream(context, headers, &mut respond, STREAM_MEMORY) else { return };
+    let follower = context.front.deps.current.rule_index().follow();
     let polls = PollMeter { since: now(), count: 0 };
     let mut stream = Stream { to, context, follower, last: None, sent: None, polls };
-    let messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
-    let (Ok((code, message)) | Err((code, message))) = stream.serve(messages).await;
-    let _ = stream.to.send_trailers(answer::trailers(code, message));
+    let end = stream.serve(CallMessages::new(body, context.front.budget(), MAX_MESSAGE, MAX_MESSAGE)).await;
+    stream.to.end(end);
 }
 
 /// Stream of one plugin.
 struct Stream<'a> {
-    to: SendStream<Outgoing>,
+    to: StreamSender<'a>,
     context: &'a ConnectionContext,
     follower: IndexFollower<'a>,
     /// Last poll; `None` before the first.
@@ -103,18 +84,18 @@ impl Stream<'_> {
         loop {
             tokio::select! {
                 biased;
-                _ = poll_fn(|cx| self.to.poll_reset(cx)) => return Ok(GONE),
+                () = self.to.reset() => return Ok(GONE),
                 // The plugin drops its index when the stream ends, and finds the next instance.
                 () = &mut draining => return Ok((Code::Unavailable, "shutting down")),
                 () = self.follower.changed(), if self.last.is_some() => self.beat()?,
                 message = messages.next() => match message {
-                    Ok(Some((message, _room))) => {
+                    Ok(Some(CallMessage::Whole(message, _room))) => {
                         self.handle(message)?;
                         idle.as_mut().reset((now() + IDLE_TIMEOUT).into());
                     }
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(_) => return Ok(UNREADABLE),
+                    Ok(Some(CallMessage::Skipped { .. })) | Err(_) => return Ok(UNREADABLE),
                 },
                 () = &mut idle => return Ok(IDLE),
             }
@@ -140,7 +121,7 @@ impl Stream<'_> {
         let valid_for_milliseconds = self.validity(now).as_millis() as u32;
         let IndexVersion { number, index } = self.follower.version(valid_for_milliseconds > 0);
         let was_sent = self.sent.is_some_and(|(version, at)| version == number && now < at + RESEND_INTERVAL);
-        let (mut rules, mut room) = (None, self.context.front.budget().empty(Purpose::Queue));
+        let mut rules = None;
         if held != number && !was_sent {
             self.sent = Some((number, now));
             rules = Some(pb::IndexRules {
@@ -149,10 +130,7 @@ impl Stream<'_> {
             });
         }
         let message = framed(&pb::IndexBeat { sequence, version: number, valid_for_milliseconds, rules });
-        if !room.try_grow(message.len()) {
-            return Err(NO_ROOM);
-        }
-        self.send(message, room, now)
+        self.to.send_held(message, NO_ROOM)
     }
 
     /// Returns the time for which the index may be used: at most until the configuration is stale.
@@ -165,12 +143,6 @@ impl Stream<'_> {
         let freshness = deps.current.freshness();
         let left = freshness.age(now).map(|age| freshness.stale_after().saturating_sub(age));
         left.unwrap_or_default().min(MAX_VALIDITY)
-    }
-
-    /// Queues one message.
-    fn send(&mut self, message: Bytes, room: Reservation, now: Instant) -> Result<(), End> {
-        let expiring = self.context.session.unsent.add(now, now + READ_TIMEOUT);
-        self.to.send_data(Outgoing::held(message, room, expiring), false).map_err(|_| GONE)
     }
 }
 

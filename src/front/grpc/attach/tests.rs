@@ -3,7 +3,10 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use bytes::{Buf, BytesMut};
-use h2::client::{self, ResponseFuture, SendRequest};
+use h2::{
+    SendStream,
+    client::{self, ResponseFuture, SendRequest},
+};
 use http::Request;
 use prost::Message as _;
 use tokio::{sync::watch, task::JoinHandle};
@@ -14,7 +17,7 @@ use crate::front::{
     testing::{connect, front},
 };
 use gatepost_api::Revision;
-use gatepost_base::memory::MemoryBudget;
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 use gatepost_config::SourceFile;
 use gatepost_initializers::hub::{Contribution, TaskMessage};
 use gatepost_wire::{

@@ -1,9 +1,12 @@
 //! A plugin on a connection in memory, on the paused clock.
 
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, future::poll_fn, sync::Arc, time::SystemTime};
 
 use bytes::{Buf, BytesMut};
-use h2::client::{self, ResponseFuture, SendRequest};
+use h2::{
+    SendStream,
+    client::{self, ResponseFuture, SendRequest},
+};
 use http::Request;
 use prost::Message as _;
 use tokio::{sync::watch, time::advance};
