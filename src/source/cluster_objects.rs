@@ -15,7 +15,7 @@ use crate::live::{
     cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
 };
 use gatepost_base::clock::{Moment, slept};
-use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
+use gatepost_kube_support::{FailureLog, KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
 
 /// Maximum number of concurrent reads; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_READS: usize = 16;
@@ -76,8 +76,7 @@ pub struct ClusterReader {
     objects: Arc<ClusterObjects>,
     reads: mpsc::Receiver<ClusterRead>,
     resources: HashMap<Kind, (KindResource, Instant)>,
-    /// Error that was logged last; `None` once a read has succeeded.
-    logged: Option<KubeError>,
+    log: FailureLog,
 }
 
 impl ClusterReader {
@@ -88,7 +87,7 @@ impl ClusterReader {
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let (objects, reads) = ClusterObjects::new();
         let connection = ReloadingClient::new(access).await?;
-        Ok(Self { connection, objects, reads, resources: HashMap::new(), logged: None })
+        Ok(Self { connection, objects, reads, resources: HashMap::new(), log: FailureLog::default() })
     }
 
     /// Returns the objects that requests use.
@@ -173,18 +172,11 @@ impl ClusterReader {
     /// Logs changes of the outcome.
     fn report(&mut self, outcome: Result<(), KubeError>) {
         match outcome {
-            Ok(()) if self.logged.take().is_some() => tracing::info!("objects that policies read can be read again"),
-            Ok(()) => {}
+            Ok(()) => self.log.recovered("objects that policies read can be read again"),
             Err(failure) => {
                 self.connection.failed(&failure);
-                if self.logged.as_ref() != Some(&failure) {
-                    tracing::warn!(
-                        %failure,
-                        fix = failure.fix(),
-                        "cannot read an object that a policy needs; after five minutes the failure policy decides"
-                    );
-                    self.logged = Some(failure);
-                }
+                let lost = "cannot read an object that a policy needs; after five minutes the failure policy decides";
+                self.log.failed(lost, failure);
             }
         }
     }

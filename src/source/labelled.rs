@@ -41,7 +41,7 @@ use gatepost_base::{
     clock::now,
     memory::{MemoryBudget, Purpose},
 };
-use gatepost_kube_support::{KubeClient, KubeError, LeaderElection, ReloadingClient};
+use gatepost_kube_support::{FailureLog, KubeClient, LeaderElection, ReloadingClient};
 
 /// Name of the lease by which replicas elect the leader. Two leaders for a moment do no harm, since each write is
 /// conditional on the version of its object.
@@ -73,8 +73,8 @@ pub struct LabelledObjects {
     connection: ReloadingClient,
     election: LeaderElection,
     engine: Arc<Engine>,
-    /// Error of the last attempt to renew the lease, as logged.
-    logged: Option<KubeError>,
+    /// Log of the attempts to renew the lease.
+    log: FailureLog,
 }
 
 impl LabelledObjects {
@@ -92,7 +92,7 @@ impl LabelledObjects {
             connection,
             election: LeaderElection::new(namespace, LEASE, format!("{replica}/{instance:016x}"), LEASE_DURATION),
             engine: Arc::new(Engine::new(current, (namespaces, memory))),
-            logged: None,
+            log: FailureLog::default(),
         }
     }
 
@@ -145,16 +145,14 @@ impl LabelledObjects {
         };
         match asked.await {
             Ok(holds) => {
-                self.logged = None;
+                // The new leader logs that it begins.
+                self.log = FailureLog::default();
                 holds
             }
             Err(failure) => {
                 self.connection.failed(&failure);
-                if self.logged.as_ref() != Some(&failure) {
-                    let fix = failure.fix();
-                    tracing::warn!(%failure, fix, "cannot agree with other replicas who initializes stored objects; they wait");
-                    self.logged = Some(failure);
-                }
+                let lost = "cannot agree with other replicas who initializes stored objects; they wait";
+                self.log.failed(lost, failure);
                 false
             }
         }
@@ -170,7 +168,7 @@ impl LabelledObjects {
         let mut tick = interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
-        let mut failing = WriteFailureLog::default();
+        let mut failing = StoredWriteLog::default();
         loop {
             while let Some((due, turn)) = agenda.next(now()) {
                 let (engine, client) = (Arc::clone(&self.engine), latest.borrow().clone());
@@ -192,7 +190,7 @@ impl LabelledObjects {
                             if let Ok(client) = self.connection.client().await {
                                 clients.send_replace(client);
                             }
-                        } else if self.logged.is_none() {
+                        } else if !self.log.is_failing() {
                             // Another replica has the lease.
                             return;
                         }
@@ -227,13 +225,13 @@ async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::
 
 /// Log of writes that the apiserver does not accept.
 #[derive(Debug, Default)]
-struct WriteFailureLog {
+struct StoredWriteLog {
     logged: Option<Instant>,
     /// True if a write has succeeded since the last warning.
     recovered: bool,
 }
 
-impl WriteFailureLog {
+impl StoredWriteLog {
     /// Logs at most one warning a minute, and one line after recovery: single objects may fail while others do not.
     fn report(&mut self, ended: &TurnEnd) {
         match ended {

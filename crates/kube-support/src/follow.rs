@@ -159,6 +159,11 @@ impl FailureLog {
         }
     }
 
+    /// Returns true if the last request failed.
+    pub fn is_failing(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Logs the message `found` after a failure.
     pub fn recovered(&mut self, found: &str) {
         if self.failure.take().is_some() {
