@@ -13,6 +13,7 @@ use crate::{
 };
 use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision};
 use gatepost_config::Snapshot;
+use gatepost_initializers::{HeadRule, unfinished::StoredObject};
 use gatepost_policy::Policy;
 
 /// Target of a hook's calls: endpoint (with TLS), path, protocol and version, side effects and timeout of one entry,
@@ -200,5 +201,10 @@ impl Generation {
             policies: Vec::new(),
             initializers: HashMap::new(),
         }
+    }
+
+    /// Returns the configuration of the head of a stored object's list.
+    pub fn head_rule(&self, object: &StoredObject) -> HeadRule {
+        HeadRule::of(self.snapshot.initializers_of(&object.group, &object.resource), object)
     }
 }

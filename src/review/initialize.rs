@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::time::timeout_at;
 
-pub use self::stored::{ObjectRead, ReadPolicy, head_rule, read_policy};
+pub use self::stored::{ObjectRead, ReadPolicy, read_policy};
 use self::turn::{ParallelCalls, Turn, TurnEffect, initializers_deadline, turn_deadline};
 use super::{
     context::ReviewContext,

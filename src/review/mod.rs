@@ -39,7 +39,7 @@ use self::{
 };
 pub use self::{
     context::{AdmissionDeps, Caller, OtherVersions, Reasons, ShadowSlots, Speculation},
-    initialize::{ObjectRead, ReadPolicy, head_rule, read_policy},
+    initialize::{ObjectRead, ReadPolicy, read_policy},
     record::{CallRecord, Change, Decider, Ending},
     shadow::ShadowReview,
     verdict::{CombinedVerdict, DroppedAnnotations, combine},

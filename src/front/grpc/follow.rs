@@ -23,7 +23,6 @@ use tonic::Code;
 use super::{CallMessage, CallMessages, End, GONE, MAX_SKIPPED_MESSAGE, StreamSender, UNREADABLE, begin_stream};
 use crate::{
     front::{outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
-    review::head_rule,
     telemetry::DroppedReport,
 };
 use gatepost_base::memory::{Purpose, Reservation};
@@ -171,7 +170,7 @@ impl Stream<'_> {
         let generation = current.load();
         let age = current.freshness().age(now).filter(|_| current.freshness().is_fresh(now));
         let read = age.and_then(|age| now.checked_sub(age));
-        for correction in self.following.control(read, |object| head_rule(&generation, object), MAX_CORRECTIONS).await {
+        for correction in self.following.control(read, |object| generation.head_rule(object), MAX_CORRECTIONS).await {
             self.correct(correction)?;
         }
         Ok(())

@@ -210,7 +210,7 @@ async fn hold(
     let current = &front.deps.current;
     let client = session.client.identity.to_key();
     let rule =
-        |object: &StoredObject| current.freshness().is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object));
+        |object: &StoredObject| current.freshness().is_fresh(Instant::now()).then(|| current.load().head_rule(object));
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,

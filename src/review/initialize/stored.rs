@@ -42,10 +42,9 @@ use gatepost_api::{
 use gatepost_base::clock::now;
 use gatepost_cel::User;
 use gatepost_initializers::{
-    Actor, HeadRule, Initialization, Initializers, ListError, Marks, OwnedNames, ReadRepair,
+    Actor, Initialization, Initializers, ListError, Marks, OwnedNames, ReadRepair,
     marks::{self, InitState, MarkedObject, MarksOutcome},
     stored_result, transition,
-    unfinished::StoredObject,
 };
 use gatepost_json_patch::Patch;
 use gatepost_wire::{
@@ -437,9 +436,4 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
     let check = permission(&read.group, &read.resource, &read.namespace, &read.name);
     let Ok(decision) = authorizer.ask(&read.username, &read.user, check) else { return false };
     matches!(timeout_at(deadline.into(), decision).await, Ok(Ok(Ok(decision))) if decision.allowed)
-}
-
-/// Returns the configuration of the head of a stored object's list.
-pub fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
-    HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

@@ -12,7 +12,6 @@ use std::{
 
 use super::{
     follow::{News, ServedResource},
-    step::head_rule,
     turn::TurnEnd,
     turns::{DueTurns, TurnSlot},
 };
@@ -264,7 +263,7 @@ impl Agenda {
             entries.filter(move |entry| this.failures.contains_key(&entry.object.uid) == failed)
         };
         let late = idle(false).chain(idle(true)).filter_map(|entry| {
-            let rule = head_rule(&generation, &entry.object);
+            let rule = generation.head_rule(&entry.object);
             let pending = entry.object.list.result.is_none() && entry.object.list.head().is_some();
             (pending && now >= entry.since + rule.timeout).then(|| Correction::of(&entry.object, rule)).flatten()
         });
@@ -293,7 +292,7 @@ impl Agenda {
             }
             let correction = |overdue: &OverdueObject| {
                 let entry = self.objects.get(&overdue.uid)?;
-                overdue.correction(&entry.object, |object| head_rule(&generation, object))
+                overdue.correction(&entry.object, |object| generation.head_rule(object))
             };
             let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();
             corrections.into_iter().for_each(|correction| self.correct(correction, MAX_CORRECTIONS));
@@ -307,7 +306,7 @@ fn is_old(current: &Current, object: &StoredObject, times: (i64, i64), now: Inst
         return false;
     }
     let generation = current.load();
-    let rule = head_rule(&generation, object);
+    let rule = generation.head_rule(object);
     let must_act = |_: &str| rule.policy != FailurePolicy::Ignore;
     let repair = ReadRepair::of(generation.snapshot.initializers_of(&object.group, &object.resource));
     repair.head(&object.list, times, must_act).is_some()

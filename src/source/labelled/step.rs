@@ -16,7 +16,7 @@ use crate::{
 use gatepost_api::{FailurePolicy, Initializer};
 use gatepost_base::clock::now;
 use gatepost_initializers::{
-    Correction, CorrectiveAction, HeadRule, TurnFailure,
+    Correction, CorrectiveAction, TurnFailure,
     marks::{InitPhase as LabelPhase, InitState as State, MarkedObject as Standing, MarksStep},
     unfinished::StoredObject,
 };
@@ -226,9 +226,4 @@ impl Turn {
             WriteOutcome::Outdated => Ok(None),
         }
     }
-}
-
-/// Returns the configuration of an object's head.
-pub(super) fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
-    HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }
