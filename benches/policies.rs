@@ -22,12 +22,12 @@ use std::{
     io::{self, BufRead, Write as _},
     path::Path,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use gatepost::{
-    live::{Current, Discovery, Generation, LivePolicy},
+    live::{Current, Discovery, Generation},
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
     telemetry::{Audit, Metrics},
 };
@@ -332,23 +332,11 @@ impl Sidecar {
     fn start(documents: &str) -> Self {
         let snapshot = compiled(documents);
         let metrics = Arc::new(Metrics::new(1));
-        let live = |policy: &Arc<gatepost_policy::Policy>| LivePolicy {
-            policy: Arc::clone(policy),
-            metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
-        };
-        let policies = snapshot.policies().iter().map(live).collect();
         let current = Arc::new(Current::new(Instant::now()));
-        current.publish(Arc::new(Generation {
-            number: 1,
-            digest: String::new(),
-            revision: gatepost_api::Revision::Store(1),
-            published: SystemTime::now(),
-            snapshot: Arc::new(snapshot.with_namespaces([("shop".into(), Labels::default())])),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies,
-            initializers: Default::default(),
-        }));
+        current.publish(Arc::new(Generation::of(
+            Arc::new(snapshot.with_namespaces([("shop".into(), Labels::default())])),
+            &metrics,
+        )));
         current.freshness().stamp_awake(Instant::now() + LONG);
         let mut served = Served::default();
         for resource in ["pods", "configmaps", "secrets", "services", "endpoints", "serviceaccounts"] {

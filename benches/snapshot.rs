@@ -18,20 +18,17 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::live::{Current, Generation};
+use gatepost::{
+    live::{Current, Generation},
+    telemetry::Metrics,
+};
 use gatepost_config::Snapshot;
 
 fn generation(number: u64) -> Arc<Generation> {
     Arc::new(Generation {
         number,
-        digest: String::new(),
-        revision: gatepost_api::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
-        snapshot: Arc::new(Snapshot::empty()),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: Default::default(),
+        ..Generation::of(Arc::new(Snapshot::empty()), &Metrics::new(1))
     })
 }
 

@@ -102,7 +102,7 @@ fn bindings_in_force(generation: &Generation) -> impl Iterator<Item = EntryInFor
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, sync::Arc, time::SystemTime};
+    use std::{sync::Arc, time::SystemTime};
 
     use serde_json::json;
     use tokio::runtime::Handle;
@@ -113,7 +113,7 @@ mod tests {
         live::{CallTarget, Replacement, Rotation},
         telemetry::Metrics,
     };
-    use gatepost_api::{HookType, Revision};
+    use gatepost_api::HookType;
     use gatepost_config::{ENTRY_STATES, SourceFile, load};
 
     fn with_rule(number: u64, resource: &str) -> Generation {
@@ -147,17 +147,7 @@ mod tests {
             metrics: Metrics::new(1).hook(hook.hook_type, &hook.name),
             hook,
         };
-        Generation {
-            number: 1,
-            digest: String::new(),
-            revision: Revision::Store(1),
-            published: since,
-            snapshot: Arc::new(snapshot),
-            hooks: vec![live],
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: HashMap::default(),
-        }
+        Generation { published: since, hooks: vec![live], ..Generation::of(Arc::new(snapshot), &Metrics::new(1)) }
     }
 
     #[tokio::test(start_paused = true)]

@@ -188,19 +188,29 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// Creates generation 1 of a snapshot, put in force now, with the metrics of what the snapshot names. It has no live
+    /// hooks, digest "" and revision 1.
+    pub fn of(snapshot: Arc<Snapshot>, metrics: &Metrics) -> Self {
+        Self {
+            number: 1,
+            digest: String::new(),
+            revision: Revision::Store(1),
+            published: SystemTime::now(),
+            hooks: Vec::new(),
+            bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
+            policies: snapshot.policies().iter().map(|policy| LivePolicy::new(policy, metrics)).collect(),
+            initializers: snapshot
+                .initializer_names()
+                .map(|name| (Arc::clone(name), metrics.initializer(name)))
+                .collect(),
+            snapshot,
+        }
+    }
+
     /// Returns the generation before the first configuration: no hooks.
     pub(super) fn empty() -> Self {
-        Self {
-            number: 0,
-            digest: String::new(),
-            revision: Revision::of_digest(""),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(Snapshot::empty()),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: HashMap::new(),
-        }
+        let (revision, published) = (Revision::of_digest(""), SystemTime::UNIX_EPOCH);
+        Self { number: 0, revision, published, ..Self::of(Arc::new(Snapshot::empty()), &Metrics::new(0)) }
     }
 
     /// Returns the configuration of the head of a stored object's list.

@@ -201,7 +201,6 @@ pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
 mod tests {
     use super::*;
     use crate::telemetry::{InitializerOutcome, Metrics};
-    use gatepost_api::Revision;
     use gatepost_config::{SourceFile, load};
 
     fn configured(metrics: &Metrics) -> ReplicaHealth {
@@ -217,19 +216,8 @@ mod tests {
         );
         let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
         let snapshot = load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-        let names = ["a.example.com", "b.example.com"].map(Arc::<str>::from);
         let current = Current::new(Instant::now());
-        current.publish(Arc::new(Generation {
-            number: 1,
-            digest: String::new(),
-            revision: Revision::Store(1),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(snapshot),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: names.iter().map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
-        }));
+        current.publish(Arc::new(Generation::of(Arc::new(snapshot), metrics)));
         ReplicaHealth::new(Arc::new(current))
     }
 

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     hooks::Resources,
     live::{
-        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, LivePolicy,
-        PendingConfirmation, QuarantinedDocument, Rejection,
+        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
+        QuarantinedDocument, Rejection,
         break_glass::{BreakGlassOrigin, ConfirmedDocuments},
     },
     source::{Contents, ReadError, TimedRead},
@@ -389,22 +389,8 @@ impl Rotator {
         old.hooks.iter().for_each(|live| live.metrics.forget_timeout());
         hooks.iter().for_each(|live| live.metrics.set_timeout(live.target.timeout()));
         let number = old.number + 1;
-        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
-        let initializers =
-            snapshot.initializer_names().map(|name| (Arc::clone(name), self.metrics.initializer(name))).collect();
-        let policies = snapshot.policies().iter().map(|policy| LivePolicy::new(policy, &self.metrics)).collect();
-        let published = SystemTime::now();
-        let new = Arc::new(Generation {
-            number,
-            digest,
-            revision,
-            published,
-            snapshot,
-            hooks,
-            bypassed,
-            policies,
-            initializers,
-        });
+        let generation = Generation::of(snapshot, &self.metrics);
+        let new = Arc::new(Generation { number, digest, revision, hooks, ..generation });
         // Hooks are retired before the swap: a reader finds each hook in force or among the retired.
         let hub = self.current.hub();
         self.drain.retire_missing(old, &new, hub);

@@ -131,14 +131,10 @@ fn in_force(current: &Current, number: u64, service: &str) {
     };
     current.publish(Arc::new(Generation {
         number,
-        digest: String::new(),
         revision: Revision::Store(number),
         published: SystemTime::UNIX_EPOCH,
-        snapshot: Arc::new(snapshot),
         hooks: vec![live],
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: Default::default(),
+        ..Generation::of(Arc::new(snapshot), &Metrics::new(1))
     }));
 }
 

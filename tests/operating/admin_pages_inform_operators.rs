@@ -111,17 +111,8 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
         replacing: None,
         overdue: Some(overdue),
     };
-    let generation = Generation {
-        number: 1,
-        digest: String::new(),
-        revision: gatepost_api::Revision::Store(1),
-        published: since,
-        snapshot: Arc::new(snapshot),
-        hooks: vec![live],
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: Default::default(),
-    };
+    let generation =
+        Generation { published: since, hooks: vec![live], ..Generation::of(Arc::new(snapshot), &Metrics::new(1)) };
     current.publish(Arc::new(generation));
     let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
     let line = "[-] hook h.x: has passed no probe within 5m; it is not called, and what it would refuse passes: \
@@ -173,13 +164,8 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     current.publish(Arc::new(Generation {
         number: 7,
         digest: "abc".into(),
-        revision: gatepost_api::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
-        snapshot: Arc::new(Snapshot::empty()),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: Default::default(),
+        ..Generation::of(Arc::new(Snapshot::empty()), &Metrics::new(1))
     }));
     current.freshness().stamp_awake(Instant::now());
     let error = "etcd is gone; start it".to_owned();

@@ -11,12 +11,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use gatepost::{
     live::{
-        Authorizer, ClusterObjects, Current, Discovery, Generation, LivePolicy,
+        Authorizer, ClusterObjects, Current, Discovery, Generation,
         authorizer::AccessQuestion,
         cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ParamSelection},
     },
@@ -189,11 +189,6 @@ async fn play_authorizer(mut questions: mpsc::Receiver<AccessQuestion>, answer: 
 /// Decides the request of a case by its policies.
 async fn decided(snapshot: Snapshot, answer: &Value) -> Verdict {
     let metrics = Arc::new(Metrics::new(1));
-    let policies = snapshot.policies().iter().map(|policy| LivePolicy {
-        policy: Arc::clone(policy),
-        metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
-    });
-    let policies = policies.collect();
     let labels = |object: &Value| -> Labels {
         let labels = object["metadata"]["labels"].as_object();
         labels.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
@@ -202,17 +197,7 @@ async fn decided(snapshot: Snapshot, answer: &Value) -> Verdict {
     let named = |object: &Value| Some((Box::from(object["metadata"]["name"].as_str()?), labels(object)));
     let snapshot = snapshot.with_namespaces(namespaces.iter().filter_map(named).collect::<Vec<_>>());
     let current = Arc::new(Current::new(Instant::now()));
-    current.publish(Arc::new(Generation {
-        number: 1,
-        digest: String::new(),
-        revision: gatepost_api::Revision::Store(1),
-        published: SystemTime::now(),
-        snapshot: Arc::new(snapshot),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies,
-        initializers: Default::default(),
-    }));
+    current.publish(Arc::new(Generation::of(Arc::new(snapshot), &metrics)));
     current.freshness().stamp_awake(Instant::now() + LONG);
     let (objects, reads) = ClusterObjects::new();
     let (authorizer, questions) = Authorizer::new();

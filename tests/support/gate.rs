@@ -7,7 +7,7 @@ use std::{
 
 use gatepost::{
     hooks::Channel,
-    live::{CallTarget, Current, Generation, LiveHook, LivePolicy, Rotation},
+    live::{CallTarget, Current, Generation, LiveHook, Rotation},
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
     telemetry::{Audit, Metrics},
 };
@@ -59,27 +59,8 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
             metrics: metrics.hook(hook.hook_type, &hook.name),
         })
         .collect();
-    let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
-    let initializers = named.map(|name| (Arc::clone(name), metrics.initializer(name))).collect();
     let current = Arc::new(Current::new(Instant::now()));
-    current.publish(Arc::new(Generation {
-        number: 1,
-        digest: String::new(),
-        revision: gatepost_api::Revision::Store(1),
-        published: SystemTime::now(),
-        bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
-        policies: snapshot
-            .policies()
-            .iter()
-            .map(|policy| LivePolicy {
-                policy: Arc::clone(policy),
-                metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
-            })
-            .collect(),
-        snapshot: Arc::new(snapshot),
-        hooks,
-        initializers,
-    }));
+    current.publish(Arc::new(Generation { hooks, ..Generation::of(Arc::new(snapshot), &metrics) }));
     current.freshness().stamp_awake(Instant::now() + READ_IN);
     Arc::new(AdmissionDeps {
         current,

@@ -2,16 +2,16 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
-use gatepost_api::{Deadline, Enforcement, Hops, Phase, Revision};
+use gatepost_api::{Deadline, Enforcement, Hops, Phase};
 use gatepost_base::memory::MemoryBudget;
 use gatepost_config::Snapshot;
 
 use super::cluster::FixtureCluster;
 use crate::{
-    live::{Authorizer, ClusterObjects, Current, Generation, LivePolicy},
+    live::{Authorizer, ClusterObjects, Current, Generation},
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
     telemetry::{Audit, Metrics},
 };
@@ -37,26 +37,12 @@ fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDe
     let metrics = Arc::new(Metrics::new(1));
     // With fixtures, policies are tested, and a test is about what they decide.
     let enforces = cluster.is_some();
-    let live = |policy: &Arc<gatepost_policy::Policy>| LivePolicy {
-        policy: match enforces {
-            true => Arc::new(gatepost_policy::Policy { enforcement: Enforcement::Deny, ..(**policy).clone() }),
-            false => Arc::clone(policy),
-        },
-        metrics: metrics.policy(policy.definition.hook_type, &policy.definition.name),
-    };
-    let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
+    let mut generation = Generation::of(Arc::new(snapshot), &metrics);
+    for live in generation.policies.iter_mut().filter(|_| enforces) {
+        live.policy = Arc::new(gatepost_policy::Policy { enforcement: Enforcement::Deny, ..(*live.policy).clone() });
+    }
     let current = Arc::new(Current::new(Instant::now()));
-    current.publish(Arc::new(Generation {
-        number: 1,
-        digest: String::new(),
-        revision: Revision::Store(1),
-        published: SystemTime::now(),
-        hooks: Vec::new(),
-        bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
-        policies: snapshot.policies().iter().map(live).collect(),
-        initializers: named.map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
-        snapshot: Arc::new(snapshot),
-    }));
+    current.publish(Arc::new(generation));
     current.freshness().stamp_awake(Instant::now() + LIFETIME);
     let cluster = cluster.map(|cluster| {
         let ((objects, reads), (authorizer, questions)) = (ClusterObjects::new(), Authorizer::new());

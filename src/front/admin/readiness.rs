@@ -223,7 +223,10 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::live::{Generation, Rejection, break_glass::BreakGlassOrigin};
+    use crate::{
+        live::{Generation, Rejection, break_glass::BreakGlassOrigin},
+        telemetry::Metrics,
+    };
     use gatepost_api::{BreakGlass, Revision};
     use gatepost_config::{SourceFile, load};
 
@@ -240,17 +243,7 @@ mod tests {
         let file = SourceFile { name: "a.json".into(), bytes: text.into_bytes().into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("sound");
         let current = Current::new(before(seconds));
-        current.publish(Arc::new(Generation {
-            number: 1,
-            digest: String::new(),
-            revision: Revision::Store(1),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(snapshot),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: Default::default(),
-        }));
+        current.publish(Arc::new(Generation::of(Arc::new(snapshot), &Metrics::new(1))));
         current.freshness().stamp_awake(before(seconds));
         ReplicaHealth::new(Arc::new(current))
     }

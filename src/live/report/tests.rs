@@ -1,6 +1,6 @@
 //! Reports of a state in force.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use gatepost_replicas::{
     MAX_TEXT_CHARS, ReplicasSeen,
@@ -8,7 +8,10 @@ use gatepost_replicas::{
 };
 
 use super::*;
-use crate::live::{Current, FailedRead, break_glass::BreakGlassOrigin};
+use crate::{
+    live::{Current, FailedRead, break_glass::BreakGlassOrigin},
+    telemetry::Metrics,
+};
 use gatepost_api::{BreakGlass, Revision};
 use gatepost_base::clock::now;
 use gatepost_config::{Problem, SourceFile, load};
@@ -68,15 +71,8 @@ fn initializer_without_instance_is_reported_first() {
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
     let snapshot = load(&files, &|path| std::fs::read(path)).unwrap();
     current.publish(Arc::new(Generation {
-        number: 1,
-        digest: String::new(),
-        revision: Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
-        snapshot: Arc::new(snapshot),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: HashMap::default(),
+        ..Generation::of(Arc::new(snapshot), &Metrics::new(1))
     }));
     let (last, others) = names.split_last().unwrap();
     let _attached: Vec<_> = others.iter().map(|name| current.hub().attach(&(&**name).into(), 1, now)).collect();
@@ -131,11 +127,7 @@ async fn generation_is_reported_once_every_plugin_has_acknowledged_its_rule_inde
             digest: number.to_string().repeat(64),
             revision: Revision::Store(number + 10),
             published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(snapshot),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: HashMap::default(),
+            ..Generation::of(Arc::new(snapshot), &Metrics::new(1))
         }));
         health.status.set_observed(Some(number + 10));
     };

@@ -1,10 +1,10 @@
-use std::{collections::HashMap, time::SystemTime};
+use std::time::SystemTime;
 
 use futures_util::FutureExt;
 use tokio::time::advance;
 
 use super::*;
-use crate::live::Current;
+use crate::{live::Current, telemetry::Metrics};
 use gatepost_config::SourceFile;
 
 /// A generation with one hook for these resources; without hooks if empty.
@@ -23,11 +23,7 @@ fn generation(number: u64, resources: &str) -> Arc<Generation> {
         digest: format!("{number:08}"),
         revision: Revision::Store(number),
         published: SystemTime::UNIX_EPOCH,
-        snapshot: Arc::new(snapshot),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: HashMap::default(),
+        ..Generation::of(Arc::new(snapshot), &Metrics::new(1))
     })
 }
 
@@ -197,11 +193,7 @@ async fn generations_that_nobody_acknowledges_are_bounded() {
             digest: digest.clone(),
             revision: revision.clone(),
             published: *published,
-            snapshot: Arc::clone(snapshot),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: HashMap::default(),
+            ..Generation::of(Arc::clone(snapshot), &Metrics::new(1))
         }));
     }
     assert_eq!(current.rule_index().lock().unknown.len(), MAX_UNKNOWN_GENERATIONS);

@@ -1,7 +1,5 @@
 //! An instance on a connection in memory, where there is little memory left.
 
-use std::{collections::HashMap, time::SystemTime};
-
 use bytes::{Buf, BytesMut};
 use h2::{
     SendStream,
@@ -12,11 +10,13 @@ use prost::Message as _;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::front::{
-    drain::ServerStage,
-    testing::{connect, front},
+use crate::{
+    front::{
+        drain::ServerStage,
+        testing::{connect, front},
+    },
+    telemetry::Metrics,
 };
-use gatepost_api::Revision;
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 use gatepost_config::SourceFile;
 use gatepost_initializers::hub::{Contribution, TaskMessage};
@@ -47,17 +47,7 @@ async fn world(initializer: &str) -> World {
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
     let snapshot = gatepost_config::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
-    front.deps.current.publish(Arc::new(Generation {
-        number: 1,
-        digest: String::new(),
-        revision: Revision::Store(1),
-        published: SystemTime::now(),
-        snapshot: Arc::new(snapshot),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: HashMap::default(),
-    }));
+    front.deps.current.publish(Arc::new(Generation::of(Arc::new(snapshot), &Metrics::new(1))));
     let (io, life, _serving) = connect(&front);
     let (send, connection) = client::handshake(io).await.expect("handshake");
     tokio::spawn(connection);

@@ -1,6 +1,6 @@
 //! A plugin on a connection in memory, on the paused clock.
 
-use std::{collections::HashMap, future::poll_fn, sync::Arc, time::SystemTime};
+use std::{future::poll_fn, sync::Arc, time::SystemTime};
 
 use bytes::{Buf, BytesMut};
 use h2::{
@@ -19,6 +19,7 @@ use crate::{
         testing::{connect, front},
     },
     live::{Generation, break_glass::BreakGlassOrigin},
+    telemetry::Metrics,
 };
 use gatepost_api::{BreakGlass, Revision};
 use gatepost_config::SourceFile;
@@ -50,14 +51,8 @@ fn publish(front: &Front, number: u64, resources: &str) {
     let snapshot = gatepost_config::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
     front.deps.current.publish(Arc::new(Generation {
         number,
-        digest: String::new(),
         revision: Revision::Store(number),
-        published: SystemTime::now(),
-        snapshot: Arc::new(snapshot),
-        hooks: Vec::new(),
-        bypassed: Vec::new(),
-        policies: Vec::new(),
-        initializers: HashMap::default(),
+        ..Generation::of(Arc::new(snapshot), &Metrics::new(1))
     }));
 }
 

@@ -1,8 +1,6 @@
-use std::{collections::HashMap, time::SystemTime};
-
 use super::*;
-use crate::live::Generation;
-use gatepost_api::{Revision, StatusInfo};
+use crate::{live::Generation, telemetry::Metrics};
+use gatepost_api::StatusInfo;
 use gatepost_base::memory::{MemoryBudget, Purpose};
 use gatepost_config::SourceFile;
 use gatepost_initializers::Initializers;
@@ -44,17 +42,7 @@ resourceInitializers:
         let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let began = Instant::now();
         let current = Current::new(began);
-        current.publish(Arc::new(Generation {
-            number: 1,
-            digest: String::new(),
-            revision: Revision::of_digest(""),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(snapshot),
-            hooks: Vec::new(),
-            bypassed: Vec::new(),
-            policies: Vec::new(),
-            initializers: HashMap::new(),
-        }));
+        current.publish(Arc::new(Generation::of(Arc::new(snapshot), &Metrics::new(1))));
         let resource = Arc::new(ServedResource::of("", "v1", "configmaps", "ConfigMap"));
         Self { agenda: Agenda::new(budget.empty(Purpose::Queue)), current, resource, began, budget }
     }
