@@ -77,11 +77,11 @@ fn matching(c: &mut Criterion) {
     for rules in RULES {
         let (snapshot, review) = (compiled(&configuration(rules)), review());
         let (mut by_index, mut by_scan) = (MatchSet::new(), MatchSet::new());
-        snapshot.matching(&review, &mut by_index);
+        snapshot.matching(&review, None, &mut by_index);
         scan(&snapshot, &review, &mut by_scan);
         assert_eq!((by_index.len(), &by_index), (4, &by_scan));
         group.bench_function(BenchmarkId::new("index", rules), |b| {
-            b.iter(|| snapshot.matching(black_box(&review), &mut by_index));
+            b.iter(|| snapshot.matching(black_box(&review), None, &mut by_index));
         });
         group.bench_function(BenchmarkId::new("scan", rules), |b| {
             b.iter(|| scan(&snapshot, black_box(&review), &mut by_scan));

@@ -130,7 +130,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
         return matching;
     }
     let served = ctx.served();
-    snapshot.matching_where(review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    snapshot.matching(review, served.as_ref().map(DiscoveryView::served), &mut matching);
     let segment = caller.segment.filter(|_| hook_type == HookType::Mutating);
     matching.retain(|matched| {
         let in_segment =

@@ -35,7 +35,7 @@ pub struct Metrics {
     hooks: [ByName<HookMetrics>; 2],
     pub(super) bypasses: ByName<BypassMetrics>,
     pub(super) initializers: ByName<InitializerMetrics>,
-    /// Metrics of mutating policies, and of validating ones.
+    /// Metrics of validating and of mutating policies.
     policies: [ByName<PolicyMetrics>; 2],
     /// Requests that were not decided in shadow, by reason.
     pub(super) shadow_dropped: [AtomicU64; ShadowDrop::LABELS.len()],
@@ -88,17 +88,12 @@ impl Metrics {
     /// Returns the metrics of the policy of that type and name, the same ones for every call. Takes a lock: call this
     /// once per generation.
     pub fn policy(&self, hook_type: HookType, name: &Arc<str>) -> Arc<PolicyMetrics> {
-        let [mutating, validating] = &self.policies;
-        let of_type = if hook_type == HookType::Mutating { mutating } else { validating };
-        of_type.get(name, || PolicyMetrics::new(self.workers))
+        self.policies[hook_type as usize].get(name, || PolicyMetrics::new(self.workers))
     }
 
     /// Returns the metrics of every policy, by type and name.
     pub(super) fn policies(&self) -> impl Iterator<Item = (HookType, Arc<str>, Arc<PolicyMetrics>)> {
-        let types = [HookType::Mutating, HookType::Validating].into_iter().zip(&self.policies);
-        types.flat_map(|(hook_type, of_type)| {
-            of_type.all().into_iter().map(move |(name, counters)| (hook_type, name, counters))
-        })
+        by_type(&self.policies)
     }
 
     /// Records a request about our own configuration that skipped hooks.
@@ -208,10 +203,14 @@ impl Metrics {
 
     /// Returns the metrics of every hook, by type and name.
     pub(super) fn hooks(&self) -> Vec<(HookType, Arc<str>, Arc<HookMetrics>)> {
-        let types = [HookType::Validating, HookType::Mutating].into_iter().zip(&self.hooks);
-        let named = types.flat_map(|(hook_type, named)| named.all().into_iter().map(move |one| (hook_type, one)));
-        named.map(|(hook_type, (name, counters))| (hook_type, name, counters)).collect()
+        by_type(&self.hooks).collect()
     }
+}
+
+/// Returns the metrics of both types, indexed by [`HookType`], by type and name.
+fn by_type<T>(both: &[ByName<T>; 2]) -> impl Iterator<Item = (HookType, Arc<str>, Arc<T>)> {
+    let types = [HookType::Validating, HookType::Mutating].into_iter().zip(both);
+    types.flat_map(|(hook_type, named)| named.all().into_iter().map(move |(name, one)| (hook_type, name, one)))
 }
 
 /// Number of names from which a new name removes unused counters, so that a configuration whose names keep changing

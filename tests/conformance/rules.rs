@@ -88,6 +88,6 @@ fn judge(case: Case) -> Outcome {
     })?;
     equal("the rule", snapshot.hooks[0].rules[0].matches(&RuleTarget::as_made(&review)), case.expect_match)?;
     let mut matched = MatchSet::new();
-    snapshot.matching(&review, &mut matched);
+    snapshot.matching(&review, None, &mut matched);
     equal("the index", matched.iter().any(|matched| matched.how == MatchKind::AsMade), case.expect_match)
 }

@@ -165,7 +165,7 @@ fn seen(
         ..Default::default()
     })?;
     let mut matched = MatchSet::new();
-    snapshot.matching_where(&review, Some(&served), &mut matched);
+    snapshot.matching(&review, Some(&served), &mut matched);
     Ok(matched.first().map(|matched| matched.how))
 }
 

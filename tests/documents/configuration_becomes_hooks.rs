@@ -88,7 +88,7 @@ fn hooks_are_ordered_by_configuration_and_then_as_written() {
     assert_eq!(snapshot.origin(3), None);
     let matching = |operation| {
         let mut matched = MatchSet::new();
-        snapshot.matching(&pod_review(operation), &mut matched);
+        snapshot.matching(&pod_review(operation), None, &mut matched);
         matched.iter().map(|matched| matched.index).collect::<Vec<_>>()
     };
     assert_eq!(matching(Operation::Create), [0, 1, 2]);
@@ -271,6 +271,6 @@ fn every_example_is_good() {
 #[test]
 fn the_empty_snapshot_matches_nothing() {
     let mut matched = MatchSet::from_slice(&[Match { index: 7, how: MatchKind::AsMade }]);
-    Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
+    Snapshot::empty().matching(&pod_review(Operation::Create), None, &mut matched);
     assert!(matched.is_empty());
 }

@@ -294,14 +294,9 @@ impl Snapshot {
 
     /// Replaces the content of `out` by the hooks that match this request, in ascending order and each once: those with
     /// a rule for it, and those with a rule for it in another version. Some requests match no hook at all
-    /// (`docs/reference/webhook-semantics.md` §2). Does not compare selectors, which need labels. Allocates nothing up
-    /// to 32 matches.
-    pub fn matching(&self, review: &Review, out: &mut MatchSet) {
-        self.matching_where(review, None, out);
-    }
-
-    /// Finds hooks as [`Snapshot::matching`] does, with the versions in which an apiserver serves its resources.
-    pub fn matching_where(&self, review: &Review, served: Option<&Served>, out: &mut MatchSet) {
+    /// (`docs/reference/webhook-semantics.md` §2). Does not compare selectors, which need labels. `served` has the
+    /// versions in which an apiserver serves its resources, if they are known. Allocates nothing up to 32 matches.
+    pub fn matching(&self, review: &Review, served: Option<&Served>, out: &mut MatchSet) {
         self.matcher.matching(&self.hooks, review, served, out);
     }
 
