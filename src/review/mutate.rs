@@ -365,7 +365,10 @@ async fn apply(
         Some(Change::Proposed(Ok(patch))) => match ctx.apply(patch, size, review, before).await {
             Ok(Ok(None)) => (Change::Unchanged(text), None),
             Ok(Ok(Some(changed))) => (Change::Patched(text), Some(Arc::new(changed))),
-            Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(rejection::no_room(name))), None),
+            Ok(Err(PatchFailure::NoRoom)) => {
+                let patch = format!("patch of admission webhook \"{name}\"");
+                (Change::Refused(Box::new(rejection::no_room(&patch))), None)
+            }
             Ok(Err(PatchFailure::Inapplicable(why))) => (refused(&why), None),
             Ok(Err(PatchFailure::TooLarge(which))) => {
                 record.turn_into_failure(fail_open_override, CallFailure::PatchOverLimit(which));

@@ -65,10 +65,10 @@ pub(super) fn patch_refused(hook: &str, why: &str) -> StatusInfo {
     internal(&format!("admission webhook \"{hook}\" sent a patch that cannot be applied: {why}"))
 }
 
-/// No memory for the patched object.
-pub(super) fn no_room(hook: &str) -> StatusInfo {
-    let why = format!("no memory free for the patched object; try again (patch of admission webhook \"{hook}\")");
-    try_again(503, "ServiceUnavailable", format!("gatepost has {why}"))
+/// No memory for the patched object. `patch` says whose patch it is.
+pub(super) fn no_room(patch: &str) -> StatusInfo {
+    let message = format!("gatepost has no memory free for the patched object; try again ({patch})");
+    try_again(503, "ServiceUnavailable", message)
 }
 
 /// Internal error. Upstream: `apierrors.NewInternalError`.

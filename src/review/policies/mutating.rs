@@ -130,7 +130,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
 /// Returns the rejection of a request whose object policies have changed in a way that cannot be used.
 fn not_changed(failure: &PatchFailure) -> StatusError {
     Box::new(match failure {
-        PatchFailure::NoRoom => rejection::no_room("mutating admission policies"),
+        PatchFailure::NoRoom => rejection::no_room("patches of mutating admission policies"),
         PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why) => {
             rejection::internal(&format!("mutating admission policies: {why}"))
         }
