@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 use tokio::time::timeout_at;
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     context::{OtherVersions, Reasons, ReviewContext},
     draft::{Draft, Flow},
     facts::{Facts, SelectorError},
-    policy_task::{BoundTask, PolicyTask},
+    policy_task::{BoundTask, Params, PolicyTask},
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
     select::is_called_by_other_review,
@@ -102,7 +103,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     }
     let object = draft.object.clone();
     let review = ctx.current_review(object.as_ref());
-    let mut tasks = Collecting(Facts::new(ctx, review, None)).tasks(draft, HookType::Validating).await;
+    let mut tasks = matching_tasks(ctx, review, draft, HookType::Validating).await;
     if tasks.is_empty() {
         return Flow::Continue(());
     }
@@ -119,19 +120,33 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     }
 }
 
+/// Returns the policies of this type that apply to the review, in order.
+async fn matching_tasks<'a>(
+    ctx: &'a ReviewContext<'a>,
+    review: &Review,
+    draft: &mut Draft<'a>,
+    hook_type: HookType,
+) -> Vec<PolicyTask> {
+    let served = ctx.served();
+    let mut matching = MatchSet::new();
+    ctx.generation.snapshot.matching_policies(review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    match matching.is_empty() {
+        true => Vec::new(),
+        false => Collecting(Facts::new(ctx, review, None)).tasks(&matching, draft, hook_type).await,
+    }
+}
+
 /// Collects the policies that apply, and what their evaluations need.
 struct Collecting<'a: 'r, 'r>(Facts<'a, 'r>);
 
 impl<'a: 'r, 'r> Collecting<'a, 'r> {
-    /// Returns the policies of this type that apply, in order.
-    async fn tasks(&mut self, draft: &mut Draft<'a>, hook_type: HookType) -> Vec<PolicyTask> {
+    /// Returns those of the matching policies that are of this type and apply, in order.
+    async fn tasks(&mut self, matching: &MatchSet, draft: &mut Draft<'a>, hook_type: HookType) -> Vec<PolicyTask> {
         let (ctx, review) = (self.0.ctx, self.0.review);
         let served = ctx.served();
         let served = served.as_ref().map(DiscoveryView::served);
-        let (snapshot, mut matching) = (&ctx.generation.snapshot, MatchSet::new());
-        snapshot.matching_policies(review, served, &mut matching);
-        let mut tasks = Vec::new();
-        for Match { index, how } in matching {
+        let mut tasks = Vec::with_capacity(matching.len());
+        for &Match { index, how } in matching {
             let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
             let definition = &live.policy.definition;
             let of_other_review = ctx.caller.other_versions == OtherVersions::ReviewedSeparately
@@ -148,8 +163,13 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                 true => Arc::new(Policy { fails_open: true, ..(*live.policy).clone() }),
                 false => Arc::clone(&live.policy),
             };
-            let mut task = PolicyTask { index: index as usize, policy, bindings: Vec::new(), failure: None };
-            match self.applies(&definition.constraints, served).await {
+            let mut task = PolicyTask { index: index as usize, policy, bindings: SmallVec::new(), failure: None };
+            let constraints = &definition.constraints;
+            let applies = match constraints.matches_names(review, served) {
+                true => self.selects(constraints).await,
+                false => Ok(false),
+            };
+            match applies {
                 Ok(false) => continue,
                 Ok(true) => {}
                 Err(why) => task.failure = Some(why),
@@ -185,7 +205,7 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                 Ok(true) => {}
                 Err(why) => task.failure = Some(why),
             }
-            let mut bindings = Vec::new();
+            let mut bindings = SmallVec::new();
             for mut bound in std::mem::take(&mut task.bindings) {
                 let resources = task.policy.bindings[bound.index].match_resources.as_ref();
                 let applies = match resources {
@@ -210,8 +230,12 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
     ///
     /// # Errors
     /// The kind of the params is not served, which is a fault of the policy.
-    async fn bindings(&mut self, policy: &Arc<Policy>, served: Option<&Served>) -> Result<Vec<BoundTask>, String> {
-        let mut bindings = Vec::new();
+    async fn bindings(
+        &mut self,
+        policy: &Arc<Policy>,
+        served: Option<&Served>,
+    ) -> Result<SmallVec<[BoundTask; 1]>, String> {
+        let mut bindings = SmallVec::new();
         for (index, binding) in policy.bindings.iter().enumerate() {
             let applies = match &binding.match_resources {
                 Some(resources) => self.applies(resources, served).await,
@@ -229,11 +253,11 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                             Ok(params) => Ok(params),
                         }
                     }
-                    _ => Ok(vec![None]),
+                    _ => Ok(smallvec![None]),
                 },
             };
             // Without params and without an error, the binding is skipped.
-            if params.as_ref().is_ok_and(Vec::is_empty) {
+            if params.as_ref().is_ok_and(Params::is_empty) {
                 continue;
             }
             bindings.push(BoundTask { index, params });
@@ -244,10 +268,15 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
     /// Returns true if these criteria match the request. As upstream, selectors that do not match outweigh errors, and
     /// so do rules.
     async fn applies(&mut self, criteria: &MatchResources, served: Option<&Served>) -> Result<bool, String> {
-        if !criteria.matches_rules(self.0.review, served) {
-            return Ok(false);
-        }
+        Ok(criteria.matches_rules(self.0.review, served) && self.selects(criteria).await?)
+    }
+
+    /// Returns true if the selectors of these criteria match the request.
+    async fn selects(&mut self, criteria: &MatchResources) -> Result<bool, String> {
         let (of_namespace, of_object) = (&criteria.namespace_selector, &criteria.object_selector);
+        if of_namespace.is_empty() && of_object.is_empty() {
+            return Ok(true);
+        }
         while let Some(missing) = self.0.missing(of_namespace, of_object) {
             self.0.fetch(missing).await;
         }
@@ -265,7 +294,7 @@ async fn params(
     review: &Review,
     (api_version, kind): (&str, &str),
     param: &ParamRef,
-) -> Result<Vec<Option<Bytes>>, ObjectsError> {
+) -> Result<Params, ObjectsError> {
     let Some(objects) = &ctx.deps.objects else {
         let why = format!("params of kind {kind} are in a cluster, and none is followed (--namespaces-from)");
         return Err(ObjectsError::Unread(why));
@@ -342,7 +371,7 @@ async fn evaluate(
     namespace: Option<Bytes>,
 ) -> Result<Vec<PolicyEnd>, StatusError> {
     let until = ctx.caller.deadline.instant();
-    let mut ends: Vec<PolicyEnd> = Vec::with_capacity(tasks.len());
+    let mut ends: Vec<PolicyEnd> = Vec::new();
     let (mut left, steps) = (tasks, Cell::new(MAX_STEPS));
     let mut offloaded = is_large(review, &left, namespace.as_ref());
     while !left.is_empty() {
@@ -360,7 +389,10 @@ async fn evaluate(
             run(review, &left, namespace.as_deref(), decisions, &allowance)
         };
         left.drain(..found.len());
-        ends.extend(found);
+        match ends.is_empty() {
+            true => ends = found,
+            false => ends.extend(found),
+        }
         match suspended {
             None => {}
             Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
@@ -381,6 +413,9 @@ fn too_long() -> String {
         .to_owned()
 }
 
+/// Params of a binding without any.
+const WITHOUT_PARAMS: &[Option<JsonDocument<'static>>] = &[None];
+
 /// Evaluates policies in order, up to the first that is suspended.
 fn run(
     review: &Review,
@@ -391,26 +426,28 @@ fn run(
 ) -> (Vec<PolicyEnd>, Option<Suspended>) {
     let input = conditions::input(review, true, decisions, namespace.map(|object| JsonDocument::new(object.into())));
     let mut ends = Vec::with_capacity(tasks.len());
+    let mut began = Instant::now();
     for task in tasks {
         if let Some(why) = &task.failure {
             ends.push(task.failed(why));
             continue;
         }
-        let began = Instant::now();
-        let params: Vec<Result<Vec<Option<JsonDocument<'_>>>, String>> =
-            task.bindings.iter().map(BoundTask::documents).collect();
-        let bound: Vec<Bound<'_>> = task
-            .bindings
-            .iter()
-            .zip(&params)
-            .map(|(bound, params)| Bound {
-                binding: &task.policy.bindings[bound.index],
-                params: params.as_ref().map(|all| all.iter().map(Option::as_ref).collect()).map_err(Clone::clone),
-            })
-            .collect();
-        match gatepost_policy::decide(&task.policy, &bound, &input, allowance) {
+        let documents: SmallVec<[_; 1]> = task.bindings.iter().map(BoundTask::documents).collect();
+        let bound = task.bindings.iter().zip(&documents).map(|(bound, documents)| Bound {
+            binding: &task.policy.bindings[bound.index],
+            params: match &bound.params {
+                Ok(_) if documents.is_empty() => Ok(WITHOUT_PARAMS),
+                Ok(_) => Ok(documents),
+                Err(why) => Err(why),
+            },
+        });
+        match gatepost_policy::decide(&task.policy, bound, &input, allowance) {
             Ok(outcome) => {
-                ends.push(PolicyEnd { index: task.index, outcome, is_changed: false, took: began.elapsed() });
+                // The next one begins where this one ends: reading the clock takes as long as a small expression.
+                let ended = Instant::now();
+                let took = ended.saturating_duration_since(began);
+                ends.push(PolicyEnd { index: task.index, outcome, is_changed: false, took });
+                began = ended;
             }
             Err(suspended) => return (ends, Some(suspended)),
         }
@@ -419,9 +456,10 @@ fn run(
 }
 
 impl BoundTask {
-    fn documents(&self) -> Result<Vec<Option<JsonDocument<'_>>>, String> {
-        let all = self.params.as_ref().map_err(Clone::clone)?;
-        Ok(all.iter().map(|param| param.as_ref().map(|bytes| JsonDocument::new(bytes.as_ref().into()))).collect())
+    /// Returns the params; none if the binding has none, or if they cannot be read.
+    fn documents(&self) -> Vec<Option<JsonDocument<'_>>> {
+        let all = self.params.iter().flatten().flatten();
+        all.map(|bytes| Some(JsonDocument::new(bytes.as_ref().into()))).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::object::PatchedObject;
 use gatepost_policy::Policy;
@@ -14,7 +15,7 @@ pub(super) struct PolicyTask {
     /// Index in the generation.
     pub(super) index: usize,
     pub(super) policy: Arc<Policy>,
-    pub(super) bindings: Vec<BoundTask>,
+    pub(super) bindings: SmallVec<[BoundTask; 1]>,
     /// Reason why the policy cannot be evaluated at all.
     pub(super) failure: Option<String>,
 }
@@ -37,13 +38,16 @@ impl PolicyTask {
     }
 }
 
+/// Params of a binding: `[None]` if it has none.
+pub(super) type Params = SmallVec<[Option<Bytes>; 1]>;
+
 /// A binding that applies to a review.
 #[derive(Clone, Debug)]
 pub(super) struct BoundTask {
     /// Index in the policy.
     pub(super) index: usize,
     /// Params as JSON, one evaluation for each, or the reason why there are none.
-    pub(super) params: Result<Vec<Option<Bytes>>, String>,
+    pub(super) params: Result<Params, String>,
 }
 
 /// Mutating policies that decide once more if the object changes.

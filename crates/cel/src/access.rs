@@ -1,7 +1,7 @@
 //! Reads lists, maps and parts of the request, whatever their representation; and compares values.
 
 use crate::{
-    input::{Index, Part, Request, Text},
+    input::{Part, Request, Text},
     meter::{Fault, Meter},
     value::{List, Message, Value, compare_numbers},
 };
@@ -23,10 +23,7 @@ pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<us
         Value::List(items) => Some(items.len()),
         Value::Literals(items) => Some(items.len()),
         Value::Strings(items) => Some(items.len()),
-        Value::Json(node) if node.is_list() => match &*node.index(meter)? {
-            Index::List(places) => Some(places.len()),
-            Index::Map(_) => None,
-        },
+        Value::Json(node) if node.is_list() => Some(node.len(meter)?),
         _ => None,
     })
 }
@@ -37,10 +34,7 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
         Value::List(items) => items.get(at).cloned(),
         Value::Literals(items) => items.get(at).map(|item| Value::of(item, meter)).transpose()?,
         Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
-        Value::Json(node) if node.is_list() => match &*node.index(meter)? {
-            Index::List(places) => places.get(at).map(|place| node.at(*place, meter)).transpose()?.map(Value::from),
-            Index::Map(_) => None,
-        },
+        Value::Json(node) if node.is_list() => node.item(at, meter)?.map(Value::from),
         _ => None,
     })
 }
@@ -75,10 +69,7 @@ pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usi
     Ok(match value {
         Value::Map(map) => Some(map.entries().len()),
         Value::Struct(part, request) => Some(part.keys(request, meter)?.len()),
-        Value::Json(node) if !node.is_list() => match &*node.index(meter)? {
-            Index::Map(members) => Some(members.places.len()),
-            Index::List(_) => None,
-        },
+        Value::Json(node) if !node.is_list() => Some(node.len(meter)?),
         _ => None,
     })
 }
@@ -98,16 +89,13 @@ pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>,
             names.into_iter().for_each(|name| keys.fill(Value::String(name)));
             Ok(keys)
         }
-        Value::Json(node) => match &*node.index(meter)? {
-            Index::Map(members) => {
-                let mut keys = with_room(members.places.len())?;
-                for (key, _) in &members.places {
-                    keys.fill(Value::String(node.key_at(*key, meter)?));
-                }
-                Ok(keys)
+        Value::Json(node) if !node.is_list() => {
+            let mut keys = with_room(node.len(meter)?)?;
+            for key in node.keys(meter)? {
+                keys.fill(Value::String(key?));
             }
-            Index::List(_) => Err(Fault::no_such_overload()),
-        },
+            Ok(keys)
+        }
         _ => Err(Fault::no_such_overload()),
     }
 }

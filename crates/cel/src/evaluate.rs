@@ -45,6 +45,32 @@ pub(super) struct Interpreter<'a, 'm> {
 
 type ValueResult<'a> = Result<Value<'a>, Fault>;
 
+/// The value of a selection. A value that is optional is not boxed yet: mostly, the next selection or `orValue` takes it.
+enum Found<'a> {
+    Plain(Value<'a>),
+    Optional(Option<Value<'a>>),
+}
+
+impl<'a> From<Value<'a>> for Found<'a> {
+    fn from(value: Value<'a>) -> Self {
+        match value {
+            Value::Optional(inner) => Self::Optional(inner.map(Rc::unwrap_or_clone)),
+            plain => Self::Plain(plain),
+        }
+    }
+}
+
+impl<'a> From<Found<'a>> for Value<'a> {
+    fn from(found: Found<'a>) -> Self {
+        match found {
+            Found::Plain(value) => value,
+            Found::Optional(inner) => Value::optional(inner),
+        }
+    }
+}
+
+type FoundResult<'a> = Result<Found<'a>, Fault>;
+
 /// Returns the value of a program.
 pub(super) fn value<'a>(
     program: &'a Program,
@@ -70,25 +96,11 @@ impl<'a> Interpreter<'a, '_> {
                     value => Ok(value.clone()),
                 }
             }
-            Node::Select { operand, field, optional } => {
-                let of = self.qualified(operand)?;
-                let found = self.select(&of, field, *optional);
-                self.pay_unless_none(found)
-            }
-            Node::Has { operand, field } => {
-                let of = self.qualified(operand)?;
-                self.has(&of, field).map(Value::Bool)
-            }
-            Node::Index { operand, index, optional } => {
-                let of = self.qualified(operand)?;
-                let by = self.value(index)?;
-                if index.is_attribute() {
-                    self.meter.refund(1);
-                }
-                let named = matches!(**index, Node::Literal(_));
-                let found = self.index(&of, &by, *optional, named);
-                self.pay_unless_none(found)
-            }
+            Node::Select { .. } | Node::Index { .. } => self.found(node).map(Value::from),
+            Node::Has { operand, field } => match self.qualified(operand)? {
+                Found::Optional(None) => Ok(Value::Bool(false)),
+                Found::Plain(of) | Found::Optional(Some(of)) => self.has(&of, field).map(Value::Bool),
+            },
             Node::Call { function, args, ambiguous } => {
                 let mut values: SmallVec<[Value<'a>; 3]> = SmallVec::new();
                 let mut failed = None;
@@ -138,11 +150,11 @@ impl<'a> Interpreter<'a, '_> {
                 }
             }
             Node::InLiterals { sought, list } => self.in_literals(sought, list),
-            Node::OptionalOr { first, second, plain } => match self.value(first)? {
-                Value::Optional(Some(value)) if *plain => Ok(Value::clone(&value)),
-                there @ Value::Optional(Some(_)) => Ok(there),
-                Value::Optional(None) => self.value(second),
-                _ => Err(Fault::no_such_overload()),
+            Node::OptionalOr { first, second, plain } => match self.found(first)? {
+                Found::Optional(Some(value)) if *plain => Ok(value),
+                there @ Found::Optional(Some(_)) => Ok(there.into()),
+                Found::Optional(None) => self.value(second),
+                Found::Plain(_) => Err(Fault::no_such_overload()),
             },
             Node::List(items) => {
                 let items = self.items(items);
@@ -209,31 +221,49 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
-    /// conditional.
-    fn qualified(&mut self, operand: &'a Node) -> ValueResult<'a> {
-        let value = self.value(operand)?;
-        if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
-            self.meter.pay(1)?;
-        }
-        Ok(value)
-    }
-
-    /// Pays for a field or item. An absent optional costs nothing.
-    fn pay_unless_none(&self, found: ValueResult<'a>) -> ValueResult<'a> {
-        if !matches!(found, Ok(Value::Optional(None))) {
+    /// Evaluates a selection, or another node.
+    fn found(&mut self, node: &'a Node) -> FoundResult<'a> {
+        let found = match node {
+            Node::Select { operand, field, optional } => {
+                let of = self.qualified(operand)?;
+                self.select(of, field, *optional)
+            }
+            Node::Index { operand, index, optional } => {
+                let of = self.qualified(operand)?;
+                let by = self.value(index)?;
+                if index.is_attribute() {
+                    self.meter.refund(1);
+                }
+                self.index(of, &by, *optional, matches!(**index, Node::Literal(_)))
+            }
+            other => return self.value(other).map(Found::from),
+        };
+        // An absent optional costs nothing.
+        if !matches!(found, Ok(Found::Optional(None))) {
             self.meter.pay(1)?;
         }
         found
     }
 
-    fn select(&self, of: &Value<'a>, field: &str, optional: bool) -> ValueResult<'a> {
+    /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
+    /// conditional.
+    fn qualified(&mut self, operand: &'a Node) -> FoundResult<'a> {
+        let found = self.found(operand)?;
+        if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
+            self.meter.pay(1)?;
+        }
+        Ok(found)
+    }
+
+    fn select(&self, of: Found<'a>, field: &str, optional: bool) -> FoundResult<'a> {
         match of {
-            Value::Optional(None) => Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => Ok(Value::optional(self.optional_field(inner, field)?)),
-            of if optional => Ok(Value::optional(self.optional_field(of, field)?)),
-            Value::Null => Err(Fault::no_such_key(field)),
-            of => access::field(of, field, self.meter)?.ok_or_else(|| Fault::no_such_key(field)),
+            Found::Optional(None) => Ok(of),
+            Found::Optional(Some(of)) => self.optional_field(&of, field).map(Found::Optional),
+            Found::Plain(of) if optional => self.optional_field(&of, field).map(Found::Optional),
+            Found::Plain(Value::Null) => Err(Fault::no_such_key(field)),
+            Found::Plain(of) => {
+                access::field(&of, field, self.meter)?.map(Found::from).ok_or_else(|| Fault::no_such_key(field))
+            }
         }
     }
 
@@ -259,20 +289,17 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Returns a field or item. The error names a missing key only if the key is literal: others may come from an
     /// object.
-    fn index(&self, of: &Value<'a>, by: &Value<'a>, optional: bool, named: bool) -> ValueResult<'a> {
-        match of {
-            Value::Optional(None) => return Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => return Ok(Value::optional(self.item(inner, by)?)),
-            _ => {}
-        }
-        let found = self.item(of, by)?;
-        if optional {
-            return Ok(Value::optional(found));
-        }
-        found.ok_or_else(|| match by {
+    fn index(&self, of: Found<'a>, by: &Value<'a>, optional: bool, named: bool) -> FoundResult<'a> {
+        let of = match of {
+            Found::Optional(None) => return Ok(of),
+            Found::Optional(Some(of)) => return self.item(&of, by).map(Found::Optional),
+            Found::Plain(of) if optional => return self.item(&of, by).map(Found::Optional),
+            Found::Plain(of) => of,
+        };
+        self.item(&of, by)?.map(Found::from).ok_or_else(|| match by {
             Value::String(key) if named => Fault::no_such_key(key.as_str()),
-            Value::Int(place) if named && access::is_list(of) => Fault::error(format!("index out of bounds: {place}")),
-            Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(of) => Fault::out_of_range(),
+            Value::Int(place) if named && access::is_list(&of) => Fault::error(format!("index out of bounds: {place}")),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(&of) => Fault::out_of_range(),
             _ => Fault::error("no such key"),
         })
     }

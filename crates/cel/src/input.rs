@@ -155,7 +155,7 @@ pub(super) enum Part {
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 /// Minimum number of keys of an object whose keys are found by hash.
-const MIN_HASHED_KEYS: usize = 12;
+const MIN_HASHED_KEYS: usize = 24;
 
 /// Maximum length of a string whose end is not cached, and of a number or key that does not count as read. Reading
 /// shorter ones again is cheap.
@@ -164,10 +164,8 @@ const MAX_FREE_BYTES: usize = 64;
 /// One JSON object in the bytes in which it arrived.
 pub struct JsonDocument<'a> {
     text: Result<Cow<'a, str>, &'static str>,
-    /// The offset of the outermost value.
-    begin: usize,
-    /// The containers located so far, by their offsets.
-    indexes: RefCell<BTreeMap<u32, Rc<Index>>>,
+    /// The outermost value, and the containers located in it so far.
+    root: Place,
     /// True if all of it is known to be JSON.
     checked: bool,
     /// The ends of its larger containers, found on first use; or the reason why it is not JSON.
@@ -184,24 +182,52 @@ enum ReadString {
     Unescaped(Rc<str>),
 }
 
+/// The place of a container in a document.
+pub(super) struct Place {
+    at: u32,
+    is_list: bool,
+    /// What is in it, located on first use.
+    index: OnceCell<Box<Index>>,
+}
+
 /// The offsets of the values of one container.
-#[derive(Debug)]
-pub(super) enum Index {
+pub(super) struct Index {
+    offsets: Offsets,
+    /// The places of the values, made when an expression first reads a container in this one.
+    places: OnceCell<Box<[Place]>>,
+}
+
+enum Offsets {
     List(Vec<u32>),
     /// An object. The last of equal keys counts, as in Go's decoder.
     Map(Members),
 }
 
 /// The members of one object.
-#[derive(Debug, Default)]
-pub(super) struct Members {
-    /// The offsets of key and value.
-    pub(super) places: Vec<(u32, u32)>,
-    /// A hash table of many members with linear probing: the index of each plus 1; free slots are 0. At least twice as
-    /// many slots as members.
+#[derive(Default)]
+struct Members {
+    all: Vec<Member>,
+    /// The hash table of many members.
+    hashed: Option<Box<HashedKeys>>,
+}
+
+/// One member of an object.
+struct Member {
+    key_at: u32,
+    /// The number of bytes of the key, or [`ESCAPED`].
+    key_len: u32,
+    at: u32,
+}
+
+/// The length of a key that is written with an escape. No key is as long, because its document is not.
+const ESCAPED: u32 = u32::MAX;
+
+/// A hash table with linear probing: the index of each member plus 1; free slots are 0. At least twice as many slots as
+/// members.
+struct HashedKeys {
     slots: Vec<u32>,
     /// Keyed for each object, so that nobody can choose keys that collide.
-    hasher: Option<RandomState>,
+    hasher: RandomState,
 }
 
 /// One value of a document. Containers are located when an expression reads them.
@@ -219,13 +245,13 @@ pub(super) enum DocumentValue<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     document: &'a JsonDocument<'a>,
-    at: u32,
+    place: &'a Place,
 }
 
 impl fmt::Debug for Container<'_> {
     /// Never shows the contents.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Container({})", self.at)
+        write!(f, "Container({})", self.place.at)
     }
 }
 
@@ -256,9 +282,8 @@ impl<'a> JsonDocument<'a> {
             })
         };
         let blanks = |text: &str| text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
-        let begin = text.as_deref().map_or(0, blanks);
-        let (indexes, strings) = (RefCell::default(), RefCell::default());
-        Self { text, begin, indexes, checked: false, ends: OnceCell::new(), strings }
+        let root = Place::new(text.as_deref().unwrap_or_default(), text.as_deref().map_or(0, blanks) as u32);
+        Self { text, root, checked: false, ends: OnceCell::new(), strings: RefCell::default() }
     }
 
     /// As [`JsonDocument::new`], for bytes that are known to be JSON and are not checked again.
@@ -274,9 +299,10 @@ impl<'a> JsonDocument<'a> {
 
     /// Returns the ends of its larger containers, in one pass, which also checks what is not known to be JSON.
     fn ends(&self, text: &str) -> Result<&json::Ends, json::JsonError> {
+        let begin = self.root.at as usize;
         let found = || match self.checked {
-            true => json::Ends::of(text, self.begin),
-            false => json::Ends::checking(text, self.begin),
+            true => json::Ends::of(text, begin),
+            false => json::Ends::checking(text, begin),
         };
         self.ends.get_or_init(found).as_ref().map_err(|error| *error)
     }
@@ -284,7 +310,7 @@ impl<'a> JsonDocument<'a> {
     /// Returns the number of located containers.
     #[cfg(test)]
     pub(super) fn located_containers(&self) -> usize {
-        self.indexes.borrow().len()
+        self.root.located()
     }
 
     fn text(&self) -> Result<&str, Fault> {
@@ -293,13 +319,20 @@ impl<'a> JsonDocument<'a> {
 
     /// Returns the object itself.
     pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
-        self.value(self.text()?, self.begin, meter)
+        self.value(self.text()?, self.root.at, || &self.root, meter)
     }
 
-    fn value(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
+    /// Returns the value at `at`, whose place `place` returns.
+    fn value(
+        &'a self,
+        text: &'a str,
+        at: u32,
+        place: impl FnOnce() -> &'a Place,
+        meter: &Meter<'_>,
+    ) -> Result<DocumentValue<'a>, Fault> {
+        let at = at as usize;
         let value = match text.as_bytes().get(at) {
-            // The offset fits: texts are shorter than 4 GiB.
-            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, at: at as u32 }),
+            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, place: place() }),
             Some(b'"') => DocumentValue::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
                 "null" => DocumentValue::Null,
@@ -345,6 +378,45 @@ fn not_json(error: &json::JsonError) -> Fault {
     Fault::error(format!("the object is not JSON at {error}"))
 }
 
+impl Place {
+    fn new(text: &str, at: u32) -> Self {
+        let is_list = text.as_bytes().get(at as usize) == Some(&b'[');
+        Self { at, is_list, index: OnceCell::new() }
+    }
+
+    /// Returns the number of located containers.
+    #[cfg(test)]
+    fn located(&self) -> usize {
+        let Some(index) = self.index.get() else { return 0 };
+        1 + index.places.get().map_or(0, |places| places.iter().map(Self::located).sum())
+    }
+}
+
+impl Index {
+    /// Returns the number of values.
+    fn len(&self) -> usize {
+        match &self.offsets {
+            Offsets::List(offsets) => offsets.len(),
+            Offsets::Map(members) => members.all.len(),
+        }
+    }
+
+    /// Returns the offset of the value of this number.
+    fn offset(&self, number: usize) -> Option<u32> {
+        match &self.offsets {
+            Offsets::List(offsets) => offsets.get(number).copied(),
+            Offsets::Map(members) => members.all.get(number).map(|member| member.at),
+        }
+    }
+
+    /// Returns the places of the values.
+    fn places(&self, text: &str) -> &[Place] {
+        self.places.get_or_init(|| {
+            (0..self.len()).filter_map(|number| self.offset(number)).map(|at| Place::new(text, at)).collect()
+        })
+    }
+}
+
 impl<'a> Container<'a> {
     fn text(self) -> Result<&'a str, Fault> {
         self.document.text()
@@ -355,49 +427,57 @@ impl<'a> Container<'a> {
         std::ptr::from_ref(self.document).cast::<()>() == std::ptr::from_ref(document).cast()
     }
 
-    pub(super) fn is_list(self) -> bool {
-        let text = self.document.text.as_deref();
-        text.is_ok_and(|text| text.as_bytes().get(self.at as usize) == Some(&b'['))
+    pub(super) const fn is_list(self) -> bool {
+        self.place.is_list
     }
 
     /// Returns the offsets of the values in it, which are located on first use.
-    pub(super) fn index(self, meter: &Meter<'_>) -> Result<Rc<Index>, Fault> {
-        if let Some(index) = self.document.indexes.borrow().get(&self.at) {
-            return Ok(Rc::clone(index));
+    fn index(self, meter: &Meter<'_>) -> Result<&'a Index, Fault> {
+        if let Some(index) = self.place.index.get() {
+            return Ok(index);
         }
-        let text = self.text()?;
-        let (index, end) = self.located(text).map_err(|error| not_json(&error))?;
+        let (index, end) = self.located(self.text()?).map_err(|error| not_json(&error))?;
         // All of its bytes were read.
-        meter.read(end - self.at as usize)?;
-        let index = Rc::new(index);
-        self.document.indexes.borrow_mut().insert(self.at, Rc::clone(&index));
-        Ok(index)
+        meter.read(end - self.place.at as usize)?;
+        Ok(self.place.index.get_or_init(|| Box::new(index)))
     }
 
     /// Locates the values in it. Returns their offsets and its end.
     fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
-        let (at, ends) = (self.at as usize, self.document.ends(text)?);
-        if self.is_list() {
-            let mut places = Vec::new();
-            let end = ends.items(text, at, |at| places.push(at as u32))?;
-            return Ok((Index::List(places), end));
-        }
-        let mut members = Members::default();
-        let end = ends.members(text, at, |key_at, key, at| members.add(text, (key_at as u32, at as u32), &key))?;
-        Ok((Index::Map(members), end))
+        let (at, ends) = (self.place.at as usize, self.document.ends(text)?);
+        let (offsets, end) = if self.is_list() {
+            let mut offsets = Vec::new();
+            let end = ends.items(text, at, |at| offsets.push(at as u32))?;
+            (Offsets::List(offsets), end)
+        } else {
+            let mut members = Members::default();
+            let end = ends.members(text, at, |key_at, key, at| members.add(text, key_at as u32, &key, at as u32))?;
+            (Offsets::Map(members), end)
+        };
+        Ok((Index { offsets, places: OnceCell::new() }, end))
     }
 
-    /// Returns the value at one of its offsets.
-    pub(super) fn at(self, place: u32, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
-        self.document.value(self.text()?, place as usize, meter)
+    /// Returns the number of values in it.
+    pub(super) fn len(self, meter: &Meter<'_>) -> Result<usize, Fault> {
+        self.index(meter).map(Index::len)
     }
 
-    /// Returns the key at one of its offsets.
-    pub(super) fn key_at(self, place: u32, meter: &Meter<'_>) -> Result<Text<'a>, Fault> {
-        match self.at(place, meter)? {
-            DocumentValue::String(text) => Ok(text),
-            _ => Err(Fault::error("the object has a key that is none")),
-        }
+    /// Returns the item or member of this number; `None` if there are fewer.
+    pub(super) fn item(self, number: usize, meter: &Meter<'_>) -> Result<Option<DocumentValue<'a>>, Fault> {
+        let index = self.index(meter)?;
+        let Some(at) = index.offset(number) else { return Ok(None) };
+        let text = self.text()?;
+        self.document.value(text, at, || &index.places(text)[number], meter).map(Some)
+    }
+
+    /// Returns every key of an object; none of a list.
+    pub(super) fn keys(self, meter: &Meter<'_>) -> Result<impl Iterator<Item = Result<Text<'a>, Fault>>, Fault> {
+        let members = match &self.index(meter)?.offsets {
+            Offsets::List(_) => &[][..],
+            Offsets::Map(members) => &members.all,
+        };
+        let text = self.text()?;
+        Ok(members.iter().map(move |member| self.document.string(text, member.key_at as usize, meter)))
     }
 
     /// Returns the member of this name.
@@ -405,38 +485,55 @@ impl<'a> Container<'a> {
         if key.len() > MAX_FREE_BYTES {
             meter.read(key.len())?;
         }
-        match &*self.index(meter)? {
-            Index::List(_) => Ok(None),
-            Index::Map(members) => {
-                let text = self.text()?;
-                members.find(text, key).map(|at| self.at(at, meter)).transpose()
-            }
+        let Offsets::Map(members) = &self.index(meter)?.offsets else { return Ok(None) };
+        match members.number_of(self.text()?, key) {
+            Some(number) => self.item(number, meter),
+            None => Ok(None),
         }
     }
 }
 
 impl Members {
-    fn add(&mut self, text: &str, place: (u32, u32), key: &str) {
-        match self.number_of(text, key) {
-            Some(number) => self.places[number] = place,
-            None => {
-                self.places.push(place);
-                let many = self.places.len();
-                if many >= MIN_HASHED_KEYS && 2 * many > self.slots.len() {
-                    self.slots = vec![0; (4 * many).next_power_of_two()];
-                    for number in 0..many {
-                        let key = json::string(text, self.places[number].0 as usize).unwrap_or_default();
-                        self.add_to_slots(&key, number);
-                    }
-                } else if many >= MIN_HASHED_KEYS {
-                    self.add_to_slots(key, many - 1);
+    fn add(&mut self, text: &str, key_at: u32, key: &Cow<'_, str>, at: u32) {
+        let key_len = if matches!(key, Cow::Borrowed(_)) { key.len() as u32 } else { ESCAPED };
+        let member = Member { key_at, key_len, at };
+        if let Some(number) = self.number_of(text, key) {
+            self.all[number] = member;
+            return;
+        }
+        self.all.push(member);
+        let many = self.all.len();
+        match &mut self.hashed {
+            Some(hashed) if 2 * many <= hashed.slots.len() => hashed.add(key, many - 1),
+            None if many < MIN_HASHED_KEYS => {}
+            _ => {
+                let mut hashed =
+                    HashedKeys { slots: vec![0; (4 * many).next_power_of_two()], hasher: RandomState::new() };
+                for (number, member) in self.all.iter().enumerate() {
+                    hashed.add(&json::string(text, member.key_at as usize).unwrap_or_default(), number);
                 }
+                self.hashed = Some(Box::new(hashed));
             }
         }
     }
 
-    /// Adds a new member to the hash table.
-    fn add_to_slots(&mut self, key: &str, number: usize) {
+    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
+        let Some(hashed) = &self.hashed else {
+            return self.all.iter().position(|member| member.is(text, key));
+        };
+        let mut slot = hashed.slot(key);
+        loop {
+            let number = hashed.slots[slot].checked_sub(1)? as usize;
+            if self.all[number].is(text, key) {
+                return Some(number);
+            }
+            slot = (slot + 1) % hashed.slots.len();
+        }
+    }
+}
+
+impl HashedKeys {
+    fn add(&mut self, key: &str, number: usize) {
         let mut slot = self.slot(key);
         while self.slots[slot] != 0 {
             slot = (slot + 1) % self.slots.len();
@@ -444,27 +541,19 @@ impl Members {
         self.slots[slot] = number as u32 + 1;
     }
 
-    fn slot(&mut self, key: &str) -> usize {
-        let hasher = self.hasher.get_or_insert_with(RandomState::new);
-        hasher.hash_one(key) as usize % self.slots.len()
+    fn slot(&self, key: &str) -> usize {
+        self.hasher.hash_one(key) as usize % self.slots.len()
     }
+}
 
-    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
-        let Some(hasher) = &self.hasher else {
-            return self.places.iter().position(|(at, _)| is_key(text, *at as usize, key));
-        };
-        let mut slot = hasher.hash_one(key) as usize % self.slots.len();
-        loop {
-            let number = self.slots[slot].checked_sub(1)? as usize;
-            if is_key(text, self.places[number].0 as usize, key) {
-                return Some(number);
-            }
-            slot = (slot + 1) % self.slots.len();
+impl Member {
+    /// Returns true if this is its key.
+    fn is(&self, text: &str, key: &str) -> bool {
+        let at = self.key_at as usize;
+        match self.key_len {
+            ESCAPED => is_escaped_key(text, at, key),
+            len => len as usize == key.len() && text.as_bytes().get(at + 1..at + 1 + key.len()) == Some(key.as_bytes()),
         }
-    }
-
-    fn find(&self, text: &str, key: &str) -> Option<u32> {
-        self.number_of(text, key).map(|number| self.places[number].1)
     }
 }
 
@@ -478,17 +567,10 @@ fn ends_within(raw: &[u8]) -> bool {
     })
 }
 
-/// Returns true if the key at `at` is this one.
-fn is_key(text: &str, at: usize, key: &str) -> bool {
+/// Returns true if the key at `at`, which is written with an escape, is this one.
+fn is_escaped_key(text: &str, at: usize, key: &str) -> bool {
+    // An escaped byte takes at most six bytes: a longer key is not equal, and is not read to its end.
     let rest = &text.as_bytes()[at + 1..];
-    if rest.starts_with(key.as_bytes()) && rest.get(key.len()) == Some(&b'"') && !key.contains('\\') {
-        return true;
-    }
-    // The key is escaped or not equal. An escaped byte takes at most six bytes: a longer key is not equal, and is not
-    // read to its end.
     let longest = key.len().saturating_mul(6) + 1;
-    let raw = &rest[..rest.len().min(longest)];
-    raw.iter().take_while(|byte| **byte != b'"').any(|byte| *byte == b'\\')
-        && ends_within(raw)
-        && json::string(text, at).is_ok_and(|found| found == key)
+    ends_within(&rest[..rest.len().min(longest)]) && json::string(text, at).is_ok_and(|found| found == key)
 }

@@ -16,7 +16,11 @@ use crate::{
 const MIN_CONTAINER_LEN: u32 = 256;
 
 /// Minimum length of a container in a sparse recorder, in bytes. Most containers are never read.
-const MIN_SPARSE_CONTAINER_LEN: u32 = 4 << 10;
+const MIN_SPARSE_CONTAINER_LEN: u32 = 512;
+
+/// Maximum length to which that minimum grows if there are many containers, in bytes. Each level of containers below it
+/// is scanned again.
+const MAX_SPARSE_CONTAINER_LEN: u32 = 4 << 10;
 
 /// Maximum number of containers in a sparse recorder.
 const MAX_SPARSE_CONTAINERS: usize = 64;
@@ -166,10 +170,10 @@ impl EndsRecorder {
         Self { least: MIN_SPARSE_CONTAINER_LEN, most: MAX_SPARSE_CONTAINERS, ..Self::default() }
     }
 
-    /// Returns the ends relative to `start`; `None` if there are none, or if some were dropped.
+    /// Returns the ends relative to `start`; `None` if there are none, or if some of large containers were dropped.
     pub fn relative_to(self, start: usize) -> Option<ContainerEnds> {
         let start = u32::try_from(start).ok()?;
-        let is_whole = self.least == MIN_SPARSE_CONTAINER_LEN;
+        let is_whole = self.least <= MAX_SPARSE_CONTAINER_LEN;
         let ends = self.sorted();
         let counted = |(begin, end): &(u32, u32)| Some((begin.checked_sub(start)?, end.checked_sub(start)?));
         (is_whole && !ends.is_empty()).then(|| ends.iter().filter_map(counted).collect())

@@ -6,6 +6,8 @@ use gatepost_cel::{
     OUT_OF_BUDGET, Output,
 };
 
+use smallvec::SmallVec;
+
 use crate::{
     binding::Binding,
     definition::{Definition, Policy, Reason, Validation},
@@ -20,13 +22,13 @@ pub(super) const MAX_COST: u64 = 10_000_000;
 const MAX_MESSAGE_BYTES: usize = 5 << 10;
 
 /// A binding that matches the request.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Bound<'a> {
     /// The binding.
     pub binding: &'a Binding,
     /// Params, for each of which the policy is evaluated: `[None]` if the policy or the binding has none. The error
     /// says why they cannot be read.
-    pub params: Result<Vec<Option<&'a JsonDocument<'a>>>, String>,
+    pub params: Result<&'a [Option<JsonDocument<'a>>], &'a str>,
 }
 
 /// Reason why a policy is undecided.
@@ -46,7 +48,7 @@ pub enum Suspended {
 /// The policy is undecided.
 pub fn decide<'a>(
     policy: &'a Policy,
-    bound: &'a [Bound<'a>],
+    bound: impl IntoIterator<Item = Bound<'a>>,
     input: &'a Input<'a>,
     allowance: &Allowance<'_>,
 ) -> Result<Outcome, Suspended> {
@@ -65,7 +67,8 @@ pub fn decide<'a>(
             }
         };
         for param in params {
-            let evaluation = PolicyEvaluation { definition: &policy.definition, input, param: *param, allowance };
+            let evaluation =
+                PolicyEvaluation { definition: &policy.definition, input, param: param.as_ref(), allowance };
             if decided.is_none() || uses_params {
                 decided = Some(evaluation.applies()?);
             }
@@ -101,16 +104,16 @@ pub(super) enum Applicability {
     Failed(String),
 }
 
-/// Decision of one validation.
+/// Decision of one validation that is not true.
 enum Decision {
-    Admit,
     Deny(String, Reason),
     Error(String),
 }
 
 /// Results for one param of a binding.
 struct Validated<'a> {
-    decisions: Vec<Decision>,
+    /// With the index of each validation.
+    decisions: Vec<(usize, Decision)>,
     annotations: Annotations<'a>,
 }
 
@@ -120,7 +123,7 @@ type Annotations<'a> = Vec<(&'a str, Result<String, String>)>;
 impl Validated<'_> {
     /// Returns the result of an evaluation that failed as a whole.
     fn error(why: String) -> Self {
-        Self { decisions: vec![Decision::Error(why)], annotations: Vec::new() }
+        Self { decisions: vec![(0, Decision::Error(why))], annotations: Vec::new() }
     }
 }
 
@@ -133,9 +136,8 @@ impl Outcome {
         validated: Validated<'a>,
         annotations: &mut AnnotationCollector<'a>,
     ) {
-        for (index, decision) in validated.decisions.into_iter().enumerate() {
+        for (index, decision) in validated.decisions {
             let (why, reason, error) = match decision {
-                Decision::Admit => continue,
                 Decision::Error(_) if policy.ignores_errors() => {
                     self.failed_open += 1;
                     continue;
@@ -252,29 +254,37 @@ impl<'a> PolicyEvaluation<'a, '_> {
         let Some(annotations) = self.audit_annotations(&mut Budget::new(budget.spent))? else {
             return Ok(Validated::error(OUT_OF_BUDGET.to_owned()));
         };
-        let decision = |(index, value): (usize, Value)| match (value, &messages) {
-            (Err(why), _) => Decision::Error(why),
-            // As upstream, of a validation that is true, too.
-            (Ok(_), None) => Decision::Error(format!("failed messageExpression: {OUT_OF_BUDGET}")),
-            (Ok(Output::Bool(true)), Some(_)) => Decision::Admit,
-            (Ok(_), Some(messages)) => {
-                let validation = &self.definition.validations[index];
-                Decision::Deny(message(validation, messages[index].as_deref()), validation.reason)
-            }
+        let decision = |(index, value): (usize, Value)| {
+            let decided = match (value, &messages) {
+                (Err(why), _) => Decision::Error(why),
+                // As upstream, of a validation that is true, too.
+                (Ok(_), None) => Decision::Error(format!("failed messageExpression: {OUT_OF_BUDGET}")),
+                (Ok(Output::Bool(true)), Some(_)) => return None,
+                (Ok(_), Some(messages)) => {
+                    let validation = &self.definition.validations[index];
+                    let text = messages.get(index).and_then(Option::as_deref);
+                    Decision::Deny(message(validation, text), validation.reason)
+                }
+            };
+            Some((index, decided))
         };
-        Ok(Validated { decisions: values.into_iter().enumerate().map(decision).collect(), annotations })
+        Ok(Validated { decisions: values.into_iter().enumerate().filter_map(decision).collect(), annotations })
     }
 
     /// Evaluates every validation; `None` if they cost too much.
-    fn validations(&self, budget: &mut Budget<'_>) -> Result<Option<Vec<Value>>, Suspended> {
+    fn validations(&self, budget: &mut Budget<'_>) -> Result<Option<SmallVec<[Value; 4]>>, Suspended> {
         let evaluator = self.evaluator();
         let validations = &self.definition.validations;
         validations.iter().map(|validation| self.value(&evaluator, &validation.expression, budget)).collect()
     }
 
     /// Evaluates every message expression, also of validations that are true, because of their cost; `None` if they
-    /// cost too much. A message is `None` if there is no expression, or no text.
+    /// cost too much. A message is `None` if there is no expression, or no text; there are none at all if no validation
+    /// has an expression.
     fn messages(&self, budget: &mut Budget<'_>) -> Result<Option<Vec<Option<String>>>, Suspended> {
+        if self.definition.validations.iter().all(|validation| validation.message_expression.is_none()) {
+            return Ok(Some(Vec::new()));
+        }
         let evaluator = self.evaluator().without_authorizer();
         let message = |validation: &'a Validation| match &validation.message_expression {
             None => Ok(Some(None)),

@@ -49,9 +49,9 @@
 //!     namespace: None,
 //!     decisions: AccessDecisions::default(),
 //! };
-//! let bound = [Bound { binding: &policy.bindings[0], params: Ok(vec![None]) }];
+//! let bound = [Bound { binding: &policy.bindings[0], params: Ok(&[None]) }];
 //! let steps = Cell::new(1_000_000);
-//! let outcome = decide(&policy, &bound, &input, &Allowance { steps: &steps, over: &|| false }).unwrap();
+//! let outcome = decide(&policy, bound, &input, &Allowance { steps: &steps, over: &|| false }).unwrap();
 //! assert_eq!(
 //!     outcome.denials[0].message,
 //!     "ValidatingAdmissionPolicy 'replicas' with binding 'everywhere' denied request: \

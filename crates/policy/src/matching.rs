@@ -64,6 +64,15 @@ impl MatchResources {
             && (self.rules.is_empty() || self.any_matches(&self.rules, review, served, false))
     }
 
+    /// As [`MatchResources::matches_rules`], for a request that one of the rules is known to match, whatever the names of
+    /// objects are.
+    pub fn matches_names(&self, review: &Review, served: Option<&Served>) -> bool {
+        match self.rules.iter().all(|named| named.resource_names.is_empty()) {
+            true => !is_about_policies(review) && !self.any_matches(&self.excluded, review, served, true),
+            false => self.matches_rules(review, served),
+        }
+    }
+
     fn any_matches(&self, rules: &[NamedRule], review: &Review, served: Option<&Served>, excludes: bool) -> bool {
         let made = RuleTarget::as_made(review);
         let as_made = |rule: &Rule| rule.matches(&made);

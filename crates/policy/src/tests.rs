@@ -163,13 +163,9 @@ fn input(object: &str) -> Input<'_> {
 /// Evaluates the policy for each binding, with the params of all.
 fn decide_with(policy: &Policy, params: &[Option<&str>], input: &Input<'_>) -> Result<Outcome, Suspended> {
     let params: Vec<Option<JsonDocument<'_>>> = params.iter().map(|param| param.map(json)).collect();
-    let bound: Vec<Bound<'_>> = policy
-        .bindings
-        .iter()
-        .map(|binding| Bound { binding, params: Ok(params.iter().map(Option::as_ref).collect()) })
-        .collect();
+    let bound = policy.bindings.iter().map(|binding| Bound { binding, params: Ok(&params) });
     let steps = Cell::new(100_000_000);
-    crate::decide(policy, &bound, input, &Allowance { steps: &steps, over: &|| false })
+    crate::decide(policy, bound, input, &Allowance { steps: &steps, over: &|| false })
 }
 
 fn decide(draft: Draft, object: &str) -> Outcome {

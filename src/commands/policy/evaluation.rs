@@ -258,17 +258,13 @@ impl<'a> EvaluatedRequest<'a> {
                 Ok(params.as_ref().map_err(Clone::clone)?.iter().map(|one| one.as_ref().map(document_of)).collect())
             })
             .collect();
-        let bound: Vec<Bound<'_>> = bindings
-            .iter()
-            .zip(&documents)
-            .map(|(binding, params)| Bound {
-                binding,
-                params: params.as_ref().map(|all| all.iter().map(Option::as_ref).collect()).map_err(Clone::clone),
-            })
-            .collect();
         let decided = settled(self.cluster, username, |decisions| {
             self.with_input(texts, decisions.clone(), |input| {
-                self.with_allowance(|allowance| decide(policy, &bound, input, allowance))
+                let bound = bindings
+                    .iter()
+                    .zip(&documents)
+                    .map(|(binding, params)| Bound { binding, params: params.as_deref().map_err(String::as_str) });
+                self.with_allowance(|allowance| decide(policy, bound, input, allowance))
             })
         });
         let Some((outcome, decisions)) = decided else { return Outcome::default() };

@@ -19,8 +19,8 @@ use super::{
         policy_task::{PolicyTask, Reinvocable},
         rejection::{self, StatusError},
     },
-    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, count_unfinished, is_large, namespace_object,
-    too_long,
+    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, count_unfinished, is_large, matching_tasks,
+    namespace_object, too_long,
 };
 use gatepost_api::{HookType, Review};
 use gatepost_base::{
@@ -44,7 +44,7 @@ pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mu
         return Flow::Continue(());
     }
     // As upstream, before any of them changes the object.
-    let tasks = Collecting(Facts::new(ctx, ctx.review, None)).tasks(draft, HookType::Mutating).await;
+    let tasks = matching_tasks(ctx, ctx.review, draft, HookType::Mutating).await;
     match tasks.is_empty() || ctx.review.object.is_none() {
         true => Flow::Continue(()),
         // In shadow, no policy sees what another one has changed.

@@ -1,38 +1,10 @@
 //! `watch.json`: watch events of objects before and after they are initialized, as ordinary watchers see them.
 
-use gatepost_api::initialization::Visibility;
+use gatepost_api::initialization::{Visibility, WatchEvent, translated};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::run::{Nothing, Outcome, Understood, decoded, equal};
-
-/// Type of a watch event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchEvent {
-    /// The object was not visible before.
-    Added,
-    /// The object is visible, and has changed.
-    Modified,
-    /// The object is no longer visible. The event has the old content and the new resource version.
-    Deleted,
-}
-
-/// Returns the event to send to a watch; `None` to send none. `before` and `after` are true if the object is visible to
-/// the watch before and after the change. An object that does not exist is not visible.
-// source: kubernetes/apiserver 1.13 pkg/storage/etcd3/watcher.go and cacher/cacher.go, convertToWatchEvent.
-fn translated(event: WatchEvent, before: bool, after: bool) -> Option<WatchEvent> {
-    let (before, after) = match event {
-        WatchEvent::Added => (false, after),
-        WatchEvent::Modified => (before, after),
-        WatchEvent::Deleted => (before, false),
-    };
-    match (before, after) {
-        (false, true) => Some(WatchEvent::Added),
-        (true, true) => Some(WatchEvent::Modified),
-        (true, false) => Some(WatchEvent::Deleted),
-        (false, false) => None,
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

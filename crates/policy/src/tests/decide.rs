@@ -349,10 +349,10 @@ fn too_few_steps_and_a_past_deadline_suspend() {
     let (expression, object) = costly();
     let on = |draft: Draft, many: u64, is_over: bool| {
         let policy = draft.compile().unwrap();
-        let bound = [Bound { binding: &policy.bindings[0], params: Ok(vec![None]) }];
+        let bound = [Bound { binding: &policy.bindings[0], params: Ok(&[None]) }];
         let input = input(&object);
         let steps = Cell::new(many);
-        crate::decide(&policy, &bound, &input, &Allowance { steps: &steps, over: &|| is_over })
+        crate::decide(&policy, bound, &input, &Allowance { steps: &steps, over: &|| is_over })
     };
     assert_eq!(on(Draft::validating().validation(&expression), 1000, false), Err(Suspended::TooLong));
     assert_eq!(on(Draft::validating().validation(&expression), u64::MAX, true), Err(Suspended::Deadline));
@@ -368,12 +368,12 @@ fn too_few_steps_and_a_past_deadline_suspend() {
 fn unknown_params_deny_as_a_failure_of_the_binding() {
     let outcome = |draft: Draft| {
         let policy = draft.compile().unwrap();
-        let why = "no params found for policy binding with `Deny` parameterNotFoundAction".to_owned();
-        let known = Bound { binding: &policy.bindings[1], params: Ok(vec![None]) };
+        let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
+        let known = Bound { binding: &policy.bindings[1], params: Ok(&[None]) };
         let bound = [Bound { binding: &policy.bindings[0], params: Err(why) }, known];
         let steps = Cell::new(10_000);
         let input = input(OBJECT);
-        crate::decide(&policy, &bound, &input, &Allowance { steps: &steps, over: &|| false }).unwrap()
+        crate::decide(&policy, bound, &input, &Allowance { steps: &steps, over: &|| false }).unwrap()
     };
     // As upstream, whatever the actions of the binding are.
     let warn = Actions { warn: true, ..Actions::default() };
