@@ -32,11 +32,12 @@ Hazards:
   outage that it has caused, and for each hook with a patch that repairs its entry.
     deadlock  once the hook is down, only a person can bring it back
     danger    while the hook is down, so is a part of the cluster that others need
-    gap       requests that the hook surely wants pass unseen, or the configuration does not show whether they do
+    gap       requests the hook should see bypass it, or may
 
 Connect:
   Each hook is dialled and probed once, as serve probes a new hook: name, socket, TLS, then its health service, or a
-  dry-run review where it declares sideEffects: None or NoneOnDryRun. Sixteen at once, two seconds each, a minute together.
+  dry-run review if it declares sideEffects: None or NoneOnDryRun. Up to 16 run at once; each takes at most 2 s, all
+  together 60 s.
 
 Exit codes:
   0  no problem: a summary of what would be in force is printed
@@ -109,7 +110,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Probes each hook once. Returns a report, and true if all hooks would enter rotation.
 ///
 /// # Errors
-/// A message, if the operating system provides no event queue.
+/// An error message if the tokio runtime cannot be built.
 fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
     let tried = block_on(trial(candidate, CONNECT_TIMEOUT))?;
     let hooks = &candidate.snapshot.hooks;

@@ -349,7 +349,8 @@ mod tests {
         let output = not_served(&judged);
         assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
         assert!(
-            output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),
+            output.contains("messages cannot be constructed here: google.protobuf.Duration")
+                && !output.contains("good"),
             "{output}"
         );
     }

@@ -53,18 +53,18 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
     Front::new(Arc::new(deps), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }
 
-/// Serves that connection of somebody on this machine, for as long as the sender lives.
+/// Serves a connection from a loopback address until the sender is dropped.
 pub(super) fn serve<Io>(front: &Arc<Front>, io: Io) -> (watch::Sender<ServerStage>, JoinHandle<()>)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // By the clock that tests pause.
+    // The tokio clock, which tests pause.
     let now = tokio::time::Instant::now().into_std();
     let admitted = front.clients.admit(Identity::Loopback, now).expect("room");
     serve_admitted(front, io, admitted)
 }
 
-/// Serves that connection, which has been admitted.
+/// Serves a connection that was admitted.
 pub(super) fn serve_admitted<Io>(
     front: &Arc<Front>,
     io: Io,
@@ -83,26 +83,26 @@ where
     (stage, serving)
 }
 
-/// The other end of a served connection.
+/// Serves a new in-memory connection, and returns its client end.
 pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<ServerStage>, JoinHandle<()>) {
     let (ours, theirs) = duplex(1 << 16);
     let (stage, serving) = serve(front, theirs);
     (ours, stage, serving)
 }
 
-/// One sample of the metrics.
+/// Returns the value of one sample of the metrics.
 pub(super) fn metric(front: &Front, sample: &str) -> f64 {
     let page = front.deps.metrics.render().expect("metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     value.expect("there").parse().expect("a number")
 }
 
-/// Connections or calls refused for that reason.
+/// Returns the number of connections or calls refused for that reason.
 pub(super) fn refused(front: &Front, reason: &str) -> f64 {
     metric(front, &format!("gatepost_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// A review over gRPC.
+/// Returns the head of a gRPC request for a review.
 pub(super) fn review() -> Request<()> {
     let request = Request::post("http://gatepost/gatepost.v1.Admission/Review");
     request.header("content-type", "application/grpc").body(()).expect("request")

@@ -15,7 +15,7 @@ use crate::{
 use gatepost_adopt::{AdoptionMetrics, EntryInForce, EntryKey, EntryKind, MAX_READ_GAP, Sidecar};
 use gatepost_base::clock::now;
 
-// A replica whose last read is stale starts anew.
+// A read gap long enough to make the configuration stale must also restart the follower.
 const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
 
 /// The sidecar as adoption uses it.
@@ -46,7 +46,7 @@ impl Sidecar for AdoptionSidecar {
         let mut webhooks = entries_in_force(&generation);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_newest || id.number != generation.number {
-            // A plugin may not send the requests of a new webhook yet: the apiserver must still call it.
+            // A plugin might not yet send the requests of a new webhook: the apiserver must still call it.
             webhooks.retain(|webhook| known.contains(&webhook.id));
         }
         *known = webhooks.iter().map(|webhook| webhook.id.clone()).collect();

@@ -267,8 +267,8 @@ pub(super) fn is_large(place: &Option<Range<usize>>) -> bool {
     place.as_ref().is_some_and(|place| place.len() >= OFFLOAD_THRESHOLD)
 }
 
-/// Makes the input of an expression. As upstream, `resource` is the one of the client's request, and `kind` that of the
-/// object in the review. `namespace` is the object of the request's namespace, which only policies read.
+/// Makes the input of an expression. As in upstream, `resource` is the one of the client's request, and `kind` that of
+/// the object in the review. `namespace` is the object of the request's namespace, which only policies read.
 pub(super) fn input<'a>(
     review: &'a Review,
     objects: bool,

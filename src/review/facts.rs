@@ -185,7 +185,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         Ok(self.selects(of_namespace, of_object)?)
     }
 
-    /// Returns true if both selectors match. As upstream, a selector that does not match outweighs an error of the
+    /// Returns true if both selectors match. As in upstream, a selector that does not match outweighs an error of the
     /// other one, and an error of the namespace selector outweighs an error of the object selector.
     pub(super) fn selects(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, SelectorError> {
         self.match_selectors(of_namespace, of_object).map_err(|error| match error {

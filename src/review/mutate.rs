@@ -314,9 +314,9 @@ impl<'a> MutatingPhase<'a, '_> {
         again
     }
 
-    /// Ends the phase after the request's deadline. As upstream, the request is rejected whatever the failure policies
-    /// are, unless no hook that is late enforces. Each hook that is not called any more is recorded as timed out, and
-    /// named. If a bypass makes every hook fail open, only a denial rejects.
+    /// Ends the phase after the request's deadline. As in upstream, the request is rejected whatever the failure
+    /// policies are, unless no hook that is late enforces. Each hook that is not called any more is recorded as timed
+    /// out, and named. If a bypass makes every hook fail open, only a denial rejects.
     async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);
@@ -348,8 +348,9 @@ impl<'a> MutatingPhase<'a, '_> {
     }
 }
 
-/// Applies the patch of an answer, until the request's deadline. Returns the object if the patch changed it. A patch
-/// beyond a limit turns the answer into a failed call; `fail_open_override`: a bypass then makes the hook fail open.
+/// Applies the patch of an answer, until the request's deadline. Returns the object if the patch changed it. If the
+/// patch exceeds the size limit, the call counts as failed. `fail_open_override` is true if a bypass makes the hook
+/// fail open.
 async fn apply(
     ctx: &ReviewContext<'_>,
     record: &mut CallRecord<'_>,

@@ -132,7 +132,8 @@ pub(super) struct Decoded {
     pub(super) answer: Answer,
     /// Its parsed patch. If it is incomplete, that is reported in its turn.
     pub(super) patch: Option<Box<Change>>,
-    /// Fault of the patch, if that makes the answer unusable. Its warnings and annotations are still used, as upstream.
+    /// Fault of the patch, if that makes the answer unusable. Its warnings and annotations are still used, as in
+    /// upstream.
     pub(super) failure: Option<CallFailure>,
 }
 
@@ -416,8 +417,8 @@ impl Drop for CallRecord<'_> {
 }
 
 /// Decodes the reply of a hook. A patch that cannot be decoded makes the answer unusable; a decoded patch that cannot
-/// be applied is reported in its turn. A patch without operations is dropped. As upstream, its type matters only if the
-/// review has an object: without one, any operation is rejected in its turn, whatever the failure policy.
+/// be applied is reported in its turn. A patch without operations is dropped. As in upstream, its type matters only if
+/// the review has an object: without one, any operation is rejected in its turn, whatever the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,

@@ -129,7 +129,7 @@ impl<'a> Parts<'a> {
         }
         match (&call.ending, call.outcome()) {
             (Ending::OutOfTime(_) | Ending::Unproven, _) => return,
-            // As upstream, nothing tells that a policy was skipped.
+            // As in upstream, nothing tells that a policy was skipped.
             (_, Some(HookOutcome::FailedOpen(_))) if !call.decider.is_policy() => {
                 annotations.add(failed_open_prefix(call.hook_type), &key(call), name);
             }

@@ -274,7 +274,7 @@ fn mistakes_are_reported_with_their_places_and_fixes() {
             test("expect: deny"),
             "tests[0].expect: is not an outcome, so the test would show nothing; write Allow or Deny",
         ),
-        (test("expect: Allow, message: a"), "tests[0].message: stands beside expect: \"Allow\""),
+        (test("expect: Allow, message: a"), "tests[0].message: has no meaning with expect: \"Allow\""),
         (test("expect: Allow, oldObject: none.yaml"), "none.yaml: cannot be read"),
         (suite("tests: []\n"), "has no tests, so the test would show nothing"),
         (suite("tests: [{name: t, expect: Allow}]\n"), "tests[0]: has no object"),

@@ -356,7 +356,7 @@ fn protocols() {
         "no meaning",
     );
     one(&over("https://h", "admissionReviewVersions: []"), ".admissionReviewVersions", "is empty");
-    one(&over("https://h", "admissionReviewVersions: [v2]"), ".admissionReviewVersions", "no version that is known");
+    one(&over("https://h", "admissionReviewVersions: [v2]"), ".admissionReviewVersions", "no supported version");
     one(&over("https://h", "admissionReviewVersions: [v1, v1]"), ".admissionReviewVersions[1]", "listed twice");
     one(&over("https://h", "admissionReviewVersions: [v1, V2]"), ".admissionReviewVersions[1]", "is not a version");
     let path = ".clientConfig.service.path";
@@ -392,12 +392,16 @@ fn client_configs() {
     one_client_problem("url: 'grpcs://h', caFile: junk.pem", ".caFile", "section 1 holds no X.509 certificate");
     one_client_problem("url: 'grpcs://h', caBundle: '!'", ".caBundle", "not base64");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=", ".caBundle", "no CERTIFICATE section");
-    one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x", ".caFile", "stands beside caBundle");
+    one_client_problem(
+        "url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x",
+        ".caFile",
+        "caFile and caBundle are both set",
+    );
     let authorization = ".authorizationFile";
     one_client_problem(
         "url: 'grpc://h:1', authorizationFile: text.pem",
         authorization,
-        "stands beside a plaintext address",
+        "is set for a plaintext address",
     );
     one_client_problem("url: 'grpcs://h', authorizationFile: good.key", authorization, "holds no value of a header");
     one_client_problem("url: 'grpcs://h', authorizationFile: nothing", authorization, "cannot be read");

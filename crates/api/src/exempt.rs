@@ -1,5 +1,6 @@
-//! Requests for which no hooks are called. Source: `docs/reference/webhook-semantics.md` §2; for our own group:
-//! "certain special resource paths are always fail open".
+//! Requests for which no hooks are called. Source: `docs/reference/webhook-semantics.md` §2; for our own group, the
+//! proposal *Extension of admission control via initializers and external admission enforcement*: "certain special
+//! resource paths are always fail open".
 
 use crate::{Gvk, Gvr, Review};
 
@@ -8,8 +9,8 @@ use crate::{Gvk, Gvr, Review};
 pub enum Eligibility {
     /// Hooks whose rules match are called.
     Eligible,
-    /// No hooks are called, as in upstream: the request is about the configuration of admission, which no hook may
-    /// block, or it stores nothing.
+    /// No hooks are called, as in upstream: the request is about the configuration of admission, which no configured
+    /// hook asks to see, or it stores nothing.
     Exempt,
     /// No hooks are called: a broken configuration of ours must not block the request that repairs it.
     OwnConfig,

@@ -71,7 +71,7 @@ pub fn slept() -> Duration {
     Duration::from_millis((nanos / 1_000_000).saturating_add(ORIGIN).max(0) as u64)
 }
 
-/// Returns zero: on this platform the monotonic clock includes sleep, or no clock shows it.
+/// Returns zero: on this platform the monotonic clock includes sleep, or this function does not measure it.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn slept() -> Duration {
     Duration::ZERO

@@ -149,7 +149,7 @@ pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Res
             "value" => Some(message.field(name).cloned().unwrap_or(Value::Null)),
             _ => None,
         }),
-        // As upstream, a field that is not set is null.
+        // As in upstream, a field that is not set is null.
         Value::Message(message) => Ok(Some(message.field(name).cloned().unwrap_or(Value::Null))),
         _ => Err(Fault::no_such_overload()),
     }
@@ -261,7 +261,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
     if let Some(order) = a.compare(b) {
         return Ok(Some(order.is_eq()));
     }
-    // As upstream, items without an answer do not make containers unequal.
+    // As in upstream, items without an answer do not make containers unequal.
     if let (Some(left), Some(right)) = (list_len(a, meter)?, list_len(b, meter)?) {
         if left != right {
             return Ok(Some(false));
@@ -400,7 +400,7 @@ impl Part {
                 "operation" => Some(Value::String(Text::Lent(request.operation))),
                 "userInfo" => part(Self::UserInfo),
                 "dryRun" => Some(Value::Bool(request.dry_run)),
-                // An expression can name these only by `dyn(request)`. As upstream, they are empty.
+                // An expression can name these only by `dyn(request)`. As in upstream, they are empty.
                 "uid" => Some(Value::String(Text::Lent(""))),
                 "object" | "oldObject" => Some(Value::Null),
                 "options" => Some(match &request.options {

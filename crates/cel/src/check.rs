@@ -204,7 +204,7 @@ impl Checker<'_> {
     fn message(&mut self, message: &Message) -> Result<TypedNode, String> {
         let name = message.name.strip_prefix('.').unwrap_or(&message.name);
         if !self.environment.has_patch_types() {
-            return Err(format!("messages ({name}) cannot be made here"));
+            return Err(format!("messages cannot be constructed here: {name}"));
         }
         let of = Type::message(name).ok_or_else(|| undeclared(name))?;
         let mut fields = Vec::with_capacity(message.fields.len());
@@ -536,7 +536,7 @@ impl Checker<'_> {
         // Maps cannot look up keys of other types. Nested keys would also let types grow exponentially.
         match self.unknowns.resolve_all(&key) {
             Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn => {}
-            odd => return Err(format!("a map has no keys of type '{odd}' here")),
+            odd => return Err(format!("map keys of type '{odd}' are not supported")),
         }
         let literal = |(key, value, optional): &(Node, Node, bool)| match (key, value) {
             (Node::Literal(key), Node::Literal(value)) if !optional => Some((key.clone(), value.clone())),

@@ -113,7 +113,7 @@ impl<'a> Interpreter<'a, '_> {
                 }
                 match failed {
                     None => function.call(&values, *ambiguous, self.meter),
-                    // As upstream, the function is called and returns the error.
+                    // As in upstream, the function is called and returns the error.
                     Some(error) => {
                         self.meter.pay(1)?;
                         Err(error)

@@ -60,7 +60,7 @@ enum Subexpression<'t> {
 /// An operand that is shown as a whole.
 struct Leaf<'t> {
     text: &'t str,
-    /// `None` if it is no expression of its own.
+    /// `None` if the operand does not compile alone, such as one that uses the variable of a macro.
     expression: Option<Expression>,
     result: OnceCell<LeafResult>,
 }
@@ -68,7 +68,7 @@ struct Leaf<'t> {
 /// The value of an operand.
 #[derive(Clone)]
 struct LeafResult {
-    /// `None` if the value is no bool, or an error.
+    /// `None` if the value is not a bool, or if the evaluation failed.
     outcome: Option<bool>,
     shown: String,
 }

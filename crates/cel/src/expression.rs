@@ -60,8 +60,8 @@ impl Expression {
 }
 
 impl Environment {
-    /// Declares `variables.NAME` for the expressions that are compiled from now on. The evaluator must get the variables
-    /// in the order of their declarations.
+    /// Declares `variables.NAME` for the expressions that are compiled from now on. The evaluator must get the
+    /// variables in the order of their declarations.
     ///
     /// # Errors
     /// The name is not valid, or is declared. The text says which.
@@ -75,7 +75,7 @@ impl Environment {
         }
         if is_escaped(name) {
             return Err(format!(
-                "kube-apiserver reads an escape in the name {name:?}: use no word between two pairs of _"
+                "the name {name:?} contains `__word__`, which kube-apiserver unescapes: rename the variable"
             ));
         }
         if self.index_of(name).is_some() {
@@ -143,7 +143,7 @@ pub struct Evaluation {
     pub result: Result<Output, Failure>,
     /// The cost of the expression, without its variables.
     pub cost: u64,
-    /// The cost of the variables that were first used by this expression. As upstream, the caller subtracts it from the
-    /// budget before `cost`.
+    /// The cost of the variables that were first used by this expression. As in upstream, the caller subtracts it from
+    /// the budget before `cost`.
     pub variables_cost: u64,
 }

@@ -130,7 +130,7 @@ fn no_match(what: &str, regex: &str, examples: &[&str]) -> String {
 /// Replaces the dash at the end of a prefix, so that the prefix can be checked as a name.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
-        // As upstream, also replaces the character before the dash.
+        // As in upstream, also replaces the character before the dash.
         Some(rest) if !rest.is_empty() => {
             let mut rest = rest.to_owned();
             rest.pop();

@@ -66,13 +66,13 @@ pub(super) fn cut(text: &str) -> &str {
     text.char_indices().nth(MAX_CHARS).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Maximum cost of one expression, as upstream.
+/// Maximum cost of one expression, as in upstream.
 pub(super) const MAX_EXPRESSION_COST: u64 = 1_000_000;
 
-/// Maximum cost of all conditions of one decision, as upstream.
+/// Maximum cost of all conditions of one decision, as in upstream.
 pub const MAX_CONDITIONS_COST: u64 = 2_500_000;
 
-/// Rounds of a loop between two checks of the deadline, as upstream.
+/// Rounds of a loop between two checks of the deadline, as in upstream.
 const ROUNDS_PER_DEADLINE_CHECK: u32 = 100;
 
 /// Steps (some milliseconds) between two checks of the deadline outside of loops.

@@ -38,8 +38,8 @@ enum Place {
     Patch,
     /// In a field of an `Object`. Upstream: `convertField`.
     Field(Target),
-    /// In a list or map that the expression made, in a field of an `Object`. As upstream, such lists and maps are not
-    /// converted in turn.
+    /// In a list or map that the expression made, in a field of an `Object`. As in upstream, such lists and maps are
+    /// not converted in turn.
     Item(Target),
     /// In a container of a document, which is in such a list or map.
     Document(Target),

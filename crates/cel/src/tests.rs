@@ -408,7 +408,7 @@ fn compile_errors_name_the_fault() {
             "error during formatting: decimal clause can only be used on integers, was \
                                                given string",
         ),
-        ("{[1]: 2}.size() == 1", "a map has no keys of type 'list(int)' here"),
+        ("{[1]: 2}.size() == 1", "map keys of type 'list(int)' are not supported"),
         ("request.name.matches('[')", "invalid matches argument"),
     ] {
         let message = Condition::compile("c", expression).unwrap_err();

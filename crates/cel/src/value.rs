@@ -183,7 +183,7 @@ impl<'a> Message<'a> {
         self.fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Returns true if a field is set. As upstream, an empty text field of a JSON patch is not.
+    /// Returns true if a field is set. As in upstream, an empty text field of a JSON patch is not.
     pub(super) fn has(&self, name: &str) -> bool {
         self.field(name).is_some() && (!self.is_json_patch() || name == "value" || !self.text(name).is_empty())
     }

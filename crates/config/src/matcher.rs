@@ -49,7 +49,7 @@ impl Ruled for Policy {
         self.definition.constraints.match_policy
     }
 
-    // As upstream: a policy that could deny its own removal could not be repaired.
+    // As in upstream: a policy that could deny its own removal could not be repaired.
     fn sees_admission_config(&self) -> bool {
         false
     }

@@ -69,7 +69,7 @@ pub enum PatchError {
     #[error("the patched object would nest deeper than {MAX_DEPTH}")]
     TooDeep,
     /// The caller cancelled the application.
-    #[error("nobody waits for the patched object any more")]
+    #[error("the request was cancelled before its patch was applied")]
     Cancelled,
     /// Applying the patch takes more memory than the limit.
     #[error("applying the patch takes too much memory; send fewer operations, or replace a whole part of the object")]
@@ -122,7 +122,7 @@ pub enum OperationFault {
     #[error("it takes too much memory")]
     NoRoom,
     /// The caller cancelled the application.
-    #[error("nobody waits for it any more")]
+    #[error("the request was cancelled")]
     Cancelled,
     /// A checked text cannot be read again. This should not occur.
     #[error("the object cannot be read at {0}")]

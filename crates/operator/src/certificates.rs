@@ -149,14 +149,14 @@ enum CertificatesError {
     #[error("no cluster is known; give --kubeconfig")]
     NoCluster,
     #[error(
-        "no webhook of the registration {missing} names the Service {service}, so nobody is known to trust the next \
-         certificate, and it is not served before the current one is about to end; give each name that `gatepost \
-         register --name` had as --registration NAME, or apply the registration"
+        "no webhook of the registration {missing} names the Service {service}, so no client is known to trust the \
+         next certificate, and it is not served before the current one is about to expire; give each name that \
+         `gatepost register --name` had as --registration NAME, or apply the registration"
     )]
     Unregistered { missing: String, service: String },
-    #[error("somebody else has changed the stored state meanwhile")]
+    #[error("another process has changed the stored state")]
     Conflict,
-    #[error("the stored state changes again and again; see who else writes it")]
+    #[error("the stored state keeps changing; find out which other process writes it")]
     TooManyConflicts,
 }
 

@@ -112,10 +112,10 @@ impl Story<'_> {
         let is_refused = code == 403 && message.contains("no digest is known");
         ensure(is_refused, format_args!("it should have refused: {message}"))?;
 
-        heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
+        heading("the annotation gatepost.dev/initializers: \"\" skips initializers, for users with permission");
         let none = json!({"gatepost.dev/initializers": ""});
         let response = self.create("web", "registry.example/odd:2", "ann", none.clone()).await?;
-        ensure(status(&response).0 == 403, "she may not")?;
+        ensure(status(&response).0 == 403, "ann must not be allowed to skip initializers")?;
         let response = self.create("web", "registry.example/odd:2", "operator", none).await?;
         ensure(response.allowed() && response.patch().is_empty(), status(&response).1)?;
 

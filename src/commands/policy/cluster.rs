@@ -91,7 +91,7 @@ impl FixtureCluster {
             object["apiVersion"] == "v1" && object["kind"] == "Namespace" && text_at(object, "/metadata/name") == name
         });
         let mut metadata = found.and_then(|object| object["metadata"].as_object().cloned()).unwrap_or_default();
-        // As upstream, expressions do not see these.
+        // As in upstream, expressions do not see these.
         for hidden in ["managedFields", "ownerReferences", "selfLink"] {
             metadata.remove(hidden);
         }

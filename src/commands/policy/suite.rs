@@ -333,7 +333,7 @@ fn expectation(test: &Field<'_>) -> Option<Expectation> {
     let excluded = if is_allowed { ["message", "policy"].as_slice() } else { ["result"].as_slice() };
     for field in excluded.iter().filter_map(|key| test.get(key)) {
         let fix = format!("remove it, or write expect: {}", if is_allowed { "Deny" } else { "Allow" });
-        field.problem(format!("stands beside expect: {}", expect.value), "where there is none", fix);
+        field.problem(format!("has no meaning with expect: {}", expect.value), "so it would never be compared", fix);
     }
     let text = |key: &str| test.get(key).and_then(|field| field.text()).map(str::to_owned);
     let annotations = test.get("auditAnnotations").map_or_else(Vec::new, |annotations| annotations.pairs());

@@ -2,9 +2,9 @@
 //! large DATA frame that is incomplete.
 //!
 //! A PING or SETTINGS frame costs its sender nine bytes and costs us an answer. h2 limits floods of resets and of small
-//! DATA frames, but not of PING and SETTINGS. So the meter reads the frame heads before h2 does: calls and data fill a
-//! token bucket, all other frames empty it. The clock is read only if the bucket is empty. (h2's `data_frame_budget`
-//! would replace only the cost of small DATA frames here.)
+//! DATA frames, but not of PING and SETTINGS. So the meter reads the frame heads before h2 does: HEADERS and larger
+//! unpadded DATA frames refill a token bucket; all other frames drain it. The clock is read only if the bucket is
+//! empty. (h2's `data_frame_budget` would replace only the cost of small DATA frames here.)
 //!
 //! h2 delivers a DATA frame when it is complete, and only then its call reserves memory. Large frames are useful, as a
 //! large object then arrives in one piece, but the bytes of incomplete frames would be missing in the memory budget, on
@@ -39,7 +39,7 @@ const TINY_LEN: usize = 64;
 /// Credit for a HEADERS frame: a client may send a few PINGs and WINDOW_UPDATEs with each call.
 const CALL_CREDIT: u32 = 16 * IDLE_COST;
 /// Capacity of the bucket: 2,048 idle frames, or 16,384 DATA frames of one byte.
-const BUCKET: u32 = 2048 * IDLE_COST;
+const BUCKET_CAPACITY: u32 = 2048 * IDLE_COST;
 /// Credit per second: 100 idle frames.
 const CREDIT_PER_SECOND: u32 = 100 * IDLE_COST;
 /// Largest DATA frame for which no memory is reserved here: smaller frames complete in one read.
@@ -69,7 +69,7 @@ impl FrameMeter {
     /// Returns [`io::ErrorKind::QuotaExceeded`] if they are a flood.
     pub(crate) fn count_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.frames.count(bytes) {
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames that ask nothing"));
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames without calls or data"));
         }
         self.reserve(self.frames.partial());
         Ok(())
@@ -88,7 +88,7 @@ impl FrameMeter {
             let Front { clients, inflight, .. } = &*self.front;
             let client = &self.session.client;
             let share = inflight.share(clients, client, clients.second(std::time::Instant::now()));
-            // The next read retries what found no room.
+            // The next read tries to reserve the rest.
             let _ = inflight.try_grow(&mut self.held, client, share, missing, missing);
         }
     }
@@ -116,7 +116,14 @@ struct Frames {
 
 impl Frames {
     fn new(now: Instant) -> Self {
-        Self { skip: HTTP2_PREFACE.len(), large: 0, head: [0; HEAD], head_len: 0, bucket: BUCKET, last_filled: now }
+        Self {
+            skip: HTTP2_PREFACE.len(),
+            large: 0,
+            head: [0; HEAD],
+            head_len: 0,
+            bucket: BUCKET_CAPACITY,
+            last_filled: now,
+        }
     }
 
     /// Returns the received bytes of an incomplete large DATA frame.
@@ -172,7 +179,7 @@ impl Frames {
     }
 
     fn fill(&mut self, units: usize) -> bool {
-        self.bucket = (self.bucket as usize).saturating_add(units).min(BUCKET as usize) as u32;
+        self.bucket = (self.bucket as usize).saturating_add(units).min(BUCKET_CAPACITY as usize) as u32;
         true
     }
 }

@@ -106,9 +106,9 @@ async fn collect(
 ) -> Result<HttpReply, CallFailure> {
     let status = response.status().as_u16();
     if status < 200 {
-        return Err(CallFailure::NotHttp(format!("it answered with HTTP status {status}, which ends no call")));
+        return Err(CallFailure::NotHttp(format!("it sent informational status {status} as its final response")));
     }
-    // Go reads the first of several.
+    // If a header occurs several times, the first value counts, as in Go.
     let header = |name| response.headers().get(name).map(HeaderValue::as_bytes);
     let retry_after = header(RETRY_AFTER).and_then(header_values::retry_after);
     let readable_type = header(CONTENT_TYPE).is_none_or(is_readable_media_type);

@@ -1,4 +1,5 @@
-//! The kinds `AdmissionControlConfiguration`, with its bypass rules, and `BreakGlass`, without the fields of all kinds.
+//! The kinds `AdmissionControlConfiguration`, with its bypass rules, and `BreakGlass`, without `apiVersion`, `kind` and
+//! `metadata`.
 
 use schemars::JsonSchema;
 
@@ -45,7 +46,7 @@ const BREAK_GLASS: [(&str, &str); 3] = [
     ),
     (
         concat!("self.until == self.opened + ", duration!("self.__for__")),
-        "until is not opened and for together: let `gatepost break-glass` write the document, which says when it closes in two ways",
+        "until must equal opened + for; `gatepost break-glass` writes a consistent document",
     ),
 ];
 
@@ -83,7 +84,7 @@ const BYPASS: [(&str, &str); 2] = [
 
 const NOT_EVERYBODY: [(&str, &str); 1] = [(
     "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
-    "that is anybody, and would open everything: write the exact name of somebody",
+    "this matches every user and would bypass hooks for all of them: name specific users or groups",
 )];
 
 /// Requests that skip hooks, or that failed calls do not reject. A request matches if every field that is set matches.

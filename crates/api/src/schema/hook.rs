@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::words::{self, LabelKey, LabelValue, Name, ShortName, Time, duration, rules};
 
-/// CEL expression that is true if the URL's scheme is that of HTTP, for hooks without `protocol`.
+/// CEL expression for hooks without `protocol`. True if the URL's scheme is http, https or http+unix.
 macro_rules! over_http {
     () => {
         "(has(self.clientConfig.url) && self.clientConfig.url.lowerAscii().startsWith('http'))"
@@ -17,11 +17,11 @@ macro_rules! over_http {
 const HOOK: [(&str, &str); 11] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
-        "reinvocationPolicy: only a hook of type Mutating is asked once more: remove it, or make the hook Mutating",
+        "reinvocationPolicy: only a hook of type Mutating is called again: remove it, or make the hook Mutating",
     ),
     (
         "!has(self.dispatch) || (has(self.type) && self.type == 'Mutating')",
-        "dispatch: validating hooks are always asked at once: remove it, or make the hook Mutating",
+        "dispatch: validating hooks are always called concurrently: remove it, or make the hook Mutating",
     ),
     (
         "!has(self.phase) || !has(self.type) || self.type == 'Validating'",
@@ -33,13 +33,13 @@ const HOOK: [(&str, &str); 11] = [
     ),
     (
         "!has(self.dispatch) || self.dispatch != 'Speculative' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
-        "dispatch: Speculative may ask about objects that never come to the hook: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
+        "dispatch: Speculative may call the hook with objects it would not receive in serial mode: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
     ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects == 'None')",
-        "failurePolicy: Retry may ask twice: declare sideEffects None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
+        "failurePolicy: Retry may call the hook twice: declare sideEffects None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
     ),
-    ("!has(self.timeout) || !has(self.timeoutSeconds)", "timeout and timeoutSeconds say the same: keep one of the two"),
+    ("!has(self.timeout) || !has(self.timeoutSeconds)", "timeout and timeoutSeconds are both set: keep one of the two"),
     (
         concat!(
             "!has(self.timeout) || (",
@@ -52,7 +52,7 @@ const HOOK: [(&str, &str); 11] = [
     ),
     (
         concat!("!has(self.protocol) || !has(self.clientConfig.url) || (self.protocol != 'grpc') == ", over_http!()),
-        "protocol is not what the scheme of clientConfig.url says: grpc for grpc, grpcs and unix; json, protobuf or legacy for https, http and http+unix",
+        "protocol does not match the scheme of clientConfig.url: grpc for grpc, grpcs and unix; json, protobuf or legacy for https, http and http+unix",
     ),
     (
         "!has(self.clientConfig.service) || !has(self.clientConfig.service.path) || (has(self.protocol) && self.protocol != 'grpc')",
@@ -70,7 +70,7 @@ const HOOK: [(&str, &str); 11] = [
 
 const VERSIONS: [(&str, &str); 1] = [(
     "'v1' in self || 'v1beta1' in self",
-    "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
+    "admissionReviewVersions contains no supported version: list v1 or v1beta1",
 )];
 
 /// A hook: its address, the requests for which it is called, and the effect of a failed call.
@@ -275,7 +275,7 @@ const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
 
 const CLIENT: [(&str, &str); 5] = [
     ("has(self.url) != has(self.service)", "clientConfig needs exactly one of url and service"),
-    ("!has(self.caBundle) || !has(self.caFile)", "caFile stands beside caBundle: keep one of the two"),
+    ("!has(self.caBundle) || !has(self.caFile)", "caFile and caBundle are both set: keep one of the two"),
     (
         "has(self.clientCertificateFile) == has(self.clientKeyFile)",
         "a client certificate needs its key, and a key its certificate: write clientCertificateFile and clientKeyFile, or neither",
@@ -338,10 +338,7 @@ pub struct Service {
 }
 
 const RULE: [(&str, &str); 3] = [
-    (
-        "!has(self.operations) || !has(self.verbs)",
-        "verbs stands beside operations, which says the same: keep one of the two",
-    ),
+    ("!has(self.operations) || !has(self.verbs)", "verbs and operations are both set: keep one of the two"),
     (
         "has(self.apiGroups) != has(self.apiGroup)",
         "list apiGroups, or name one apiGroup, and not both: \"\" is the core group, \"*\" is all",

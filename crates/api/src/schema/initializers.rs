@@ -1,5 +1,6 @@
-//! One entry of `resourceInitializers`, as written, with built-in initializers. A file may name an initializer by a
-//! string. A schema cannot allow this, because a list in a cluster has either strings or maps.
+//! One entry of `resourceInitializers`, as written, with built-in initializers. A configuration file may also write an
+//! initializer as a string, its name. This schema does not allow that, because the items of a list in a CRD must have
+//! one type.
 
 use std::collections::BTreeMap;
 
@@ -157,12 +158,12 @@ pub struct ObjectAdditions {
     pub init_containers: Option<Vec<NamedItem>>,
     /// Requests and limits of every container that does not set them for that resource.
     pub resources: Option<Resources>,
-    /// Pull policy of every container, which replaces the container's own.
+    /// Pull policy of every container; replaces the one that a container sets.
     pub image_pull_policy: Option<PullPolicy>,
     /// Maximum run time of Pods that run once (`restartPolicy` Never or OnFailure), in seconds.
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub active_deadline_seconds: Option<i32>,
-    /// Images as containers name them, each with the image by digest that replaces it.
+    /// Map from images, as containers name them, to images with a digest, which replace them.
     #[schemars(extend("maxProperties" = 1024))]
     pub images: Option<BTreeMap<String, Digest>>,
 }

@@ -1,5 +1,5 @@
 //! Texts that occur in several places, each with its syntax (`crates/config/src/check/names.rs`); limits on one object;
-//! and rules in CEL for what a schema cannot express.
+//! and helpers for rules in CEL, which the other modules contain: [`rules`] and `duration!`.
 //!
 //! A cluster estimates the maximum cost of the rules from the limits, and rejects a definition whose rules could cost
 //! too much. A larger configuration is split into several objects.

@@ -116,7 +116,7 @@ fn to_int<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(Value::Int(match args {
         [Value::Int(number)] => *number,
         [Value::Uint(number)] => (*number).try_into().map_err(|_| out_of_range())?,
-        // The bounds of an i64 are excluded, as upstream: the upper one rounds to 2^63 as a double.
+        // The bounds of an i64 are excluded, as in upstream: the upper one rounds to 2^63 as a double.
         [Value::Double(number)]
             if number.is_finite() && *number > -9.3e18 && number.abs() < 9_223_372_036_854_775_807.0 =>
         {

@@ -22,7 +22,7 @@ const DEFAULT_PRECISION: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) verb: Verb,
-    /// Digits after the decimal point; in scientific notation, as upstream, the width.
+    /// Digits after the decimal point; in scientific notation, as in upstream, the width.
     pub(crate) precision: usize,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<
 /// Maximum depth of formatted lists and maps.
 const MAX_FORMATTED_DEPTH: usize = 200;
 
-/// Maximum of a precision without its last digit, as upstream, which writes [`NO_VERB`] for more.
+/// Maximum of a precision without its last digit, as in upstream, which writes [`NO_VERB`] for more.
 const MAX_PRECISION: usize = 1_000_000;
 const NO_VERB: &str = "%!(NOVERB)";
 
@@ -373,7 +373,7 @@ fn sign_or_special(number: f64) -> Result<&'static str, &'static str> {
     }
 }
 
-/// Formats a number with commas between thousands. As upstream, the precision is truncated to 8 bits for the minimum
+/// Formats a number with commas between thousands. As in upstream, the precision is truncated to 8 bits for the minimum
 /// number of digits after the point, and to 16 bits with a sign for the maximum.
 fn fixed(number: f64, precision: usize) -> String {
     if precision / 10 > MAX_PRECISION {
@@ -405,7 +405,7 @@ fn fixed(number: f64, precision: usize) -> String {
     text
 }
 
-/// Formats a number with six digits after the point. As upstream, the precision is the minimum width.
+/// Formats a number with six digits after the point. As in upstream, the precision is the minimum width.
 fn scientific(number: f64, width: usize) -> String {
     if width / 10 > MAX_PRECISION {
         return NO_VERB.to_owned();
@@ -423,7 +423,7 @@ fn scientific(number: f64, width: usize) -> String {
             text
         }
     };
-    // As upstream, the width is truncated to 16 bits.
+    // As in upstream, the width is truncated to 16 bits.
     format!("{body:>width$}", width = usize::from(width as u16))
 }
 

@@ -158,8 +158,8 @@ fn is_everything(rule: &Rule) -> bool {
         && rule.scope == Scope::Any
 }
 
-const SOMEBODY: &str = "write an exact name: there are no patterns, and a name that fits everybody would open \
-                        everything";
+const SOMEBODY: &str = "write an exact name: there are no patterns, and a name that matches every user would bypass \
+                        hooks for all of them";
 
 /// Returns true if the text is the exact name of a user or group: without `*`, and not a name that any caller has.
 /// Source: `k8s.io/apiserver/pkg/authentication/user`.

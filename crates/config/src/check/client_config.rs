@@ -80,7 +80,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
     }
     if authorization.is_some() && is_readable_by_others(&endpoint) {
         at.key("authorizationFile").problem(
-            "stands beside a plaintext address",
+            "is set for a plaintext address",
             "so anybody on the way could read it",
             "use grpcs://, or remove it",
         );
@@ -219,7 +219,11 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
         return None;
     }
     if bundle.present() && file.present() {
-        file.problem("stands beside caBundle", "and either could be the one that is meant", "keep one of the two");
+        file.problem(
+            "caFile and caBundle are both set",
+            "and either could be the one that is meant",
+            "keep one of the two",
+        );
         return None;
     }
     let (place, pem) = if bundle.present() {

@@ -79,7 +79,7 @@ pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
 pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
     [("Serial", Dispatch::Serial), ("Speculative", Dispatch::Speculative)];
 
-/// Default timeout of a hook, as upstream.
+/// Default timeout of a hook, as in upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Range of a hook's timeout.
@@ -118,7 +118,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
     if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.none_for(false)) {
         at.key("failurePolicy").problem(
-            "Retry may ask twice",
+            "Retry may call the hook twice",
             "and the hook is not declared free of side effects",
             "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
         );
@@ -128,7 +128,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
-                "only a hook of type Mutating is asked once more",
+                "only a hook of type Mutating is called again",
                 "so it would have no effect",
                 "remove it, or make the hook Mutating",
             );
@@ -138,7 +138,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let dispatch = given(at.key("dispatch")).and_then(|at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
-                "validating hooks are always asked at once",
+                "validating hooks are always called concurrently",
                 "so it would have no effect",
                 "remove it, or make the hook Mutating",
             );
@@ -146,7 +146,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         let dispatch = at.choice(&DISPATCHES);
         if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.none_for(true)) {
             at.problem(
-                "may ask about objects that never come to it",
+                "may call the hook with objects it would not receive in serial mode",
                 "and the hook is not declared free of side effects",
                 "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
             );
@@ -263,7 +263,7 @@ fn rule_list(at: &Node<'_>) -> Vec<gatepost_api::Rule> {
 fn timeout(at: &Node<'_>) -> Option<Duration> {
     let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
     if timeout.present() && seconds.present() {
-        seconds.problem("stands beside timeout", "which says the same", "keep one of the two");
+        seconds.problem("timeout and timeoutSeconds are both set", "and they mean the same", "keep one of the two");
     }
     if !timeout.present() {
         return match given(seconds) {
@@ -345,7 +345,7 @@ pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(End
             Transport::Http => one_of(&["json", "protobuf", "legacy"]),
         };
         word.problem(
-            "is not what the scheme of clientConfig.url says",
+            "does not match the scheme of clientConfig.url",
             "and either could be the one that is meant",
             format!("write {fitting}, or change the URL"),
         );
@@ -403,7 +403,7 @@ pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
     }
     let version = ReviewVersion::choose(&texts);
     if version.is_none() {
-        at.problem("holds no version that is known here", "so no review could be sent", "list v1 or v1beta1");
+        at.problem("contains no supported version", "so no review could be sent", "list v1 or v1beta1");
     }
     version
 }

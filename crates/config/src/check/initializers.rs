@@ -330,7 +330,7 @@ fn named_users(at: &Node<'_>) -> Option<UserFilter> {
     if !WHO_KEYS.iter().any(|key| at.key(key).present()) {
         at.problem(
             "names nobody",
-            "so nobody could finish what it has begun",
+            "so no user could finish an object",
             "name users, groups or serviceAccounts, or remove the key",
         );
     }

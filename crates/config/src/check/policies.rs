@@ -252,7 +252,11 @@ fn param_ref(at: &Node<'_>) -> Option<ParamRef> {
     let (name, selected) = (optional_text(at.key("name")), at.key("selector"));
     let which = match (name, selected.present()) {
         (Some(_), true) => {
-            selected.problem("stands beside name", "and only one of them can select params", "keep one of the two");
+            selected.problem(
+                "name and selector are both set",
+                "and only one of them can select params",
+                "keep one of the two",
+            );
             return None;
         }
         (Some(name), false) => ParamSelector::Name(name),

@@ -97,7 +97,7 @@ fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
 fn operations(at: &Node<'_>, dialect: Dialect) -> Vec<Operation> {
     let (operations, verbs) = (at.key("operations"), at.key("verbs"));
     if operations.present() && verbs.present() {
-        verbs.problem("stands beside operations", "which says the same", "keep one of the two");
+        verbs.problem("verbs and operations are both set", "and they mean the same", "keep one of the two");
     }
     let list = if operations.present() { operations } else { verbs };
     if !list.present() {
@@ -123,7 +123,7 @@ fn groups(at: &Node<'_>) -> Vec<Box<str>> {
     let (groups, group) = (at.key("apiGroups"), at.key("apiGroup"));
     match (groups.present(), group.present()) {
         (true, true) => {
-            group.problem("stands beside apiGroups", "which says the same", "keep one of the two");
+            group.problem("apiGroup and apiGroups are both set", "and they mean the same", "keep one of the two");
             Vec::new()
         }
         (false, true) => group.text().into_iter().map(Box::from).collect(),

@@ -172,7 +172,7 @@ fn report_contradictions(at: &Node<'_>, requirements: &[Requirement]) {
     }
 }
 
-/// Maximum number of conditions of one hook, as upstream.
+/// Maximum number of conditions of one hook, as in upstream.
 const MAX_MATCH_CONDITIONS: usize = 64;
 
 /// Checks and compiles a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.

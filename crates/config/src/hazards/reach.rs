@@ -95,7 +95,7 @@ pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
                     "hook {hook:?} has the match condition {name}, by which a Gatepost with --adopt keeps the apiserver \
                      from calling it"
                 ),
-                "so nobody calls it by this entry",
+                "so this entry is never called",
                 "remove the condition here, or run gatepost release and copy the entry again",
             )
         } else {
@@ -103,7 +103,7 @@ pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
                 format!(
                     "hook {hook:?} has a match condition {name}, a name of Gatepost's, that Gatepost has not written"
                 ),
-                "so nobody may call it for what the condition holds back, and Gatepost does not take it over",
+                "so requests that the condition excludes may reach no hook, and Gatepost does not adopt the webhook",
                 "remove the condition, or give it another name",
             )
         };
@@ -185,7 +185,7 @@ mod tests {
         let findings = snapshot.hazards().into_iter().filter(|finding| finding.rule == "called-by-nobody");
         let told: Vec<_> = findings.map(|finding| finding.sentence()).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("nobody calls it by this entry"), "{told:?}");
+        assert!(told[0].contains("this entry is never called"), "{told:?}");
         assert!(told[1].contains("that Gatepost has not written"), "{told:?}");
     }
 }
