@@ -269,7 +269,7 @@ mod tests {
         let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
         let glass = checked(&command.expect("good").document(now)).expect("sound");
-        assert_eq!((&*glass.name, &*glass.reason, &*glass.by), ("break-glass", reason, "ann: #1"));
+        assert_eq!((&*glass.name, &*glass.reason, &*glass.opened_by), ("break-glass", reason, "ann: #1"));
         assert_eq!(*glass.hooks, ["a.example.com".into()]);
         assert_eq!((glass.opened, glass.lasts), (now - Duration::from_millis(123), Duration::from_secs(5400)));
     }

@@ -75,7 +75,7 @@ pub(super) fn refuse(respond: &mut SendResponse<Outgoing>, refusal: &Refusal) ->
         Refusal::Compressed => {
             headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        Refusal::Overloaded { .. } | Refusal::Share { .. } | Refusal::TooManyHolds => {
+        Refusal::Overloaded { .. } | Refusal::Share { .. } | Refusal::TooManyInitializationCalls => {
             headers.insert(RETRY_PUSHBACK, HeaderValue::from_static("100"));
         }
         _ => {}

@@ -119,7 +119,7 @@ impl Quota {
             // A process may act for several names.
             QuotaKind::Attached => (32, 256, 4, Refusal::TooManyInstances),
             // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
-            QuotaKind::Initialization => (1024, 8192, 2, Refusal::TooManyHolds),
+            QuotaKind::Initialization => (1024, 8192, 2, Refusal::TooManyInitializationCalls),
         };
         let of_client = all.saturating_sub(self.all.load(Relaxed)) / client_part;
         let index = self.kind as usize;

@@ -26,13 +26,13 @@
 //! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
 //! | a claim to an initializer's name that is not admitted | PERMISSION_DENIED | |
 //! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
-//! | more instances of initializers than the limit | RESOURCE_EXHAUSTED | |
+//! | more attached streams (initializers, apiservers, plugins) than the limit | RESOURCE_EXHAUSTED | |
 //! | an Initialization message that is invalid, has too long texts or an impossible write | INVALID_ARGUMENT | |
 //! | more concurrent Initialization calls than the limit | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
 //! | a `Hold` while the process drains | UNAVAILABLE | |
 //! | a request that causes a panic | INTERNAL | 500 |
 //!
-//! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to the client.
+//! A refusal over HTTP has a `metav1.Status` as its body, since client-go shows its message to the client.
 //!
 //! A body that does not arrive is answered with 408 and not 504, because no hook was called. Overload is answered with
 //! 503 and `retry-after`, because kube-apiserver then retries within the hook's timeout.
@@ -109,7 +109,7 @@ pub(super) enum Refusal {
     TooLarge { declared: usize, limit: usize },
     #[error("no room for {bytes} bytes of this call at the moment: try again")]
     Overloaded { bytes: usize },
-    #[error("no room for {bytes} bytes of this call: its client has its share of the memory; try again")]
+    #[error("no room for {bytes} bytes of this call: this client has used up its share of the memory; try again")]
     Share { bytes: usize },
     #[error(
         "{bytes} bytes of this call do not fit into the {limit} bytes that all reviews may have: raise \
@@ -124,14 +124,14 @@ pub(super) enum Refusal {
     CallDeadline { within: Duration },
     #[error("the name is not configured as one that you may claim: see `attach` of the initializer")]
     NotYours,
-    #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
+    #[error("the first message must be a claim, and every message must be a gatepost.v1.InitializerMessage")]
     NotAClaim,
-    #[error("too many streams are attached, of initializers and of apiservers: try again later")]
+    #[error("too many attached streams (initializers, apiservers, plugins): try again later")]
     TooManyInstances,
-    #[error("the message is not one that this call of gatepost.v1.Initialization takes")]
+    #[error("this call of gatepost.v1.Initialization does not take such a message")]
     NotAMessage,
     #[error("too many calls of gatepost.v1.Initialization at once: try again")]
-    TooManyHolds,
+    TooManyInitializationCalls,
     #[error("shutting down: ask again")]
     Draining,
     #[error("the deadline had already passed when the call arrived")]
@@ -203,7 +203,7 @@ impl Refusal {
                 (Code::ResourceExhausted, Http::PAYLOAD_TOO_LARGE, Refused::TooLarge)
             }
             Self::Overloaded { .. } => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Overloaded),
-            Self::Share { .. } | Self::TooManyAuxCalls | Self::TooManyHolds => {
+            Self::Share { .. } | Self::TooManyAuxCalls | Self::TooManyInitializationCalls => {
                 (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::ClientShare)
             }
             Self::TooManyInstances => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Instances),

@@ -56,15 +56,15 @@ pub struct FailedCall {
 impl From<CallFailure> for FailedCall {
     /// Without evidence.
     fn from(failure: CallFailure) -> Self {
-        Self { failure, evidence: ProcessingEvidence::Perhaps }
+        Self { failure, evidence: ProcessingEvidence::Unknown }
     }
 }
 
 /// Evidence on whether a hook has processed a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessingEvidence {
-    /// Unknown: it may have processed the call, in part or as a whole.
-    Perhaps,
+    /// It may have processed the call, in part or as a whole.
+    Unknown,
     /// It has not: the hook itself reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
     Refused,
     /// It has not: the hook's GOAWAY names an earlier stream as the last one. RFC 9113 §6.8.
@@ -76,7 +76,7 @@ pub enum ProcessingEvidence {
     },
 }
 
-/// Connections that may carry a call over HTTP/1.1. HTTP/2 has one connection for all calls.
+/// Connections that may carry a call over HTTP/1.1. An HTTP/2 hook has one connection per worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
     /// An idle connection, or else a new one.
@@ -87,13 +87,13 @@ pub enum Reuse {
 }
 
 impl ProcessingEvidence {
-    /// Returns the connections for one more send of a call that was resent `resends` times; `None` if it must not be
-    /// resent.
+    /// Returns which connections may carry the next send of a call that was resent `resends` times; `None` if the call
+    /// must not be resent.
     ///
     /// Call this before sending again: the transport only reports the evidence, and sends no call twice by itself.
-    pub fn resend(self, resends: u8, idempotent: bool) -> Option<Reuse> {
+    pub fn reuse_for_resend(self, resends: u8, idempotent: bool) -> Option<Reuse> {
         match self {
-            Self::Perhaps => None,
+            Self::Unknown => None,
             // Once, as Go does: the hook may have had too many calls at that moment.
             Self::Refused => (resends == 0).then_some(Reuse::Allowed),
             Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
@@ -189,14 +189,14 @@ mod tests {
             ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true },
         );
         for (evidence, idempotent, connections) in [
-            (ProcessingEvidence::Perhaps, true, [None, None, None]),
+            (ProcessingEvidence::Unknown, true, [None, None, None]),
             (ProcessingEvidence::Refused, false, [Some(Allowed), None, None]),
             (ProcessingEvidence::BeyondGoAway, false, [Some(Allowed), Some(Allowed), None]),
             (unsent, false, [Some(Forbidden), Some(Forbidden), None]),
             (silent, false, [None, None, None]),
             (silent, true, [Some(Forbidden), Some(Forbidden), None]),
         ] {
-            let chosen = [0, 1, 2].map(|resends| evidence.resend(resends, idempotent));
+            let chosen = [0, 1, 2].map(|resends| evidence.reuse_for_resend(resends, idempotent));
             assert_eq!(chosen, connections, "{evidence:?}, idempotent: {idempotent}");
         }
     }

@@ -225,7 +225,9 @@ impl Channel {
                     Ok(reply) => return Ok(reply),
                     Err(failed) => failed,
                 };
-                let Some(reuse) = failed.evidence.resend(call.resends, true) else { return Err(failed.failure) };
+                let Some(reuse) = failed.evidence.reuse_for_resend(call.resends, true) else {
+                    return Err(failed.failure);
+                };
                 (call.reuse, call.resends) = (reuse, call.resends + 1);
             }
         }

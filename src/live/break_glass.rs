@@ -206,10 +206,10 @@ impl Book {
 }
 
 fn log(open: &OpenDocument, what: &str) {
-    let BreakGlass { name, reason, by, hooks, .. } = &*open.document;
+    let BreakGlass { name, reason, opened_by, hooks, .. } = &*open.document;
     let until = humantime::format_rfc3339_seconds(open.document.until());
     let hooks = if hooks.is_empty() { "all".to_owned() } else { hooks.join(", ") };
-    tracing::error!(%name, %until, %hooks, %reason, %by, "{what}");
+    tracing::error!(%name, %until, %hooks, %reason, by = %opened_by, "{what}");
 }
 
 fn key(document: &BreakGlass) -> Key {
@@ -238,7 +238,7 @@ impl ConfirmedDocuments {
     pub fn apply(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
         let before = std::mem::take(&mut self.in_force);
         let is_confirmed = |document: &BreakGlass| match &self.last_read {
-            Some(last) => !document.is_about_all() || last.contains(document),
+            Some(last) => !document.applies_to_all_hooks() || last.contains(document),
             None => true,
         };
         let former = |document: &BreakGlass| before.iter().find(|former| former.name == document.name);

@@ -28,7 +28,7 @@ use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 use super::{
     freshness::Freshness,
     generation::Generation,
-    labelled::Labelled,
+    labelled::LabelledObjectRole,
     rule_index::{IndexRegistry, KnownGeneration},
     segment_moves::SegmentMoves,
 };
@@ -43,7 +43,7 @@ pub struct Current {
     freshness: Freshness,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
-    labelled: Arc<Labelled>,
+    labelled: Arc<LabelledObjectRole>,
 }
 
 impl Current {
@@ -152,7 +152,7 @@ impl Current {
     }
 
     /// Returns the state of objects that a stock apiserver stores unfinished, by their label.
-    pub fn labelled(&self) -> &Arc<Labelled> {
+    pub fn labelled(&self) -> &Arc<LabelledObjectRole> {
         &self.labelled
     }
 }

@@ -1,4 +1,4 @@
-//! Labelled: objects that a stock apiserver stores unfinished, marked by a label, and Gatepost's role for them.
+//! LabelledObjectRole: Gatepost's role for objects that a stock apiserver stores unfinished, marked by a label.
 
 use std::{
     sync::{
@@ -10,14 +10,14 @@ use std::{
 
 /// Gatepost's role for objects that are stored unfinished and marked by a label.
 #[derive(Debug, Default)]
-pub struct Labelled {
+pub struct LabelledObjectRole {
     account: Mutex<Option<Arc<str>>>,
     awaited_until: Mutex<Option<Instant>>,
     leads: AtomicBool,
     unfinished: AtomicUsize,
 }
 
-impl Labelled {
+impl LabelledObjectRole {
     /// Returns Gatepost's username at the apiserver, if known. Changes of such an object by this user are the work of
     /// initializers, or follow from their failure policies.
     pub fn account(&self) -> Option<Arc<str>> {

@@ -31,7 +31,7 @@ pub use freshness::STALE_AFTER;
 pub use gatepost_initializers::{Hub, StoredObjects};
 pub use generation::{CallTarget, Generation, HookState, LiveHook, LivePolicy, Overdue, Replacement};
 pub use health::{RegistrationState, ReplicaHealth, attendance};
-pub use labelled::Labelled;
+pub use labelled::LabelledObjectRole;
 pub use namespaces::Namespaces;
 pub use report::replica_report;
 pub use rotation::{RetireReason, RetiredEntry, Rotation, RotationEvent};

@@ -268,10 +268,10 @@ fn open_break_glass(glasses: &BreakGlassDocuments, (now, clock): (Instant, Syste
         let early = until.duration_since(closes).is_ok_and(|early| early >= Duration::from_secs(2));
         OpenBreakGlass {
             name: document.name.to_string(),
-            hooks: (!document.is_about_all()).then(|| names(&document.hooks)),
+            hooks: (!document.applies_to_all_hooks()).then(|| names(&document.hooks)),
             until: time(if early { closes } else { until }),
             reason: short(&document.reason),
-            by: (!document.by.is_empty()).then(|| short(&document.by)),
+            by: (!document.opened_by.is_empty()).then(|| short(&document.opened_by)),
         }
     });
     entries.collect()
@@ -283,7 +283,7 @@ fn bypasses(snapshot: &Snapshot) -> (Vec<BypassInForce>, usize) {
     let entries = all.iter().take(MAX_BYPASSES).map(|bypass| BypassInForce {
         name: bypass.name.to_string(),
         effect: bypass.effect.as_str().to_owned(),
-        hooks: (!bypass.is_about_all()).then(|| names(&bypass.hooks)),
+        hooks: (!bypass.applies_to_all_hooks()).then(|| names(&bypass.hooks)),
         scope: short(&scope(bypass)),
         reason: short(&bypass.reason),
     });

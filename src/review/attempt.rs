@@ -32,7 +32,7 @@ use crate::{
 };
 use gatepost_api::{CallFailure, HookType, Protocol, Review};
 
-/// Maximum number of pauses that a hook can request by Retry-After, as upstream (`client-go/rest/with_retry.go`).
+/// Maximum number of pauses that a hook can request by Retry-After, as in upstream (`client-go/rest/with_retry.go`).
 const MAX_PAUSES: u8 = 10;
 
 /// One hook's call in a round.
@@ -44,8 +44,8 @@ pub(super) struct Attempt<'a> {
     pub(super) fail_open_override: bool,
     /// Deadline of the hook's answer: its own timeout, or the end of the request's time.
     pub(super) deadline: Instant,
-    /// Deadline for decoding an answer that has arrived; `None` before. As upstream, the hook's own timeout ends with
-    /// the last byte.
+    /// Deadline for decoding an answer that has arrived; `None` before. As in upstream, the hook's own timeout ends
+    /// with the last byte.
     decode_by: Option<Instant>,
     /// Span of the call.
     pub(super) span: Span,
@@ -122,7 +122,7 @@ impl RetryState {
             CallResult::Reply(Reply::Grpc(_)) => NextStep::Settle,
             CallResult::Failure(failure, evidence) => {
                 let retries = terms.retry_policy && terms.idempotent && !self.retried_by_policy && failure.may_retry();
-                match evidence.resend(self.resends, terms.idempotent) {
+                match evidence.reuse_for_resend(self.resends, terms.idempotent) {
                     Some(reuse) => NextStep::Resend(reuse),
                     None if retries && !left.is_zero() => NextStep::Retry,
                     None => NextStep::Settle,
@@ -216,7 +216,7 @@ impl<'a> Attempt<'a> {
         next
     }
 
-    /// Returns the request to the hook, the same for each send, as upstream.
+    /// Returns the request to the hook, the same for each send, as in upstream.
     pub(super) fn request(&self, caller: &Caller, began: Instant) -> HookRequest {
         match &self.live.target.entry.protocol {
             Protocol::Grpc => {

@@ -196,7 +196,7 @@ fn break_glass(glass: &BreakGlass) -> BreakGlassLine<'_> {
     BreakGlassLine {
         name: &glass.name,
         reason: &glass.reason,
-        by: &glass.by,
+        by: &glass.opened_by,
         until: humantime::format_rfc3339_seconds(glass.until()).to_string(),
         hooks: &glass.hooks,
     }

@@ -57,7 +57,7 @@ impl<'a> BypassDecision<'a> {
             if !bypass.applies(review, |wanted| groups::any_of(review, wanted)) {
                 continue;
             }
-            let skips_all = bypass.effect == BypassEffect::Skip && bypass.is_about_all();
+            let skips_all = bypass.effect == BypassEffect::Skip && bypass.applies_to_all_hooks();
             if skips_all {
                 decision.rules.clear();
             }
@@ -71,7 +71,7 @@ impl<'a> BypassDecision<'a> {
 
     /// Returns true if no hook is called, whatever is configured for it.
     pub(super) fn skips_all(&self) -> bool {
-        let skips_all = |rule: &Bypass| rule.effect == BypassEffect::Skip && rule.is_about_all();
+        let skips_all = |rule: &Bypass| rule.effect == BypassEffect::Skip && rule.applies_to_all_hooks();
         self.eligibility != Eligibility::Eligible || self.break_glass_covers_all() || self.rules().any(skips_all)
     }
 
@@ -84,22 +84,22 @@ impl<'a> BypassDecision<'a> {
     /// Returns true if a rule makes every hook fail open. Then only a hook's denial rejects the request. A stale
     /// configuration does not reject it: the hooks of the last known configuration are called.
     pub(super) fn all_fail_open(&self) -> bool {
-        self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about_all())
+        self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.applies_to_all_hooks())
     }
 
     /// Returns true if a rule skips this hook.
     pub(super) fn skips(&self, hook: &str) -> bool {
-        self.rules().any(|rule| rule.effect == BypassEffect::Skip && rule.is_about(hook))
+        self.rules().any(|rule| rule.effect == BypassEffect::Skip && rule.applies_to_hook(hook))
     }
 
     /// Returns true if break-glass skips this hook.
     pub(super) fn break_glass_covers(&self, hook: &str) -> bool {
-        self.break_glass.iter().any(|open| open.document.is_about(hook))
+        self.break_glass.iter().any(|open| open.document.applies_to_hook(hook))
     }
 
     /// Returns true if a rule makes this hook fail open, whatever its failure policy.
     pub(super) fn fails_open(&self, hook: &str) -> bool {
-        self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about(hook))
+        self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.applies_to_hook(hook))
     }
 
     /// Returns every bypass that applied, in order, without break-glass.
@@ -145,7 +145,7 @@ impl<'a> BypassDecision<'a> {
 
     /// Returns true if break-glass skips every hook.
     fn break_glass_covers_all(&self) -> bool {
-        self.break_glass.iter().any(|open| open.document.is_about_all())
+        self.break_glass.iter().any(|open| open.document.applies_to_all_hooks())
     }
 
     fn rules(&self) -> impl Iterator<Item = &'a Bypass> {
@@ -157,7 +157,7 @@ impl<'a> BypassDecision<'a> {
 /// Returns the annotation and the warning for an open break-glass document.
 fn annotation_and_warning(open: &OpenDocument) -> (String, String) {
     let glass = &open.document;
-    let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
+    let what = if glass.applies_to_all_hooks() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
     let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);
     let warning = format!("gatepost: break-glass {} is open for {said}", glass.name);
     (said, warning.chars().take(MAX_WARNING).collect())

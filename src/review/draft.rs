@@ -58,7 +58,7 @@ pub(super) struct Draft<'a> {
     /// Calls that take effect, in the order of the verdict and of the audit line.
     pub(super) calls: Vec<CallRecord<'a>>,
     /// Number of mutating hooks that were not called before the request's deadline. The first of them are in `calls`.
-    pub(super) out_of_time: usize,
+    pub(super) out_of_time_calls: usize,
     /// Turns of initializers, in order.
     pub(super) initializers: Vec<InitializerTurn>,
     /// The current object if something has changed it, with its memory reservation.
@@ -113,15 +113,15 @@ impl<'a> Draft<'a> {
 
     /// Adds a hook that was not called before the request's deadline. Of many, only the first are named.
     pub(super) fn add_out_of_time(&mut self, call: CallRecord<'a>) {
-        if self.out_of_time < MAX_NAMED_OUT_OF_TIME {
+        if self.out_of_time_calls < MAX_NAMED_OUT_OF_TIME {
             self.calls.push(call);
         }
-        self.out_of_time += 1;
+        self.out_of_time_calls += 1;
     }
 
     /// Returns the number of hooks out of time that are not named.
     pub(super) fn unnamed_out_of_time_calls(&self) -> usize {
-        self.out_of_time.saturating_sub(MAX_NAMED_OUT_OF_TIME)
+        self.out_of_time_calls.saturating_sub(MAX_NAMED_OUT_OF_TIME)
     }
 
     /// Rejects the request with `refusal`, and ends the review.

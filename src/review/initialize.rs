@@ -298,7 +298,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         // annotation.
         let is_annotated = written.is_some();
         let written = field.or_else(|| written.as_deref().map(named));
-        let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
+        let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.matches(&review.username, in_group));
         let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
         if written.is_none() && !skips_all {

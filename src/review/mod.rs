@@ -48,7 +48,7 @@ use crate::{
     live::{GenerationGuard, freshness::MAX_HOLD},
     telemetry::RequestOutcome,
 };
-use gatepost_api::{Review, Verdict, verdict::REVISION};
+use gatepost_api::{Review, Verdict, verdict::REVISION_ANNOTATION};
 use gatepost_base::clock::now;
 
 /// Decides one review by one generation of the configuration.
@@ -172,8 +172,8 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
     bypass.annotate(&deps.metrics, &mut verdict);
     if generation.number > 0 {
         // Removes annotations of hooks under Gatepost's own key.
-        verdict.audit_annotations.retain(|(key, _)| key != REVISION);
-        verdict.audit_annotations.push((REVISION.to_owned(), generation.revision.to_string()));
+        verdict.audit_annotations.retain(|(key, _)| key != REVISION_ANNOTATION);
+        verdict.audit_annotations.push((REVISION_ANNOTATION.to_owned(), generation.revision.to_string()));
     }
     let took = now().saturating_duration_since(*began);
     deps.metrics.request(caller.worker, outcome, took);

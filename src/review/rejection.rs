@@ -48,11 +48,11 @@ pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
     if let CallFailure::Evaluation(status) = cause {
         return (**status).clone();
     }
-    let step = match cause.step() {
+    let prefix = match cause.upstream_prefix() {
         "" => String::new(),
-        step => format!("{step}: "),
+        prefix => format!("{prefix}: "),
     };
-    internal(&format!("failed calling webhook \"{hook}\": {step}{cause}"))
+    internal(&format!("failed calling webhook \"{hook}\": {prefix}{cause}"))
 }
 
 /// A dry run that would reach a hook with side effects. Upstream: `webhookerrors.NewDryRunUnsupportedErr`.

@@ -249,7 +249,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(decoded) => decoded.failure.as_ref(),
             Err(failure) => Some(failure),
         };
-        if failure.is_some_and(|failure| self.try_send_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
+        if failure.is_some_and(|failure| self.try_send_again(tag, failure, ProcessingEvidence::Unknown, now)) {
             return;
         }
         self.settle(tag, answer, memory, now.duration_since(self.began));

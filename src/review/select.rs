@@ -134,7 +134,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
     let segment = caller.segment.filter(|_| hook_type == HookType::Mutating);
     matching.retain(|matched| {
         let in_segment =
-            |segment: Segment| snapshot.segment(matched.index).is_none_or(|own| segment.asks(own.number, own.of));
+            |segment: Segment| snapshot.segment(matched.index).is_none_or(|own| segment.calls(own.number, own.of));
         let live = generation.hooks.get(matched.index as usize);
         live.is_some_and(|live| live.hook.hook_type == hook_type && ctx.is_due(live.hook.enforcement))
             && segment.is_none_or(in_segment)

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::READ_DEADLINE;
+use super::READ_TIMEOUT;
 use crate::live::break_glass::{BreakGlassDocuments, BreakGlassOrigin, ConfirmedDocuments};
 use gatepost_api::BreakGlass;
 use gatepost_base::{
@@ -31,7 +31,7 @@ pub async fn run_break_glass(glasses: Arc<BreakGlassDocuments>, file: Option<Pat
     loop {
         ticks.tick().await;
         if let Some(path) = file.clone() {
-            match reads.run(READ_DEADLINE, move || read(&path)).await {
+            match reads.run(READ_TIMEOUT, move || read(&path)).await {
                 Ok((documents, problem)) => apply_file(&glasses, (confirmed.apply(documents), problem)),
                 // Documents that were read before stay open until their own end.
                 Err(failure) => glasses.set_file_problem(Some(failure.to_string())),

@@ -20,7 +20,7 @@ use gatepost_kube_support::KubeError;
 
 /// Timeout of one read. With one read a second, four can fail or hang before the configuration is stale.
 // Leaves 200 ms of each second for everything else.
-pub const READ_DEADLINE: Duration = Duration::from_millis(800);
+pub const READ_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Failure of a read. The configuration in force stays in force, and its age grows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

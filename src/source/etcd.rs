@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    contents::{Contents, READ_DEADLINE, ReadError},
+    contents::{Contents, READ_TIMEOUT, ReadError},
     hints::Hints,
     references,
 };
@@ -32,9 +32,9 @@ impl fmt::Display for EtcdLocation {
 
 /// Source of the keys below a prefix. A key's name without the prefix is its document's name.
 ///
-/// One read is one state of the store. It begins with a glance: one linearizable request for the newest key below the
-/// prefix, answered in some hundred bytes. Only if that shows a change, it reads everything, at one revision. Every
-/// read sends a request, and fails if the cluster does not answer: the cache saves bytes, not requests.
+/// One read is one state of the store. It begins with a summary request (one linearizable request; a few hundred
+/// bytes). It reads everything, at one revision, only if the summary has changed. Every read sends a request, and fails
+/// if the cluster does not answer: the cache saves bytes, not requests.
 #[derive(Debug)]
 pub struct EtcdSource {
     place: EtcdLocation,
@@ -46,10 +46,10 @@ pub struct EtcdSource {
     file_reads: BlockingReads,
 }
 
-/// Last read of everything, with its glance.
+/// Last read of everything, with its summary.
 #[derive(Debug)]
 struct LastRead {
-    glance: PrefixSummary,
+    summary: PrefixSummary,
     contents: Contents,
 }
 
@@ -69,19 +69,19 @@ impl EtcdSource {
         Hints::Etcd(self.client.clone(), self.place.prefix.clone())
     }
 
-    /// Reads the keys consistently, within [`READ_DEADLINE`].
+    /// Reads the keys consistently, within [`READ_TIMEOUT`].
     ///
     /// # Errors
     /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
-        let deadline = Instant::now() + READ_DEADLINE;
-        let glance = self.client.within(READ_DEADLINE).glance(&self.place.prefix).await;
-        let glance = glance.map_err(failed)?;
-        self.check_identity(glance.cluster_id, glance.revision)?;
+        let deadline = Instant::now() + READ_TIMEOUT;
+        let summary = self.client.within(READ_TIMEOUT).summary(&self.place.prefix).await;
+        let summary = summary.map_err(failed)?;
+        self.check_identity(summary.cluster_id, summary.revision)?;
         let read = match &self.last {
-            Some(last) if last.glance.has_same_content_as(&glance) => {
-                let contents = Contents { as_of: Some(glance.revision), ..last.contents.clone() };
-                LastRead { glance: last.glance, contents: self.reread_files(contents, deadline).await? }
+            Some(last) if last.summary.has_same_content_as(&summary) => {
+                let contents = Contents { as_of: Some(summary.revision), ..last.contents.clone() };
+                LastRead { summary: last.summary, contents: self.reread_files(contents, deadline).await? }
             }
             _ => self.read_all(deadline).await?,
         };
@@ -109,24 +109,24 @@ impl EtcdSource {
         let ranged = self.client.within(left(deadline)).get_prefix(&self.place.prefix).await;
         let ranged = ranged.map_err(failed)?;
         self.check_identity(ranged.cluster_id, ranged.revision)?;
-        let (glance, files) = (ranged.glance(), self.place.files.clone());
+        let (summary, files) = (ranged.summary(), self.place.files.clone());
         let contents = self.documents(ranged);
         let follow = move || references::follow(contents, files.as_deref());
         let contents = self.file_reads.run(left(deadline), follow).await.map_err(|_| self.unfinished())?;
         // If nothing was put or deleted, as after a change of leader, the revision stays.
         let still = self.last.as_ref().filter(|last| {
-            let same = (last.glance.newest_mod, last.glance.count) == (glance.newest_mod, glance.count);
+            let same = (last.summary.newest_mod, last.summary.count) == (summary.newest_mod, summary.count);
             same && last.contents.digest == contents.digest
         });
         let contents = match still {
             Some(last) => Contents { revision: last.contents.revision.clone(), ..contents },
             None => contents,
         };
-        Ok(LastRead { glance, contents })
+        Ok(LastRead { summary, contents })
     }
 
     fn unfinished(&self) -> ReadError {
-        ReadError::Unfinished { store: format!("etcd at {}", self.client), within: READ_DEADLINE }
+        ReadError::Unfinished { store: format!("etcd at {}", self.client), within: READ_TIMEOUT }
     }
 
     /// Checks that the cluster is the known one, and that its revision has not decreased.
@@ -172,7 +172,7 @@ impl EtcdSource {
 fn failed(error: EtcdError) -> ReadError {
     match error {
         // The second request has only the rest of the time. Reporting the whole timeout keeps equal failures equal.
-        EtcdError::TimedOut { asked, .. } => EtcdError::TimedOut { patience: READ_DEADLINE, asked }.into(),
+        EtcdError::TimedOut { asked, .. } => EtcdError::TimedOut { timeout: READ_TIMEOUT, asked }.into(),
         EtcdError::InvalidResponse { endpoint, cause } => {
             ReadError::Garbled { store: format!("etcd at {endpoint}"), cause }
         }

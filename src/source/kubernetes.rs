@@ -26,7 +26,7 @@ use self::{
     objects::ConvertedObject,
 };
 use super::{
-    contents::{Contents, READ_DEADLINE, ReadError},
+    contents::{Contents, READ_TIMEOUT, ReadError},
     hints::{ClusterRead, Hints},
     references,
 };
@@ -85,7 +85,7 @@ impl fmt::Display for KubernetesLocation {
 /// 3. Each read ends with a request for the cluster's identity, on the same connection. The apiserver answers it from
 ///    memory, and no object of another cluster is ever put in force.
 ///
-/// All requests together have the timeout [`READ_DEADLINE`].
+/// All requests together have the timeout [`READ_TIMEOUT`].
 #[derive(Debug)]
 pub struct KubernetesSource {
     place: KubernetesLocation,
@@ -179,22 +179,22 @@ impl KubernetesSource {
         })
     }
 
-    /// Reads the objects consistently, within [`READ_DEADLINE`].
+    /// Reads the objects consistently, within [`READ_TIMEOUT`].
     ///
     /// # Errors
     /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         let began = Instant::now();
-        let asking = timeout(READ_DEADLINE, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
+        let asking = timeout(READ_TIMEOUT, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
         let asked = asking.unwrap_or_else(|_| {
             let server = self.connection.server();
-            Err(KubeError::TimedOut { server, patience: READ_DEADLINE }.into())
+            Err(KubeError::TimedOut { server, patience: READ_TIMEOUT }.into())
         });
         if let Err(ReadError::Kube(error)) = &asked {
             self.connection.failed(error);
         }
         let lists = asked?;
-        self.process(lists, began + READ_DEADLINE).await
+        self.process(lists, began + READ_TIMEOUT).await
     }
 
     /// Processes the lists if the store is the known one and its revision has not decreased.
@@ -217,7 +217,7 @@ impl KubernetesSource {
         let assembling = move || assemble((lists.lists, notes), &place, last, now, leases);
         let assembled = self.assembling.run(left(), assembling).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
-        let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
+        let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_TIMEOUT };
         let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
         if let Some((view, adoption)) = view.zip(self.adoption.as_mut()) {
             let waits = adoption.startup.waits_for(view.now, &view.calls);

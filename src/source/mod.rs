@@ -1,9 +1,9 @@
 //! Reads of files and clusters.
 //!
-//! A [`Source`] of configuration is read as one consistent whole, once a second. The function [`poll`] is the loop of these
-//! reads. The other loops here keep the rest of the state in force current: namespaces, served resources, endpoints of
-//! Services, break-glass, access checks, registrations, stored objects with a label, and the params and namespaces
-//! of policies.
+//! A [`Source`] of configuration is read as one consistent whole, once a second. The function [`poll`] is the loop of
+//! these reads. The other loops here keep the rest of the state in force current: namespaces, served resources,
+//! endpoints of Services, break-glass, access checks, registrations, stored objects with a label, and the params and
+//! namespaces of policies.
 
 pub mod access_reviews;
 pub mod break_glass;
@@ -29,7 +29,7 @@ use tokio::{
 
 pub use access_reviews::AccessReviews;
 pub use cluster_objects::ClusterReader;
-pub use contents::{Contents, READ_DEADLINE, ReadError, Reference};
+pub use contents::{Contents, READ_TIMEOUT, ReadError, Reference};
 pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{KubernetesLocation, KubernetesSource};
@@ -128,7 +128,7 @@ impl Source {
         }
     }
 
-    /// Reads the configuration consistently, within [`READ_DEADLINE`].
+    /// Reads the configuration consistently, within [`READ_TIMEOUT`].
     ///
     /// # Errors
     /// [`ReadError`]; the caller decides on the effect of a failed read.
@@ -136,7 +136,7 @@ impl Source {
         match self {
             Self::File { files, reads } => {
                 let files = files.clone();
-                let ended = reads.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
+                let ended = reads.run(READ_TIMEOUT, move || files.read(READ_TIMEOUT)).await;
                 ended.unwrap_or_else(|unread| Err(unread.into()))
             }
             Self::Kubernetes(source) => source.read().await,

@@ -12,7 +12,7 @@ use crate::tls::Authority;
 use gatepost::{
     rotate::{OnHazard, candidate},
     source::{
-        Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
+        Contents, KubernetesLocation, READ_TIMEOUT, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
         poll,
     },
 };
@@ -246,12 +246,12 @@ async fn silence_ends_with_the_deadline() {
         cluster.says(path, Say::Silence);
         let began = tokio::time::Instant::now();
         let error = source.read().await.unwrap_err();
-        let patience = READ_DEADLINE;
+        let patience = READ_TIMEOUT;
         assert!(
             matches!(&error, ReadError::Kube(KubeError::TimedOut { patience: reported, .. }) if *reported == patience),
             "{error}"
         );
-        assert!(began.elapsed() >= READ_DEADLINE, "{path}");
+        assert!(began.elapsed() >= READ_TIMEOUT, "{path}");
         cluster.serves_normally();
         source.read().await.expect("the next read is not held up by it");
     }

@@ -218,7 +218,7 @@ fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
     let (again, once): (Vec<_>, Vec<_>) = verdict
         .audit_annotations
         .iter()
-        .filter(|(key, _)| key != gatepost_api::verdict::REVISION)
+        .filter(|(key, _)| key != gatepost_api::verdict::REVISION_ANNOTATION)
         .partition(|(key, _)| key.contains("/round_1_index_"));
     // Patches are written as the hook wrote them.
     let plain = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));

@@ -130,7 +130,7 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
         client.revoke(lease).await.unwrap();
         for denied in [
             client.get_prefix("/gatepost/").await.map(drop),
-            client.glance("/").await.map(drop),
+            client.summary("/").await.map(drop),
             client.put(format!("{PREFIX}b"), "x", None).await.map(drop),
             client.delete(format!("{PREFIX}a")).await.map(drop),
         ] {

@@ -24,8 +24,8 @@ fn what_is_put_under_a_lease_ends_with_it(program: &Path) {
         let both = client.get_prefix("/live/").await.unwrap();
         assert_eq!(both.pairs.iter().map(|pair| pair.mod_revision).collect::<Vec<_>>(), [kept, put]);
         assert_eq!(&*both.pairs[1].value, b"here");
-        let glance = client.glance("/live/").await.unwrap();
-        assert!(glance.has_same_content_as(&both.glance()), "{glance:?}");
+        let summary = client.summary("/live/").await.unwrap();
+        assert!(summary.has_same_content_as(&both.summary()), "{summary:?}");
 
         client.revoke(lease).await.unwrap();
         client.revoke(lease).await.expect("what is over may be ended");
@@ -33,6 +33,6 @@ fn what_is_put_under_a_lease_ends_with_it(program: &Path) {
         assert!(matches!(client.keep_alive(lease).await, Err(EtcdError::NoLease { .. })));
         assert!(matches!(client.put("/live/me", "x", Some(lease)).await, Err(EtcdError::NoLease { .. })));
         assert!(client.delete("/live/kept").await.unwrap() > put);
-        assert_eq!(client.glance("/live/").await.unwrap().count, 0);
+        assert_eq!(client.summary("/live/").await.unwrap().count, 0);
     });
 }

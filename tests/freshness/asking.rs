@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use gatepost_api::verdict::REVISION;
+use gatepost_api::verdict::REVISION_ANNOTATION;
 use gatepost_wire::pb::gatepost::v1::admission_client::AdmissionClient;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Endpoint;
@@ -59,7 +59,7 @@ pub(crate) async fn ask(
         let answer = client.review(request).await?.into_inner();
         number += 1;
         let annotations = answer.response.unwrap_or_default().audit_annotations;
-        answers.add(annotations.get(REVISION).and_then(|revision| revision.parse().ok()));
+        answers.add(annotations.get(REVISION_ANNOTATION).and_then(|revision| revision.parse().ok()));
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ fn glass(hooks: &[&str]) -> BreakGlass {
         lasts: QUARTER,
         reason: "told so".into(),
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
-        by: "ann".into(),
+        opened_by: "ann".into(),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::source::{FileSource, READ_DEADLINE, ReadError};
+use gatepost::source::{FileSource, READ_TIMEOUT, ReadError};
 
 /// Breakage of the configuration's file, with the words and the kind that report it.
 type Breakage = (&'static str, fn(&Path), &'static str, &'static str);
@@ -199,7 +199,7 @@ fn file_being_written_is_not_read_in_part() {
         assert!(read > 0, "it came to rest in between");
         assert!(halves == 0 || stopped.load(Ordering::Relaxed), "{halves} times half a file");
     });
-    assert_eq!(source.read(READ_DEADLINE).unwrap().files[0].bytes, whole.as_bytes());
+    assert_eq!(source.read(READ_TIMEOUT).unwrap().files[0].bytes, whole.as_bytes());
 }
 
 /// Puts a new version in the place of a mounted ConfigMap, as the kubelet does: a new folder, and a link renamed over
@@ -246,7 +246,7 @@ fn config_map_swapped_repeatedly_is_never_read_in_part() {
         let (mut seen, mut last) = (0, 0);
         while seen < SEEN && !publisher.is_finished() {
             // A file may be gone between being listed and being read: a failed read, and the next one is whole.
-            let contents = match source.read(READ_DEADLINE) {
+            let contents = match source.read(READ_TIMEOUT) {
                 Ok(contents) => contents,
                 Err(ReadError::Unreadable { .. } | ReadError::Unsettled { .. }) => continue,
                 Err(other) => panic!("{other}"),
@@ -262,7 +262,7 @@ fn config_map_swapped_repeatedly_is_never_read_in_part() {
         done.store(true, Ordering::Release);
         publisher.join().unwrap()
     });
-    let at_rest = source.read(READ_DEADLINE).unwrap();
+    let at_rest = source.read(READ_TIMEOUT).unwrap();
     assert_eq!(at_rest.files[0].bytes, format!("version: {newest}").as_bytes());
 }
 

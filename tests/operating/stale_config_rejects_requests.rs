@@ -20,9 +20,9 @@ use gatepost::{
     live::{Current, Generation, STALE_AFTER},
     review::{AdmissionDeps, Caller, Reasons, decide},
     rotate::{Rotator, RotatorOptions},
-    source::{Contents, READ_DEADLINE, READ_INTERVAL, ReadError, Ticks},
+    source::{Contents, READ_INTERVAL, READ_TIMEOUT, ReadError, Ticks},
 };
-use gatepost_api::{Deadline, Revision, Rope, Verdict, verdict::REVISION};
+use gatepost_api::{Deadline, Revision, Rope, Verdict, verdict::REVISION_ANNOTATION};
 use gatepost_config::SourceFile;
 use gatepost_wire::inbound::view;
 use tokio::{sync::mpsc, time};
@@ -89,8 +89,8 @@ impl Road {
             }
             Read::Failed => Err(ReadError::Unreadable { path: "etc".into(), cause: "gone".into() }),
             Read::GivenUp => {
-                time::sleep(READ_DEADLINE).await;
-                Err(ReadError::Hung(READ_DEADLINE))
+                time::sleep(READ_TIMEOUT).await;
+                Err(ReadError::Hung(READ_TIMEOUT))
             }
             Read::Hung => pending().await,
         }
@@ -315,7 +315,7 @@ async fn generation_is_taken_after_its_age_is_checked() {
     };
     NEXT.set(Some((current, Arc::new(next))));
     let verdict = ask(&gate, create_pod("1", 100)).await;
-    assert_eq!(verdict.audit_annotations, [(REVISION.to_owned(), "2".to_owned())]);
+    assert_eq!(verdict.audit_annotations, [(REVISION_ANNOTATION.to_owned(), "2".to_owned())]);
     assert!(NEXT.take().is_none(), "its age was asked");
 }
 

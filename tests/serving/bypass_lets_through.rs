@@ -293,7 +293,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
         lasts: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["x.example.com".into()],
-        by: "ann".into(),
+        opened_by: "ann".into(),
     };
     gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;

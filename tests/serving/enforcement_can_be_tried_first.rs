@@ -353,7 +353,7 @@ async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
         lasts: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["h.example.com".into()],
-        by: "ann".into(),
+        opened_by: "ann".into(),
     };
     let open = gate(&document(&[in_shadow]), Reasons::First);
     open.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());

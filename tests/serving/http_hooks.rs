@@ -474,7 +474,7 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
     let responses = Arc::new(Responses::default());
     for (reuse, evidence) in [
         (Reuse::Allowed, ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true }),
-        (Reuse::Forbidden, ProcessingEvidence::Perhaps),
+        (Reuse::Forbidden, ProcessingEvidence::Unknown),
     ] {
         channel.submit(0, Call { reuse, ..call(&responses, 0, &question()) });
         let mut arrived = timeout(LONG, responses.take()).await.expect("an end");

@@ -283,7 +283,7 @@ async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
         lasts: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["a.example.com".into()],
-        by: "ann".into(),
+        opened_by: "ann".into(),
     };
     gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));

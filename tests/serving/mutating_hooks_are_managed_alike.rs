@@ -111,7 +111,7 @@ async fn break_glass_opens_one_and_is_loud() {
         lasts: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["no.example.com".into()],
-        by: "ann".into(),
+        opened_by: "ann".into(),
     };
     gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     hooks[0].forget();

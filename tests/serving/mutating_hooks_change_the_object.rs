@@ -123,7 +123,7 @@ async fn one_budget_for_all_that_hang() {
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
     let caller = Caller { phase: Phase::Mutate, ..caller(Duration::from_millis(1500)) };
     let verdict = decide(&gate, &review, &caller).await;
-    let refusal = verdict.refusal.expect("as upstream, despite Ignore");
+    let refusal = verdict.refusal.expect("as in upstream, despite Ignore");
     assert_eq!(refusal.code, 504);
     let causes: Vec<_> = refusal.causes.iter().map(|cause| (&*cause.field, &*cause.message)).collect();
     assert_eq!(causes, [("h2.example.com", "not called: the request's time was over")]);

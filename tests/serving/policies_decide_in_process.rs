@@ -176,7 +176,8 @@ async fn a_mutating_policy_decides_once_more_if_a_hook_changes_the_object() {
     }
 }
 
-/// As upstream, which dispatches anew: to policies that were applied, and whose selectors and conditions still match.
+/// As in upstream, which dispatches anew: to policies that were applied, and whose selectors and conditions still
+/// match.
 #[tokio::test]
 async fn a_mutating_policy_decides_once_more_only_where_it_was_applied_and_still_applies() {
     let add = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "x"}]);

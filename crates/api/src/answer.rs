@@ -38,7 +38,8 @@ pub struct Answer {
 
 /// The reason why a call gave no usable answer. The failure policy decides its effect; it is never a denial.
 ///
-/// `Display` writes only the cause. [`CallFailure::step`] returns the message that upstream writes before it.
+/// `Display` writes only the cause. [`CallFailure::upstream_prefix`] returns the message that upstream writes before
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
     /// The hook did not answer within its own timeout or the request's remaining time.
@@ -138,7 +139,7 @@ pub enum CallFailure {
 impl CallFailure {
     /// Returns the message that upstream writes before the cause (`docs/reference/webhook-semantics.md` §10), such as
     /// "failed to call webhook"; "" if it writes none. It does not name a [`Step`].
-    pub fn step(&self) -> &'static str {
+    pub fn upstream_prefix(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {
                 "received invalid webhook response"

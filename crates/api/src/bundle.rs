@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_costs_no_other_certificate() {
+    fn damaged_section_does_not_affect_others() {
         let one = vec![vec![1, 2, 3]];
         let good = |before: &str, after: &str| found(&format!("{before}{GOOD}{after}"));
         for before in [
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sections_on_one_line_are_not_taken_apart() {
+    fn sections_on_one_line_are_ignored() {
         let glued = format!("{}{GOOD}", GOOD.trim_end());
         assert_eq!(found(&glued), Vec::<Vec<u8>>::new());
         assert_eq!(found(&format!(" {GOOD}")), Vec::<Vec<u8>>::new());

@@ -1,5 +1,5 @@
-//! Bypass: a rule by which requests skip hooks, or are not rejected by failed calls, with its reason. BreakGlass: all
-//! hooks, or single ones, skipped for a bounded time in an emergency.
+//! Bypass: a rule by which requests skip hooks, or are not rejected by failed calls, with its reason. BreakGlass: a
+//! document that skips all or some hooks for a bounded time.
 
 use std::{
     sync::Arc,
@@ -75,23 +75,23 @@ impl Bypass {
         let in_namespace = || target.is_namespaced() && holds(&self.namespaces, &review.namespace);
         (self.namespaces.is_empty() || in_namespace())
             && (self.resources.is_empty() || self.resources.iter().any(|rule| rule.matches(&target)))
-            && self.who.is(&review.username, in_group)
+            && self.who.matches(&review.username, in_group)
     }
 
     /// Returns true if the rule applies to every hook.
-    pub fn is_about_all(&self) -> bool {
+    pub fn applies_to_all_hooks(&self) -> bool {
         self.hooks.is_empty()
     }
 
     /// Returns true if the rule applies to the hook of this name.
-    pub fn is_about(&self, hook: &str) -> bool {
-        self.is_about_all() || holds(&self.hooks, hook)
+    pub fn applies_to_hook(&self, hook: &str) -> bool {
+        self.applies_to_all_hooks() || holds(&self.hooks, hook)
     }
 }
 
 impl UserFilter {
     /// Returns true if the user matches. `in_group` is called last, and only if groups are listed.
-    pub fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
+    pub fn matches(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
         let anybody = self.users.is_empty() && self.groups.is_empty();
         // A review without a user has the name "", which matches no user.
         let named = || !user.is_empty() && holds(&self.users, user);
@@ -120,7 +120,7 @@ pub struct BreakGlass {
     /// Names of the hooks that are skipped; all hooks if empty.
     pub hooks: Vec<Box<str>>,
     /// Name of the user who opened it, as that user wrote it; "" if not given.
-    pub by: Box<str>,
+    pub opened_by: Box<str>,
 }
 
 impl BreakGlass {
@@ -130,12 +130,12 @@ impl BreakGlass {
     }
 
     /// Returns true if it skips every hook.
-    pub fn is_about_all(&self) -> bool {
+    pub fn applies_to_all_hooks(&self) -> bool {
         self.hooks.is_empty()
     }
 
     /// Returns true if it skips the hook of this name.
-    pub fn is_about(&self, hook: &str) -> bool {
-        self.is_about_all() || self.hooks.iter().any(|name| **name == *hook)
+    pub fn applies_to_hook(&self, hook: &str) -> bool {
+        self.applies_to_all_hooks() || self.hooks.iter().any(|name| **name == *hook)
     }
 }

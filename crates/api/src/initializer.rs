@@ -5,7 +5,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 use super::{
     FailurePolicy, Selector, SideEffects,
     bypass::UserFilter,
-    template::{Shape, Template, Variable},
+    template::{JsonTemplate, Template, Variable},
 };
 
 /// One initializer of a resource.
@@ -115,15 +115,15 @@ pub struct PodAdditions {
     /// Path of the Pod's spec in the object.
     pub place: PodPlace,
     /// Environment variables of every container, each with its name.
-    pub env: Vec<(Box<str>, Shape)>,
+    pub env: Vec<(Box<str>, JsonTemplate)>,
     /// Volumes, each with its name.
-    pub volumes: Vec<(Box<str>, Shape)>,
+    pub volumes: Vec<(Box<str>, JsonTemplate)>,
     /// Mounts of every container, each with its path.
-    pub volume_mounts: Vec<(Box<str>, Shape)>,
+    pub volume_mounts: Vec<(Box<str>, JsonTemplate)>,
     /// Containers, each with its name.
-    pub containers: Vec<(Box<str>, Shape)>,
+    pub containers: Vec<(Box<str>, JsonTemplate)>,
     /// Containers that run before the others, or beside them with `restartPolicy: Always`, each with its name.
-    pub init_containers: Vec<(Box<str>, Shape)>,
+    pub init_containers: Vec<(Box<str>, JsonTemplate)>,
     /// Requests of every container that has no request for that resource.
     pub requests: Vec<(Box<str>, Box<str>)>,
     /// Limits of every container that has no limit for that resource.
@@ -189,7 +189,7 @@ impl ObjectAdditions {
 }
 
 impl PodAdditions {
-    fn shapes(&self) -> impl Iterator<Item = &Shape> {
+    fn shapes(&self) -> impl Iterator<Item = &JsonTemplate> {
         let Self { env, volumes, volume_mounts, containers, init_containers, .. } = self;
         [env, volumes, volume_mounts, containers, init_containers].into_iter().flatten().map(|(_, shape)| shape)
     }

@@ -1,4 +1,4 @@
-//! Domain types: reviews, answers, hooks. No codecs, no clock, no I/O.
+//! Domain types: reviews, answers, hooks. No wire codecs, no clock, no I/O.
 
 pub mod answer;
 pub mod builtin;
@@ -44,5 +44,5 @@ pub use selector::Labels;
 pub use selector::Selector;
 pub use served::AdoptionCondition;
 pub use served::Served;
-pub use template::{Shape, Template, Variable};
+pub use template::{JsonTemplate, Template, Variable};
 pub use verdict::{StatusCause, StatusInfo, StatusMetadata, Verdict};

@@ -1,4 +1,6 @@
-//! Registration: our own webhooks in an apiserver, and the segments of mutating hooks in their paths.
+//! Registration: names and annotations of our own webhooks in an apiserver, and the segments of mutating hooks in their
+//! paths; the match condition ([`SERVED`]) of another party's webhook that Gatepost calls; and the syntax of DNS
+//! labels.
 
 use std::fmt;
 
@@ -35,11 +37,11 @@ request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/
 
 /// Prefix of the names of match conditions by which one entry of our registration skips requests that the apiserver
 /// already sends by another entry.
-pub const SENT_ALREADY: &str = "sent-already-";
+pub const DEDUP_CONDITION_PREFIX: &str = "sent-already-";
 
 /// Annotation of a registration with a Service. It lists the namespaces that every entry excludes, whatever the hooks
 /// select. An entry also excludes namespaces that its hooks exclude.
-pub const NEVER_SENT: &str = "gatepost.dev/never-sent";
+pub const EXCLUDED_NAMESPACES_ANNOTATION: &str = "gatepost.dev/never-sent";
 
 /// Returns true for a name that `gatepost register` gives to webhooks.
 pub fn is_our_webhook(name: &str) -> bool {
@@ -67,7 +69,7 @@ impl Segment {
 
     /// Returns true if this segment calls the hooks that are in segment `number` of `of` now. If the registration has
     /// another number of segments, its first segment calls all hooks, so that each is called once and in order.
-    pub fn asks(self, number: u32, of: u32) -> bool {
+    pub fn calls(self, number: u32, of: u32) -> bool {
         self.number == if self.of == of { number } else { 1 }
     }
 }
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_the_end_of_a_path() {
+    fn segment_is_split_from_path() {
         let segment = Segment { number: 2, of: 3 };
         assert_eq!(Segment::split(&format!("/mutate{segment}")), Some(("/mutate", segment)));
         for path in [
@@ -106,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn each_hook_is_asked_by_one_segment_whatever_has_changed_since_they_were_registered() {
+    fn each_hook_is_called_by_exactly_one_segment() {
         for (registered, now) in [(1, 1), (3, 3), (3, 1), (3, 5), (1, 3)] {
             for number in 1..=now {
-                let asked =
-                    (1..=registered).filter(|segment| Segment { number: *segment, of: registered }.asks(number, now));
-                assert_eq!(asked.count(), 1, "{registered} {now} {number}");
+                let calling =
+                    (1..=registered).filter(|segment| Segment { number: *segment, of: registered }.calls(number, now));
+                assert_eq!(calling.count(), 1, "{registered} {now} {number}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Template: a text with variables that a request fills in; and Shape: JSON with such texts.
+//! Template: a text with variables that a request fills in; and JsonTemplate: JSON with such texts.
 
 use std::fmt;
 
@@ -120,18 +120,18 @@ impl Template {
 
 /// JSON whose strings are templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum JsonTemplate {
     /// A null, number or boolean.
     Plain(Value),
     /// A string.
     Text(Template),
     /// A list.
-    List(Vec<Shape>),
+    List(Vec<JsonTemplate>),
     /// A map, whose keys are plain.
-    Map(Vec<(Box<str>, Shape)>),
+    Map(Vec<(Box<str>, JsonTemplate)>),
 }
 
-impl Shape {
+impl JsonTemplate {
     /// Parses the strings of a JSON value. The depth is bounded by the parser of the value.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_filled_or_the_whole_is_left_out() {
+    fn template_without_value_is_none() {
         let filled = |text: &str| Template::parse(text).unwrap().fill(&lookup);
         assert_eq!(filled("plain").as_deref(), Some("plain"));
         assert_eq!(filled("").as_deref(), Some(""));
@@ -200,11 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn json_is_filled_in_every_depth() {
-        let shape = Shape::of(&json!({"name": "x", "list": [1, null, "${namespace}"], "m": {"t": true}})).unwrap();
+    fn nested_json_templates_are_filled() {
+        let shape =
+            JsonTemplate::of(&json!({"name": "x", "list": [1, null, "${namespace}"], "m": {"t": true}})).unwrap();
         assert_eq!(shape.fill(&lookup), Some(json!({"name": "x", "list": [1, null, "shop"], "m": {"t": true}})));
         assert!(shape.any(&|variable| *variable == Variable::Namespace) && !shape.any(&|v| *v == Variable::User));
-        assert_eq!(Shape::of(&json!([{"a": "${user}"}])).unwrap().fill(&lookup), None);
-        assert!(Shape::of(&json!([{"a": "${x}"}])).is_err());
+        assert_eq!(JsonTemplate::of(&json!([{"a": "${user}"}])).unwrap().fill(&lookup), None);
+        assert!(JsonTemplate::of(&json!([{"a": "${x}"}])).is_err());
     }
 }

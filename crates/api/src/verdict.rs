@@ -4,11 +4,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Prefix of the keys of our own audit annotations, before the slash.
-pub const OWN: &str = "gatepost.dev";
+pub const ANNOTATION_PREFIX: &str = "gatepost.dev";
 /// Key of the audit annotation with the [`Revision`](super::Revision) of the configuration that decided.
-pub const REVISION: &str = "gatepost.dev/revision";
+pub const REVISION_ANNOTATION: &str = "gatepost.dev/revision";
 
-/// One of several causes of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
+/// A cause of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusCause {
@@ -59,7 +59,7 @@ pub struct StatusInfo {
     pub details_kind: String,
     /// The object's uid, from a hook's details.
     pub details_uid: String,
-    /// All causes, if there are several.
+    /// Causes; may be empty.
     pub causes: Vec<StatusCause>,
     /// Seconds after which a retry makes sense; 0 if not given.
     pub retry_after_seconds: i32,
@@ -82,7 +82,7 @@ pub struct Verdict {
     pub patch: Option<Bytes>,
     /// Warnings for the client, in order, within upstream's limits.
     pub warnings: Vec<String>,
-    /// Audit annotations: keys `<hook>/<key>` or [`OWN`]`/<key>`, and values.
+    /// Audit annotations: keys `<hook>/<key>` or [`ANNOTATION_PREFIX`]`/<key>`, and values.
     pub audit_annotations: Vec<(String, String)>,
 }
 

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_up_to_the_limit_and_taken_back_when_a_reservation_ends() {
+    fn reservations_stop_at_the_limit() {
         let budget = MemoryBudget::new(100);
         let mut first = budget.reserve(Purpose::Verdict, 60).unwrap();
         assert!(budget.reserve(Purpose::Answer, 41).is_none());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_leave_half_of_it_to_reviews() {
+    fn hooks_leave_half_of_the_budget_to_reviews() {
         let budget = MemoryBudget::new(100);
         let queue = budget.reserve(Purpose::Queue, 10).unwrap();
         let _answers = budget.reserve(Purpose::Answer, 40).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_held_for_another_purpose_without_being_given_back_first() {
+    fn turn_into_keeps_bytes_reserved() {
         let budget = MemoryBudget::new(100);
         let mut held = budget.reserve(Purpose::Review, 70).unwrap();
         let _others = budget.reserve(Purpose::Answer, 20).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_can_end_earlier_for_some() {
+    fn try_grow_below_respects_lower_ceiling() {
         let budget = MemoryBudget::new(100);
         let mut held = budget.empty(Purpose::Review);
         assert!(held.try_grow_below(50, 50));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_leave_room_for_what_they_lead_to() {
+    fn reviews_leave_a_quarter_for_answers() {
         let budget = MemoryBudget::new(100);
         let _reviews = budget.reserve(Purpose::Review, 75).unwrap();
         assert!(budget.reserve(Purpose::Review, 1).is_none());

@@ -124,7 +124,7 @@ fn describe_bypass(bypass: &Bypass) -> Value {
         "name": &*bypass.name,
         "reason": &*bypass.reason,
         "effect": bypass.effect.as_str(),
-        "hooks": (!bypass.is_about_all()).then_some(&bypass.hooks),
+        "hooks": (!bypass.applies_to_all_hooks()).then_some(&bypass.hooks),
         "namespaces": bypass.namespaces,
         "users": bypass.who.users,
         "groups": bypass.who.groups,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::time::{sleep, timeout};
+use tokio::time::{self, sleep};
 use tonic::{Request, Status, metadata::MetadataValue, transport::Channel};
 
 use super::{
@@ -81,9 +81,9 @@ impl Members {
     /// Calls the member that answered last, then the others in turn: immediately if a member has failed, and after
     /// [`HEDGE_DELAY`] if a read has no answer yet. Returns the first answer.
     ///
-    /// A read therefore survives the loss of a member within `patience`, whether its connection is refused or reset, it
+    /// A read therefore survives the loss of a member within `timeout`, whether its connection is refused or reset, it
     /// does not answer, or it reports that it has no leader.
-    pub(super) async fn call_any<T, C, A>(&self, kind: CallKind, patience: Duration, call: C) -> Result<T, EtcdError>
+    pub(super) async fn call_any<T, C, A>(&self, kind: CallKind, timeout: Duration, call: C) -> Result<T, EtcdError>
     where
         C: Fn(AuthorizedChannel, String) -> A,
         A: Future<Output = Result<T, CallError>>,
@@ -91,7 +91,7 @@ impl Members {
         let count = self.members.len();
         let first = self.preferred.load(Ordering::Relaxed);
         // Shortens the delay so that every member is called while there is still time for an answer.
-        let hedge = HEDGE_DELAY.min(patience / (count as u32 + 1));
+        let hedge = HEDGE_DELAY.min(timeout / (count as u32 + 1));
         let silent = Mutex::new(BTreeSet::new());
         let failures = Mutex::new(Vec::new());
         let asking = async {
@@ -117,7 +117,7 @@ impl Members {
                 calls.extend(next.map(|member| self.call_one(member, &call, &silent)));
             }
         };
-        let answer = timeout(patience, asking).await;
+        let answer = time::timeout(timeout, asking).await;
         if answer.is_err() {
             // Start the next call at another member.
             self.preferred.store((first + 1) % count, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Members {
             if !failures.is_empty() {
                 asked = format!("{asked} ({})", listed(&failures));
             }
-            Err(EtcdError::TimedOut { patience, asked })
+            Err(EtcdError::TimedOut { timeout, asked })
         })
     }
 

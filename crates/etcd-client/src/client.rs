@@ -40,7 +40,7 @@ const MESSAGE_OVERHEAD_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct EtcdClient {
     members: Arc<Members>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl EtcdClient {
@@ -50,13 +50,13 @@ impl EtcdClient {
     /// [`EtcdError::Access`] and [`EtcdError::Tls`] if settings or files cannot be used.
     #[allow(clippy::unused_async, reason = "as other clients are opened; and it must be on a runtime, where it stays")]
     pub async fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
-        Ok(Self { members: Arc::new(Members::open(access)?), patience: CALL_TIMEOUT })
+        Ok(Self { members: Arc::new(Members::open(access)?), timeout: CALL_TIMEOUT })
     }
 
     /// Returns a client that shares the connections and has this timeout for each call, over all endpoints.
     #[must_use]
-    pub fn within(&self, patience: Duration) -> Self {
-        Self { members: Arc::clone(&self.members), patience }
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { members: Arc::clone(&self.members), timeout }
     }
 
     /// Returns all pairs below `prefix` at one revision. The read is linearizable: it contains every earlier write.
@@ -67,7 +67,7 @@ impl EtcdClient {
         let prefix = prefix.as_ref();
         let too_large =
             || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: MAX_PREFIX_BYTES };
-        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(whole(prefix))).await?.into_inner();
             Ok(ranged(&endpoint, prefix, answer)?)
         });
@@ -86,11 +86,11 @@ impl EtcdClient {
     ///
     /// # Errors
     /// See [`EtcdClient::get_prefix`].
-    pub async fn glance(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixSummary, EtcdError> {
+    pub async fn summary(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixSummary, EtcdError> {
         let prefix = prefix.as_ref();
-        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
             let answer = kv(&asked).range(asked.request(newest(prefix))).await?.into_inner();
-            Ok(glance(&endpoint, prefix, &answer)?)
+            Ok(summary(&endpoint, prefix, &answer)?)
         });
         asked.await
     }
@@ -103,7 +103,7 @@ impl EtcdClient {
         let (key, range_end) = below(prefix.as_ref());
         let create = WatchCreateRequest { key, range_end, fragment: true };
         let message = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| {
+        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| {
             // The watch ends with the stream of requests.
             let requests = tokio_stream::once(message.clone()).chain(tokio_stream::pending());
             async move {
@@ -130,7 +130,7 @@ impl EtcdClient {
     ) -> Result<u64, EtcdError> {
         let (key, value) = (Bytes::copy_from_slice(key.as_ref()), value.into());
         let message = PutRequest { key, value, lease: lease.unwrap_or(0) };
-        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| {
+        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| {
             let message = message.clone();
             async move { revision(&endpoint, kv(&asked).put(asked.request(message)).await?.into_inner().header) }
         });
@@ -144,7 +144,7 @@ impl EtcdClient {
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
         let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
         let asked =
-            self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| {
+            self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| {
                 let message = message.clone();
                 async move {
                     revision(&endpoint, kv(&asked).delete_range(asked.request(message)).await?.into_inner().header)
@@ -159,7 +159,7 @@ impl EtcdClient {
     /// [`EtcdError`]; after [`EtcdError::TimedOut`] and [`EtcdError::Unreachable`] a lease may exist nevertheless.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| async move {
             let message = LeaseGrantRequest { ttl: seconds };
             let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
             match granted.id {
@@ -176,7 +176,7 @@ impl EtcdClient {
     /// [`EtcdError::NoLease`] if the lease has expired; otherwise the error of the call.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
         // Two renewals have the effect of one, so the call may be repeated like a read.
-        let asked = self.members.call_any(CallKind::Read, self.patience, |asked, endpoint| async move {
+        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
             let once = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
             let answer = answers.message().await?;
@@ -195,7 +195,7 @@ impl EtcdClient {
     /// # Errors
     /// See [`EtcdClient::put`].
     pub async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
-        let asked = self.members.call_any(CallKind::Write, self.patience, |asked, _| async move {
+        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, _| async move {
             lease(&asked).lease_revoke(asked.request(LeaseRevokeRequest { id })).await?;
             Ok(())
         });
@@ -284,7 +284,7 @@ pub struct PrefixContents {
 
 impl PrefixContents {
     /// Returns the summary of these pairs.
-    pub fn glance(&self) -> PrefixSummary {
+    pub fn summary(&self) -> PrefixSummary {
         let newest_mod = self.pairs.iter().map(|pair| pair.mod_revision).max().unwrap_or(0);
         let &Self { cluster_id, raft_term, revision, ref pairs } = self;
         PrefixSummary { cluster_id, raft_term, revision, newest_mod, count: pairs.len() as u64 }
@@ -355,7 +355,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
 }
 
 /// Converts the response to [`newest`], and rejects a contradictory one.
-pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
+pub(super) fn summary(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<PrefixSummary, EtcdError> {
     let summary = checked(endpoint, prefix, answer)?;
     let newest_mod = match (&*answer.kvs, summary.count) {
         ([], 0) => 0,

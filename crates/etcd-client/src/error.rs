@@ -33,10 +33,10 @@ pub enum EtcdError {
         cause: String,
     },
     /// The call timed out.
-    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
+    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.timeout))]
     TimedOut {
         /// Timeout of the call.
-        patience: Duration,
+        timeout: Duration,
         /// Endpoints that did not answer, and the errors of the others.
         asked: String,
     },
@@ -159,8 +159,8 @@ impl EtcdError {
 }
 
 /// Rounds up to tenths of a second, as the remainder of a longer timeout has nanoseconds.
-fn rounded(patience: Duration) -> humantime::FormattedDuration {
-    let tenths = patience.as_millis().div_ceil(100).max(1);
+fn rounded(timeout: Duration) -> humantime::FormattedDuration {
+    let tenths = timeout.as_millis().div_ceil(100).max(1);
     humantime::format_duration(Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX)))
 }
 
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_was_left_of_a_time_is_printed_in_tenths() {
-        let late = |nanos| EtcdError::TimedOut { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
+        let late = |nanos| EtcdError::TimedOut { timeout: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
         assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
         assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");
         assert_eq!(late(1), "etcd gave no answer within 100ms; asked x");

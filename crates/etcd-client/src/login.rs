@@ -101,7 +101,7 @@ impl Tokens {
         let (login, reads, state) = (self.login.clone(), self.reads.clone(), Arc::clone(&self.state));
         let task = tokio::spawn(async move {
             let late = || Failure {
-                error: EtcdError::TimedOut { patience: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
+                error: EtcdError::TimedOut { timeout: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
                 kind: FailureKind::NotProcessed,
             };
             let got = timeout(LOGIN_TIMEOUT, authenticate(&login, &reads, &endpoint, channel)).await;

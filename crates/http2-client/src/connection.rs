@@ -21,7 +21,7 @@ use super::{
     exchange::{Exchange, ExchangeFailure, RequestHead},
     exchanges::{ExchangeKey, Exchanges, ReceiveWindow, STREAM_WINDOW, Stream},
     frame::{
-        self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, GoAway, HEAD, Incoming, MAX_ID, ProtocolFault, code, kind, setting,
+        self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, FrameReader, GoAway, HEAD, MAX_ID, ProtocolFault, code, kind, setting,
     },
     head::HeaderBlock,
     limits::{CREDIT_PER_REQUEST, FrameCredit, Starvation},
@@ -60,7 +60,7 @@ const PROCESSED: &str = "it began to answer a call, and then said that it had no
 #[derive(Debug)]
 pub struct ClientConnection<E: Exchange> {
     config: Config,
-    incoming: Incoming,
+    incoming: FrameReader,
     outgoing: Outgoing,
     head: E::Head,
     exchanges: Exchanges<E>,
@@ -111,7 +111,7 @@ impl<E: Exchange> ClientConnection<E> {
         });
         Self {
             config,
-            incoming: Incoming::new(),
+            incoming: FrameReader::new(),
             outgoing,
             head,
             exchanges: Exchanges::new(),
@@ -142,7 +142,7 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Returns the buffer for the next read, which is never empty.
     pub fn read_buffer(&mut self) -> &mut [u8] {
-        self.incoming.room()
+        self.incoming.unfilled_mut()
     }
 
     /// Processes the first `len` bytes of [`ClientConnection::read_buffer`].
@@ -150,7 +150,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// # Errors
     /// The server violated the protocol. The connection is unusable.
     pub fn receive(&mut self, len: usize) -> Result<(), ProtocolFault> {
-        self.incoming.filled(len);
+        self.incoming.advance(len);
         while let Some((head, place)) = self.incoming.next_frame()? {
             self.frame(head, place)?;
         }

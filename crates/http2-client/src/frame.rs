@@ -131,7 +131,7 @@ impl FrameHead {
             kind::SETTINGS | kind::PING | kind::GOAWAY if self.stream != 0 => {
                 Err(ProtocolFault::protocol("sent a connection's frame on a stream"))
             }
-            kind::PUSH_PROMISE => Err(ProtocolFault::protocol("pushes, which was not allowed")),
+            kind::PUSH_PROMISE => Err(ProtocolFault::protocol("sent PUSH_PROMISE although push is disabled")),
             _ if self.has_valid_length() => Ok(()),
             _ => Err(ProtocolFault::frame_size("sent a frame of a wrong length")),
         }
@@ -179,7 +179,8 @@ pub fn put_goaway(out: &mut Vec<u8>, code: u32) {
 }
 
 /// Completes the header block that follows the space for a frame header at `at` and ends at the end of `out`. Splits a
-/// block that is too long for one frame, which only foreign metadata can cause, into CONTINUATIONs. RFC 9113 §6.10.
+/// block that is too long for one frame into CONTINUATIONs (RFC 9113 §6.10); only forwarded request metadata can make
+/// it that long.
 pub fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
     let len = out.len() - at - HEAD;
     if len <= DEFAULT_MAX_FRAME {
@@ -241,7 +242,7 @@ impl ProtocolFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoAway {
     /// The server processes no stream beyond this one.
-    pub(crate) last_seen: u32,
+    pub(crate) last_stream_id: u32,
     code: u32,
     /// Debug data, if it is a known text. Other texts might quote contents of an object.
     text: Option<&'static str>,
@@ -258,7 +259,7 @@ impl GoAway {
         };
         let last = u32::from_be_bytes([a, b, c, d]) & MAX_ID;
         Ok(Self {
-            last_seen: before.map_or(last, |before| before.last_seen.min(last)),
+            last_stream_id: before.map_or(last, |before| before.last_stream_id.min(last)),
             code: u32::from_be_bytes([e, f, g, h]),
             text: KNOWN_GOAWAY_TEXTS.into_iter().find(|known| known.as_bytes() == text),
         })
@@ -277,19 +278,19 @@ const READ_BUFFER: usize = 2 * DEFAULT_MAX_FRAME;
 
 /// Splits bytes from the peer into frames. Responses are small, so one buffer of fixed size is enough.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct FrameReader {
     buffer: Box<[u8]>,
     taken: usize,
     filled: usize,
 }
 
-impl Incoming {
+impl FrameReader {
     pub(crate) fn new() -> Self {
         Self { buffer: vec![0; READ_BUFFER].into(), taken: 0, filled: 0 }
     }
 
     /// Returns the buffer for the next read, which has space for at least one whole frame.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn unfilled_mut(&mut self) -> &mut [u8] {
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
         } else if self.buffer.len() - self.filled < HEAD + DEFAULT_MAX_FRAME {
@@ -300,12 +301,12 @@ impl Incoming {
         &mut self.buffer[self.filled..]
     }
 
-    /// Adds the first `len` bytes of [`Incoming::room`].
-    pub(crate) fn filled(&mut self, len: usize) {
+    /// Adds the first `len` bytes of [`FrameReader::unfilled_mut`].
+    pub(crate) fn advance(&mut self, len: usize) {
         self.filled = (self.filled + len).min(self.buffer.len());
     }
 
-    /// Returns the header of the next whole frame, and the range of its payload for [`Incoming::payload`].
+    /// Returns the header of the next whole frame, and the range of its payload for [`FrameReader::payload`].
     pub(crate) fn next_frame(&mut self) -> Result<Option<(FrameHead, Range<usize>)>, ProtocolFault> {
         let waiting = &self.buffer[self.taken..self.filled];
         let Some(head) = waiting.first_chunk::<HEAD>().map(FrameHead::read) else { return Ok(None) };
@@ -320,7 +321,7 @@ impl Incoming {
         Ok(Some((head, start..self.taken)))
     }
 
-    /// Returns the payload of the frame that [`Incoming::next_frame`] returned last.
+    /// Returns the payload of the frame that [`FrameReader::next_frame`] returned last.
     pub(crate) fn payload(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_survives_the_wire() {
+    fn frame_header_round_trips() {
         let head = FrameHead { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
         assert_eq!(FrameHead::read(&head.write()), head);
     }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_taken_off_or_refused() {
+    fn invalid_padding_is_rejected() {
         let head = FrameHead { len: 4, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
         assert_eq!(unpadded(head, &[2, b'a', 0, 0]), Some(&b"a"[..]));
         assert_eq!(unpadded(head, &[4, b'a', 0, 0]), None);
@@ -359,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn a_goaway_names_its_code_and_no_text_of_the_server_s_own() {
+    fn goaway_display_omits_unknown_debug_data() {
         let read = |last: u8, code: u8, text: &str, before| {
             GoAway::read(&[&[0, 0, 0, last, 0, 0, 0, code], text.as_bytes()].concat(), before).expect("whole")
         };
         let first = read(5, 11, "too_many_pings", None);
-        assert_eq!((first.last_seen, &*first.to_string()), (5, "GOAWAY ENHANCE_YOUR_CALM (too_many_pings)"));
+        assert_eq!((first.last_stream_id, &*first.to_string()), (5, "GOAWAY ENHANCE_YOUR_CALM (too_many_pings)"));
         let second = read(9, 0, "password=hunter2", Some(first));
-        assert_eq!((second.last_seen, &*second.to_string()), (5, "GOAWAY NO_ERROR"), "it cannot be taken back");
+        assert_eq!((second.last_stream_id, &*second.to_string()), (5, "GOAWAY NO_ERROR"), "it cannot be taken back");
         assert_eq!(read(1, 200, "", Some(second)).to_string(), "GOAWAY an unknown code");
         assert!(GoAway::read(&[0; 7], None).is_err());
     }
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_stand_where_they_belong() {
+    fn frame_on_wrong_stream_is_rejected() {
         for kind in [kind::DATA, kind::HEADERS, kind::PRIORITY, kind::RST_STREAM, kind::CONTINUATION] {
             assert_eq!(fault_code(kind, 0, 0, 5), Some(code::PROTOCOL_ERROR), "{kind}");
         }
@@ -385,11 +386,11 @@ mod tests {
             assert_eq!(fault_code(kind, 0, 0, len), None, "{kind}");
         }
         assert_eq!(fault_code(kind::PUSH_PROMISE, 0, 1, 8), Some(code::PROTOCOL_ERROR));
-        assert_eq!(fault_code(0x77, 0, 3, 1), None, "of a kind that nobody knows");
+        assert_eq!(fault_code(0x77, 0, 3, 1), None, "of an unknown kind");
     }
 
     #[test]
-    fn frames_are_as_long_as_their_kind() {
+    fn frame_with_wrong_length_is_rejected() {
         for (kind, flags, stream, len) in [
             (kind::RST_STREAM, 0, 1, 5),
             (kind::WINDOW_UPDATE, 0, 0, 3),

@@ -6,7 +6,9 @@
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use gatepost_api::{Labels, ObjectAdditions, PodAdditions, PodPlace, Shape, Template, Variable, template::Lookup};
+use gatepost_api::{
+    JsonTemplate, Labels, ObjectAdditions, PodAdditions, PodPlace, Template, Variable, template::Lookup,
+};
 use gatepost_json_patch::MAX_OPERATIONS;
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -205,7 +207,7 @@ struct Operation<'a> {
     value: &'a Value,
 }
 
-type Additions = [(Box<str>, Shape)];
+type Additions = [(Box<str>, JsonTemplate)];
 
 impl Patch<'_> {
     fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
@@ -245,7 +247,7 @@ impl Patch<'_> {
     fn pods(&mut self, path: &str, additions: &PodAdditions, spec: &PodSpec) -> Result<(), String> {
         // Containers to add, each with its image after the template is filled.
         let shapes = additions.containers.iter().chain(&additions.init_containers);
-        let image = |shape: &Shape| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
+        let image = |shape: &JsonTemplate| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
         let added: Vec<_> = shapes.map(|(name, shape)| (&**name, image(shape))).collect();
         for (list, containers) in [("initContainers", &spec.init_containers), ("containers", &spec.containers)] {
             for (at, container) in containers.iter().flat_map(|list| &list.0).enumerate() {

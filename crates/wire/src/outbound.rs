@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{BufMut, Bytes, BytesMut};
-use gatepost_api::{ReviewVersion, Rope, StatusInfo, Verdict, verdict::OWN};
+use gatepost_api::{ReviewVersion, Rope, StatusInfo, Verdict, verdict::ANNOTATION_PREFIX};
 use prost::Message;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -177,7 +177,7 @@ const HASH_CHARS: usize = 8;
 /// no prefix: the apiserver adds our name.
 pub fn of(key: &str) -> String {
     let (hook, name) = match key.split_once('/') {
-        None | Some((OWN, _)) => ("", key.rsplit('/').next().unwrap_or(key)),
+        None | Some((ANNOTATION_PREFIX, _)) => ("", key.rsplit('/').next().unwrap_or(key)),
         Some(of_hook) => of_hook,
     };
     let plain = if hook.is_empty() { name.to_owned() } else { format!("{hook}_{name}") };
@@ -232,7 +232,7 @@ mod flat_key_tests {
 
     #[test]
     fn our_own_keys_are_bare() {
-        assert_eq!(of(gatepost_api::verdict::REVISION), "revision");
+        assert_eq!(of(gatepost_api::verdict::REVISION_ANNOTATION), "revision");
         assert_eq!(of("gatepost.dev.example.com/revision"), "gatepost.dev.example.com_revision");
     }
 

@@ -17,7 +17,7 @@ use crate::{
     hooks::Method,
     live::{LiveHook, Rotation},
 };
-use gatepost_api::verdict::REVISION;
+use gatepost_api::verdict::REVISION_ANNOTATION;
 use gatepost_wire::{
     pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
     review_json::from_file,
@@ -174,7 +174,7 @@ impl Story<'_, '_> {
         let bytes = object_bytes(&request);
         verdict(&title(&request), bytes, response, ["ALLOWED", "DENIED", "REJECTED"]);
         // Skip the revision, which is in every response.
-        for (key, value) in response.audit_annotations.iter().filter(|(key, _)| *key != REVISION) {
+        for (key, value) in response.audit_annotations.iter().filter(|(key, _)| *key != REVISION_ANNOTATION) {
             field("noted", format!("{key}: {value}").replace(DOMAIN, ""));
         }
         match &*record.hooks {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::plan::{Plan, SentAlready, WebhookEntry, rules};
 use gatepost_api::{
     HookType, Reinvocation,
-    registration::{NEVER_SENT, SENT_ALREADY},
+    registration::{DEDUP_CONDITION_PREFIX, EXCLUDED_NAMESPACES_ANNOTATION},
 };
 use gatepost_config::hazards::written_selector;
 use gatepost_kube_support::{MANAGED_BY, webhook_suffix};
@@ -108,7 +108,7 @@ impl Registration {
             metadata["annotations"][INJECT_CA_FROM] = certificate.as_str().into();
         }
         if let Caller::Service(_) = &self.caller {
-            metadata["annotations"][NEVER_SENT] = self.excluded.join(",").into();
+            metadata["annotations"][EXCLUDED_NAMESPACES_ANNOTATION] = self.excluded.join(",").into();
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -155,7 +155,10 @@ impl Registration {
             }
         }
         if !entry.left.is_empty() {
-            let condition = |(sent, n): (&SentAlready, usize)| json!({"name": format!("{SENT_ALREADY}{n}"), "expression": format!("!({})", sent.expression())});
+            let condition = |(sent, n): (&SentAlready, usize)| {
+                let name = format!("{DEDUP_CONDITION_PREFIX}{n}");
+                json!({"name": name, "expression": format!("!({})", sent.expression())})
+            };
             webhook["matchConditions"] = entry.left.iter().zip(1..).map(condition).collect();
         }
         webhook

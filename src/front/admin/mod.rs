@@ -146,11 +146,11 @@ fn break_glass(glasses: &BreakGlassDocuments, now: Instant) -> Value {
                 BreakGlassState::NotYet => "NotYet",
                 BreakGlassState::Expired => "Expired",
             },
-            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "hooks": (!glass.applies_to_all_hooks()).then_some(&glass.hooks),
             "opened": time(glass.opened),
             "until": time(glass.until()),
             "reason": &*glass.reason,
-            "by": &*glass.by,
+            "by": &*glass.opened_by,
         })
     });
     json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": glasses.file_problem() })

@@ -66,7 +66,7 @@ impl Readiness {
     /// [`is_needed_while_stale`]. A replica whose break-glass skips every hook is ready without a fresh configuration.
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
-        let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
+        let is_open = || health.break_glass.open(now).iter().any(|open| open.document.applies_to_all_hooks());
         let is_old = || current.freshness().age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
         match Self::of(health) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
@@ -86,7 +86,7 @@ fn is_nameless(current: &Current) -> bool {
 /// requests that fail without endpoints, or requests are rejected here that fail open without endpoints.
 fn is_needed_while_stale(current: &Current) -> bool {
     let snapshot = &current.load().snapshot;
-    let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
+    let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.applies_to_all_hooks());
     lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
@@ -263,7 +263,7 @@ mod tests {
             lasts: Duration::from_secs(60),
             reason: "r".into(),
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
-            by: "ann".into(),
+            opened_by: "ann".into(),
         };
         health.break_glass.set_documents(BreakGlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
     }

@@ -178,7 +178,7 @@ fn on_reused_connection(error: PostError) -> FailedCall {
     let evidence = match (error.nothing_sent, error.no_response_bytes) {
         (true, _) => ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: false },
         (false, true) => ProcessingEvidence::ReusedConnectionEnded { may_have_arrived: true },
-        (false, false) => ProcessingEvidence::Perhaps,
+        (false, false) => ProcessingEvidence::Unknown,
     };
     FailedCall { failure: error.failure, evidence }
 }

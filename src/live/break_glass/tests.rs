@@ -14,7 +14,7 @@ fn glass(name: &str, opened: u32, minutes: u32) -> BreakGlass {
         lasts: minutes * MINUTE,
         reason: "told so".into(),
         hooks: Vec::new(),
-        by: "".into(),
+        opened_by: "".into(),
     }
 }
 
@@ -149,7 +149,7 @@ fn seconds_glass(name: &str, seconds: u64, hooks: &[&str]) -> BreakGlass {
         lasts: Duration::from_secs(seconds),
         reason: "r".into(),
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
-        by: "".into(),
+        opened_by: "".into(),
     }
 }
 

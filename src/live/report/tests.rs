@@ -91,7 +91,7 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
         lasts: Duration::from_secs(900),
         reason: "INC-4711".into(),
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
-        by: "".into(),
+        opened_by: "".into(),
     };
     glasses.set_documents(BreakGlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
     let entries = open_break_glass(&glasses, (now, wall + Duration::from_millis(5)));

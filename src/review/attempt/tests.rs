@@ -4,7 +4,7 @@ use super::super::record::CallRecord;
 use super::*;
 use crate::hooks::{
     HttpReply,
-    ProcessingEvidence::{BeyondGoAway, Perhaps, Refused, ReusedConnectionEnded},
+    ProcessingEvidence::{BeyondGoAway, Refused, ReusedConnectionEnded, Unknown},
     Reuse::{Allowed, Forbidden},
 };
 
@@ -32,9 +32,9 @@ fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
         (RetryState { resends: 1, ..RetryState::default() }, RetryState { resends: 2, ..RetryState::default() });
     let (fail, retry, unsafe_retry) = ((false, true), (true, true), (true, false));
     for (asks, policy, evidence, expected) in [
-        (RetryState::default(), fail, Perhaps, NextStep::Settle),
-        (RetryState::default(), retry, Perhaps, NextStep::Retry),
-        (RetryState::default(), unsafe_retry, Perhaps, NextStep::Settle),
+        (RetryState::default(), fail, Unknown, NextStep::Settle),
+        (RetryState::default(), retry, Unknown, NextStep::Retry),
+        (RetryState::default(), unsafe_retry, Unknown, NextStep::Settle),
         (RetryState::default(), fail, Refused, NextStep::Resend(Allowed)),
         (RetryState::default(), retry, Refused, NextStep::Resend(Allowed)),
         (once, fail, Refused, NextStep::Settle),
@@ -70,12 +70,12 @@ fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
         (RetryState::default(), &answered, NextStep::Settle),
         (retried, &away, NextStep::Settle),
     ] {
-        assert_eq!(next(asks, (true, true), &CallResult::Failure(failure, Perhaps)), expected, "{asks:?} {failure:?}");
+        assert_eq!(next(asks, (true, true), &CallResult::Failure(failure, Unknown)), expected, "{asks:?} {failure:?}");
     }
     let now = Instant::now();
     let late = RetryTerms { retry_policy: true, idempotent: true, deadline: now };
     assert_eq!(
-        RetryState::default().next_step(late, &CallResult::Failure(&away, Perhaps), now),
+        RetryState::default().next_step(late, &CallResult::Failure(&away, Unknown), now),
         NextStep::Settle,
         "its time is over"
     );
@@ -120,7 +120,7 @@ fn every_step_is_counted() {
 #[test]
 fn the_number_of_asks_is_bounded() {
     let away = reply(503, Some(0));
-    for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { may_have_arrived: true }, Perhaps] {
+    for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { may_have_arrived: true }, Unknown] {
         let (mut asks, mut asked) = (RetryState::default(), 0);
         loop {
             asked += 1;

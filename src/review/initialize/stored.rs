@@ -1,9 +1,10 @@
 //! Stored: objects that are stored before they are initialized, and the updates that initialize them.
 //!
 //! An apiserver that stores unfinished objects (`stores_unfinished`) has the list in `metadata.initializers` of the
-//! object, beside the creator; Gatepost keeps no state about them. Each review works off the list as far as it can:
-//! initializers that are built in or attached act in flight in their turn, at the CREATE or at the update that removes
-//! the name before them. [`read_policy`] decides what reads of such objects show.
+//! object, beside the creator. A review depends on no state in Gatepost: the list is in the object. Each review
+//! processes the list as far as it can. A built-in or attached initializer runs during the review that makes it the
+//! head of the list (the CREATE, or the update that removes its predecessor). [`read_policy`] decides what reads of
+//! such objects show.
 //!
 //! For a resource that a stock apiserver stores unfinished (`by_label`), the mutating phase marks a new object instead,
 //! and restores marks that an update has omitted. The validating phase follows everything that may change the object,
@@ -55,7 +56,7 @@ use gatepost_wire::{
 /// User name of the apiserver itself, which carries out Gatepost's decisions.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
-/// Rights of a user without any on an object that is not initialized.
+/// An actor without rights on an uninitialized object.
 const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: OwnedNames::Names(&[]) };
 
 /// Reads `metadata.initializers` of the object at `place` in the review.
@@ -142,7 +143,7 @@ impl InitializingPhase<'_, '_> {
             return transition(None, new, STRANGER).map_err(|refused| self.denied(refused));
         };
         if !review.sub_resource.is_empty() {
-            let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
+            let why = format!("the subresource {} of an uninitialized object cannot be changed", review.sub_resource);
             return Err(self.denied(ListError::Forbidden(why)));
         }
         let head = [before.head().unwrap_or_default()];
@@ -159,11 +160,11 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.review;
         let ours = || self.ctx.deps.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
-            // Any name, as they carry out failure policies.
+            // The apiserver and Gatepost act for every initializer: they carry out failure policies.
             return Ok(Actor { may_initialize: true, owns: OwnedNames::Any });
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
-        let is = |who: &UserFilter| who.is(&review.username, in_group);
+        let is = |who: &UserFilter| who.matches(&review.username, in_group);
         let named = entry.initializers.iter().find(|one| head[0] == &*one.name);
         let owners = named.and_then(|one| one.owners.as_ref());
         let listed = owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
@@ -305,7 +306,7 @@ impl InitializingPhase<'_, '_> {
         }
     }
 
-    /// Runs the validating phase: checks that the object has the marks to be stored with.
+    /// Runs the validating phase: checks that the object carries the required marks.
     pub(super) async fn run_mark_check(mut self) -> Flow {
         let Some(entry) = self.ctx.initializers() else { return Flow::Continue(()) };
         match self.check_marks(entry).await {
@@ -429,7 +430,7 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
         |wanted: &[Box<str>]| wanted.iter().any(|wanted| read.user.groups.iter().any(|one| **one == **wanted));
     let owners = entry.into_iter().flat_map(|entry| &entry.initializers).filter_map(|one| one.owners.as_ref());
     let named = entry.and_then(|entry| entry.may_initialize.as_ref());
-    if owners.chain(named).any(|who| who.is(&read.username, in_group)) {
+    if owners.chain(named).any(|who| who.matches(&read.username, in_group)) {
         return true;
     }
     let Some(authorizer) = &deps.authorizer else { return false };

@@ -63,9 +63,9 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
         && opened.checked_add(lasts) != Some(until)
     {
         at.key("until").problem(
-            "is not opened and for together",
-            "so when it closes is not certain",
-            "let `gatepost break-glass` write the document, which says when it closes in two ways",
+            "must equal opened + for",
+            "so the time at which it closes is unclear",
+            "correct it; `gatepost break-glass` writes a consistent document",
         );
     }
     (at.problems() == before).then_some(())?;
@@ -75,7 +75,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
         lasts: lasts?,
         reason: reason?.into(),
         hooks,
-        by: by?.into(),
+        opened_by: by?.into(),
     })
 }
 

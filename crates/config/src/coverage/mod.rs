@@ -22,7 +22,7 @@ use gatepost_api::{
     Endpoint, Enforcement, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation,
     ResourceInitializers, Rule, Scope, Selector, SideEffects, Transport,
     hook::Address,
-    registration::{SENT_ALREADY, Segment},
+    registration::{DEDUP_CONDITION_PREFIX, Segment},
 };
 use gatepost_policy::Policy;
 
@@ -61,7 +61,7 @@ struct RegisteredWebhook {
 pub fn foreign_condition(entry: &Value) -> Option<&str> {
     let names = entry["matchConditions"].as_array().into_iter().flatten();
     let mut names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
-    names.find(|name| !name.starts_with(SENT_ALREADY))
+    names.find(|name| !name.starts_with(DEDUP_CONDITION_PREFIX))
 }
 
 /// Hook, initializers or policy for which an apiserver must send requests.
@@ -384,7 +384,7 @@ impl RegisteredWebhook {
     /// Returns true if Gatepost calls the hook or initializers for the requests of this webhook.
     fn calls(&self, one: &CoverageRequirement<'_>) -> bool {
         let calls = |segment: Segment| match one.subject {
-            CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
+            CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.calls(of.number, of.of)),
             // Initializers act after the last hook.
             CoverageSubject::Initializers => segment.number == segment.of,
             // Mutating policies decide before the first hook.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::NAME_LABEL;
-use gatepost_api::{Hook, Operation, Scope, Selector, builtin, registration::NEVER_SENT, selector::Requirement};
+use gatepost_api::{
+    Hook, Operation, Scope, Selector, builtin, registration::EXCLUDED_NAMESPACES_ANNOTATION, selector::Requirement,
+};
 
 /// Returns true if all that meets the selector also meets the requirement, as far as the two can be compared.
 pub fn implies(selector: &Selector, requirement: &Requirement) -> bool {
@@ -86,9 +88,9 @@ pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
 }
 
 /// Returns the namespaces that a registration excludes on purpose, ascending: by name, in every entry and, if it has
-/// the annotation [`NEVER_SENT`], in its list.
+/// the annotation [`EXCLUDED_NAMESPACES_ANNOTATION`], in its list.
 pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
-    let listed = registration["metadata"]["annotations"][NEVER_SENT].as_str();
+    let listed = registration["metadata"]["annotations"][EXCLUDED_NAMESPACES_ANNOTATION].as_str();
     let listed = listed.map(|names| names.split(',').map(str::trim).collect::<BTreeSet<_>>());
     let left_out = |entry: &Value| {
         let requirements = entry["namespaceSelector"]["matchExpressions"].as_array().into_iter().flatten();
@@ -343,7 +345,7 @@ mod tests {
         ] {
             assert_eq!(never_sent(&Value::Null, &entries), expected, "{entries:?}");
         }
-        let listed = json!({"metadata": {"annotations": {NEVER_SENT: "d,c, a"}}});
+        let listed = json!({"metadata": {"annotations": {EXCLUDED_NAMESPACES_ANNOTATION: "d,c, a"}}});
         assert_eq!(never_sent(&listed, [&one]), ["a", "c"], "as far as it is so");
     }
 

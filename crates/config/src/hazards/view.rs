@@ -170,7 +170,7 @@ impl<'a> View<'a> {
         let applies = |bypass: &Bypass| {
             let here = bypass.namespaces.is_empty() || bypass.namespaces.iter().any(|named| **named == *namespace);
             let this = bypass.resources.is_empty() || bypass.resources.iter().any(|rule| rule.matches(&target));
-            bypass.is_about(&hook.name) && here && this
+            bypass.applies_to_hook(&hook.name) && here && this
         };
         let for_anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();
         let bypasses = self.snapshot.bypasses.iter().filter(|bypass| applies(bypass));

@@ -31,7 +31,7 @@ fn a_prefix_is_the_range_up_to_itself_plus_one() {
 
 /// The newest key of all; what a question could say of another revision or of a member alone is not in our protocol.
 #[test]
-fn a_glance_is_at_the_key_put_last() {
+fn summary_requests_the_newest_key() {
     let (all, last) = (whole(b"/a/"), newest(b"/a/"));
     assert_eq!((all.limit, all.keys_only), (0, false));
     assert_eq!((last.limit, last.keys_only), (1, true));
@@ -40,21 +40,21 @@ fn a_glance_is_at_the_key_put_last() {
 }
 
 #[test]
-fn a_glance_at_another_store_or_after_another_choice_of_leader_is_never_the_same() {
-    let glance = PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
-    assert!(glance.has_same_content_as(&PrefixSummary { revision: 12, ..glance }), "other keys have moved");
-    assert!(!glance.has_same_content_as(&PrefixSummary { cluster_id: 3, ..glance }));
-    assert!(!glance.has_same_content_as(&PrefixSummary { raft_term: 3, ..glance }), "it may come from a backup");
+fn summary_of_another_store_or_term_is_never_the_same() {
+    let summary = PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
+    assert!(summary.has_same_content_as(&PrefixSummary { revision: 12, ..summary }), "other keys have moved");
+    assert!(!summary.has_same_content_as(&PrefixSummary { cluster_id: 3, ..summary }));
+    assert!(!summary.has_same_content_as(&PrefixSummary { raft_term: 3, ..summary }), "it may come from a backup");
 }
 
 #[test]
 fn sound_answers_are_read() {
     let read = ranged(AT, b"/a/", answer(9, 2, &[("/a/y", 9), ("/a/x", 3)])).unwrap();
     assert_eq!(read.pairs.iter().map(|pair| &*pair.key).collect::<Vec<_>>(), [b"/a/x", b"/a/y"]);
-    let glanced = glance(AT, b"/a/", &RangeResponse { more: true, ..answer(9, 2, &[("/a/y", 9)]) }).unwrap();
-    assert_eq!(glanced, PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 });
-    assert_eq!(read.glance(), glanced);
-    let empty = glance(AT, b"/a/", &answer(9, 0, &[])).unwrap();
+    let summarized = summary(AT, b"/a/", &RangeResponse { more: true, ..answer(9, 2, &[("/a/y", 9)]) }).unwrap();
+    assert_eq!(summarized, PrefixSummary { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 });
+    assert_eq!(read.summary(), summarized);
+    let empty = summary(AT, b"/a/", &answer(9, 0, &[])).unwrap();
     assert_eq!((empty.newest_mod, empty.count), (0, 0));
 }
 
@@ -80,14 +80,14 @@ fn half_answers_and_contradictions_are_not() {
         ("a foreign key", answer(9, 1, &[("/b/x", 3)])),
         ("a revision of nothing", answer(9, 1, &[("/a/x", 0)])),
     ] {
-        assert!(matches!(glance(AT, b"/a/", &wrong), Err(EtcdError::InvalidResponse { .. })), "{what}");
+        assert!(matches!(summary(AT, b"/a/", &wrong), Err(EtcdError::InvalidResponse { .. })), "{what}");
     }
 }
 
 proptest! {
-    /// Any puts and deletes between two glances: these are the same only where the contents are.
+    /// Any puts and deletes between two summaries: these are the same only if the contents are.
     #[test]
-    fn glances_show_every_change(
+    fn summaries_show_every_change(
         steps in prop::collection::vec(prop::collection::vec((0..4_u8, prop::option::of(0..2_u8)), 0..4), 2..8),
     ) {
         let mut store = BTreeMap::new();

@@ -44,7 +44,7 @@ impl<E: Exchange> ClientConnection<E> {
             kind::GOAWAY => {
                 let goaway = GoAway::read(self.incoming.payload(place), self.goaway)?;
                 self.goaway = Some(goaway);
-                self.end_beyond(goaway.last_seen);
+                self.end_beyond(goaway.last_stream_id);
                 Ok(())
             }
             kind::WINDOW_UPDATE => self.window_update(head, place),

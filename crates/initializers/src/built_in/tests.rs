@@ -6,11 +6,11 @@ use gatepost_api::Rope;
 use gatepost_base::offload::OFFLOAD_THRESHOLD;
 use gatepost_json_patch::{self as patch, Document, PatchLimits};
 
-fn shape(value: &Value) -> Shape {
-    Shape::of(value).unwrap()
+fn shape(value: &Value) -> JsonTemplate {
+    JsonTemplate::of(value).unwrap()
 }
 
-fn named(key: &str, values: &[Value]) -> Vec<(Box<str>, Shape)> {
+fn named(key: &str, values: &[Value]) -> Vec<(Box<str>, JsonTemplate)> {
     values.iter().map(|value| (value[key].as_str().unwrap().into(), shape(value))).collect()
 }
 

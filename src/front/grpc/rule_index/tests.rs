@@ -199,7 +199,7 @@ async fn index_is_valid_for_no_time_while_break_glass_is_open() {
         lasts: Duration::from_secs(600),
         reason: "r".into(),
         hooks: Vec::new(),
-        by: "".into(),
+        opened_by: "".into(),
     }]);
     plugin.poll(1, 0);
     assert_eq!(plugin.beat().await.valid_for_milliseconds, 0);

@@ -40,7 +40,7 @@ async fn a_call_with_a_partial_answer_counts_as_processed() {
         }
         let lost = tokio::time::timeout(SECOND / 2, scene.lost()).await.expect("lost in time");
         assert!(lost.failure.to_string().contains("it began to answer"), "{lost:?}");
-        assert_eq!(lost.evidence, ProcessingEvidence::Perhaps);
+        assert_eq!(lost.evidence, ProcessingEvidence::Unknown);
     }
 }
 

@@ -21,14 +21,14 @@ fn problems(text: &str) -> Vec<String> {
 fn a_good_document_says_what_is_open_and_until_when() {
     let read = break_glass(&[file("a.yaml", GOOD)]);
     let [glass] = read.as_slice() else { panic!("{read:?}") };
-    assert_eq!((&*glass.name, &*glass.reason, &*glass.by), ("night", "the webhook's node is gone", "ann"));
+    assert_eq!((&*glass.name, &*glass.reason, &*glass.opened_by), ("night", "the webhook's node is gone", "ann"));
     assert_eq!(glass.lasts, Duration::from_secs(900));
     assert_eq!(humantime::format_rfc3339(glass.until()).to_string(), "2026-01-31T22:15:00Z");
-    assert!(glass.is_about_all() && glass.is_about("any.example.com"));
+    assert!(glass.applies_to_all_hooks() && glass.applies_to_hook("any.example.com"));
     assert_eq!(problems(GOOD), [""; 0]);
     let one = GOOD.to_owned() + "hooks: [a.example.com]\n";
     let read = break_glass(&[file("a.yaml", &one)]);
-    assert!(read[0].is_about("a.example.com") && !read[0].is_about("b.example.com"));
+    assert!(read[0].applies_to_hook("a.example.com") && !read[0].applies_to_hook("b.example.com"));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn what_is_wrong_is_said_and_does_not_open() {
         ("15m", "25h", "for", "is out of range"),
         ("15m", "0s", "for", "is out of range"),
         ("15m", "soon", "for", "is not a time with its unit"),
-        ("for: 15m", "for: 20m", "until", "is not opened and for together"),
+        ("for: 15m", "for: 20m", "until", "must equal opened + for"),
         ("until: 2026-01-31T22:15:00Z\n", "", "until", "is missing"),
         ("opened: 2026-01-31T22:00:00Z", "opened: today", "opened", "is not a time"),
         ("opened: 2026-01-31T22:00:00Z", "opened: 2026-01-31T22:00:00", "opened", "is not a time"),

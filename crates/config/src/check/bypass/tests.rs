@@ -34,13 +34,13 @@ fn a_rule_is_compiled() {
     let bypass = &snapshot.bypasses()[0];
     assert_eq!((&*bypass.name, &*bypass.reason, bypass.effect), ("ci", "told so", BypassEffect::FailOpen));
     assert_eq!(*bypass.who.users, ["u".into(), "system:serviceaccount:ns:sa.x".into()]);
-    assert_eq!((bypass.is_about("h.example.com"), bypass.is_about("i.example.com")), (true, false));
+    assert_eq!((bypass.applies_to_hook("h.example.com"), bypass.applies_to_hook("i.example.com")), (true, false));
     let note = &snapshot.notes()[0];
     assert!(note.to_string().contains("no hook, initializer or policy is called \"h.example.com\""), "{note}");
     assert_eq!(note.path, "bypass[0].hooks");
     let by_default = loaded("- {name: ci, reason: told so, users: [u]}\n").expect("good");
     assert_eq!(by_default.bypasses()[0].effect, BypassEffect::Skip);
-    assert!(by_default.bypasses()[0].is_about_all());
+    assert!(by_default.bypasses()[0].applies_to_all_hooks());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
         problem::quoted,
     },
 };
-use gatepost_api::{ObjectAdditions, PodAdditions, PodPlace, Shape, Template, template::VARIABLES};
+use gatepost_api::{JsonTemplate, ObjectAdditions, PodAdditions, PodPlace, Template, template::VARIABLES};
 
 pub(crate) const KEYS: [&str; 11] = [
     "labels",
@@ -145,8 +145,8 @@ const CONTAINER: Addition =
     Addition { key: "name", is_valid: names::is_dns_label, fix: names::LABEL, needs: Some("image") };
 
 /// Reads a list of maps, each identified by the text of its `key`.
-fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> Vec<(Box<str>, Shape)> {
-    let mut shapes = Vec::<(Box<str>, Shape)>::new();
+fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> Vec<(Box<str>, JsonTemplate)> {
+    let mut shapes = Vec::<(Box<str>, JsonTemplate)>::new();
     if !at.present() || !at.is_list() {
         return shapes;
     }
@@ -186,7 +186,7 @@ fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> V
             item.problem("is nested too deep", "which no Pod is", "write it as a Pod has it");
             continue;
         }
-        match Shape::of(&item.value.to_json()) {
+        match JsonTemplate::of(&item.value.to_json()) {
             Ok(shape) => shapes.push((name.into(), shape)),
             Err(why) => item.problem(why.0, "so what to write would not be known", format!("known are {VARIABLES}")),
         }
