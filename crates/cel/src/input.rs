@@ -451,7 +451,7 @@ impl<'a> Container<'a> {
             (Offsets::List(offsets), end)
         } else {
             let mut members = Members::default();
-            let end = ends.members(text, at, |key_at, key, at| members.add(text, key_at as u32, &key, at as u32))?;
+            let end = ends.members(text, at, |key_at, key, at| members.add(text, key_at as u32, key, at as u32))?;
             (Offsets::Map(members), end)
         };
         Ok((Index { offsets, places: OnceCell::new() }, end))
@@ -494,17 +494,17 @@ impl<'a> Container<'a> {
 }
 
 impl Members {
-    fn add(&mut self, text: &str, key_at: u32, key: &Cow<'_, str>, at: u32) {
+    fn add(&mut self, text: &str, key_at: u32, key: Cow<'_, str>, at: u32) {
         let key_len = if matches!(key, Cow::Borrowed(_)) { key.len() as u32 } else { ESCAPED };
         let member = Member { key_at, key_len, at };
-        if let Some(number) = self.number_of(text, key) {
+        if let Some(number) = self.number_of(text, &key) {
             self.all[number] = member;
             return;
         }
         self.all.push(member);
         let many = self.all.len();
         match &mut self.hashed {
-            Some(hashed) if 2 * many <= hashed.slots.len() => hashed.add(key, many - 1),
+            Some(hashed) if 2 * many <= hashed.slots.len() => hashed.add(&key, many - 1),
             None if many < MIN_HASHED_KEYS => {}
             _ => {
                 let mut hashed =
