@@ -117,7 +117,8 @@ impl Channel {
             (Transport::Http, None) => Ok(()),
             (Transport::Http, Some(post)) => {
                 let posted = async { self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await };
-                posted.await.and_then(|reply| check_status(reply.status)).map_err(|cause| {
+                let has_credentials = self.endpoint().authorization.is_some();
+                posted.await.and_then(|reply| check_status(reply.status, has_credentials)).map_err(|cause| {
                     let failure = ProbeFailure::at(Step::Review, timeout)(cause);
                     let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
                     ProbeFailure { posted, ..failure }
@@ -236,8 +237,9 @@ impl Channel {
 
 /// Checks that a reply with that status is the hook's own. A hook may reject the probe's kind with any status of its
 /// own, but some statuses come from proxies in front of a missing hook.
-fn check_status(status: u16) -> Result<(), CallFailure> {
+fn check_status(status: u16, has_credentials: bool) -> Result<(), CallFailure> {
     let fix = match status {
+        401 | 403 if has_credentials => "it refuses our credentials: correct its authorizationFile",
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
         301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
         405 => "this path does not accept POST: correct the path in its clientConfig",
@@ -311,14 +313,21 @@ mod tests {
     }
 
     #[test]
+    fn refused_credentials_fail_a_probe() {
+        for status in [401, 403] {
+            assert_eq!((check_status(status, true).is_err(), check_status(status, false)), (true, Ok(())), "{status}");
+        }
+    }
+
+    #[test]
     fn statuses_of_proxies_fail_a_probe() {
         for status in [301, 302, 303, 307, 308, 404, 405, 502, 503, 504] {
-            let failure = check_status(status).expect_err("nobody is there");
+            let failure = check_status(status, false).expect_err("nobody is there");
             assert!(matches!(&failure, CallFailure::Http { status: text, .. } if *text == status), "{failure:?}");
         }
         // Statuses that a hook may send for a kind that it does not know, or while it has too much to do.
         for status in [200, 204, 300, 304, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
-            assert_eq!(check_status(status), Ok(()), "{status}");
+            assert_eq!(check_status(status, false), Ok(()), "{status}");
         }
     }
 

@@ -50,11 +50,16 @@ impl Freshness {
 
     /// Records a consistent read that *started* at `started` and whose result is in force.
     pub fn stamp(&self, started: Moment) {
-        self.read.renew(started);
+        self.renew(started);
         self.changes.send_modify(|(noticed, read)| {
             *read = Some(started.instant);
             self.behind.store(*noticed > *read, Ordering::Release);
         });
+    }
+
+    /// Records a consistent read that *started* at `started`, and whose changes are not in force yet.
+    pub fn renew(&self, started: Moment) {
+        self.read.renew(started);
     }
 
     /// Makes requests wait for changes that are noticed from now on.

@@ -78,14 +78,17 @@ async fn decided(
     caller: &Caller,
 ) -> (Verdict, GenerationGuard, Option<Arc<PatchedObject>>) {
     let began = now();
-    if deps.current.freshness().is_behind() {
+    let mut reads = began;
+    // If the configuration is stale, waiting helps nobody.
+    if deps.current.freshness().is_behind() && deps.current.freshness().is_fresh(began) {
         hold_for_change(deps, review, caller, began).await;
+        reads = now();
     }
     // Read before the generation is entered, which is then at least as new as the age says.
-    let age = deps.current.freshness().age(began);
+    let age = deps.current.freshness().age(reads);
     let guard = deps.current.enter();
     let generation = &*guard;
-    let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
+    let bypass = BypassDecision::of(generation, deps.break_glass.open(reads), review);
     let access = Access::new(deps.authorizer.as_deref());
     let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access, is_shadow: false };
     let deciding = async {

@@ -330,6 +330,12 @@ impl<'a> MutatingPhase<'a, '_> {
             uncalled.selection.conclude(self.ctx, self.draft, self.next);
             batch = self.batch(facts).await;
         }
+        if self.round == 0 {
+            // These would have been called once more.
+            let hooks = &self.ctx.generation.hooks;
+            let denies = |index: &u32| hooks.get(*index as usize).is_some_and(|live| live.hook.enforcement.denies());
+            self.rejects_late |= self.reinvoked.iter().any(denies);
+        }
         if self.rejects_late && !self.ctx.bypass.all_fail_open() {
             let causes = self.out_of_time_causes();
             let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..rejection::out_of_time() }));

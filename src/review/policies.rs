@@ -108,16 +108,19 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return Flow::Continue(());
     }
     let namespace = namespace_object(ctx, review, &mut tasks).await;
-    let fails_open = tasks.iter().all(PolicyTask::rejects_no_failure);
-    let indexes: Vec<_> = tasks.iter().map(|task| task.index).collect();
-    match evaluate(ctx, review, tasks, namespace).await {
-        Ok(ends) => conclude(ctx, draft, HookType::Validating, ends),
-        Err(_) if fails_open => {
-            count_unfinished(ctx, &indexes);
-            draft.flow()
-        }
-        Err(refusal) => draft.refuse(refusal),
+    let mut unfinished: Vec<_> = tasks.iter().map(|task| (task.index, task.rejects_no_failure())).collect();
+    let mut ends = Vec::new();
+    let evaluated = evaluate(ctx, review, tasks, namespace, &mut ends).await;
+    unfinished.retain(|(index, _)| ends.iter().all(|end| end.index != *index));
+    // Also before an error: what has denied the request does so however late the others are.
+    conclude(ctx, draft, HookType::Validating, ends)?;
+    let Err(refusal) = evaluated else { return Flow::Continue(()) };
+    if !unfinished.iter().all(|(_, rejects_no_failure)| *rejects_no_failure) {
+        return draft.refuse(refusal);
     }
+    let indexes: Vec<_> = unfinished.into_iter().map(|(index, _)| index).collect();
+    count_unfinished(ctx, &indexes);
+    draft.flow()
 }
 
 /// Returns the policies of this type that apply to the review, in order.
@@ -360,7 +363,7 @@ fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) ->
     read >= OFFLOAD_THRESHOLD || places.into_iter().any(conditions::is_large)
 }
 
-/// Evaluates policies, until the request's deadline.
+/// Evaluates policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
 ///
 /// # Errors
 /// The deadline passes first.
@@ -369,9 +372,9 @@ async fn evaluate(
     review: &Review,
     tasks: Vec<PolicyTask>,
     namespace: Option<Bytes>,
-) -> Result<Vec<PolicyEnd>, StatusError> {
+    ends: &mut Vec<PolicyEnd>,
+) -> Result<(), StatusError> {
     let until = ctx.caller.deadline.instant();
-    let mut ends: Vec<PolicyEnd> = Vec::new();
     let (mut left, steps) = (tasks, Cell::new(MAX_STEPS));
     let mut offloaded = is_large(review, &left, namespace.as_ref());
     while !left.is_empty() {
@@ -388,24 +391,25 @@ async fn evaluate(
             let allowance = Allowance { steps: &steps, over: &|| now() >= until };
             run(review, &left, namespace.as_deref(), decisions, &allowance)
         };
+        let is_first = found.is_empty();
         left.drain(..found.len());
         match ends.is_empty() {
-            true => ends = found,
+            true => *ends = found,
             false => ends.extend(found),
         }
         match suspended {
             None => {}
             Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
             Some(Suspended::Undecided(check)) => ctx.access.decide(review, vec![*check], until).await?,
-            Some(Suspended::TooLong) if !offloaded => offloaded = true,
-            // One policy at fault stops no other: it fails alone.
+            // One policy at fault stops no other: it fails alone, and only by steps of its own.
+            Some(Suspended::TooLong) if !offloaded || !is_first => offloaded = true,
             Some(Suspended::TooLong) => {
                 let task = left.remove(0);
                 ends.push(task.failed(&too_long()));
             }
         }
     }
-    Ok(ends)
+    Ok(())
 }
 
 fn too_long() -> String {

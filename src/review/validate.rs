@@ -40,6 +40,11 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     let (together, transactional) = hooks.split_at(hooks.partition_point(|hook| !hook.live.hook.is_transactional));
     let mut called = 0;
     for hooks in [together].into_iter().chain(transactional.chunks(1)).filter(|hooks| !hooks.is_empty()) {
+        // The first are checked above.
+        if called > 0 && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
+            let enforces = transactional.iter().any(|hook| hook.live.hook.enforcement.denies());
+            return if enforces { draft.refuse(Box::new(rejection::out_of_time())) } else { draft.flow() };
+        }
         let mut calls = round::call_hooks(ctx, hooks, review, Until::Rejected(ctx.deps.reasons)).await;
         calls.iter_mut().zip(called..).for_each(|(call, index)| call.index = index);
         called += calls.len();

@@ -171,7 +171,7 @@ impl Rotator {
                 self.report_recovery();
                 let outcome = self.judge(contents).await;
                 // After every outcome of a good read, but not before: until here, an older read is in force.
-                self.stamp(reading.started);
+                self.stamp(reading.started, outcome);
                 self.options.status.set_observed(as_of);
                 outcome
             }
@@ -189,11 +189,15 @@ impl Rotator {
     }
 
     /// Renews freshness after a good read, if a configuration is in force.
-    fn stamp(&self, started: Moment) {
+    fn stamp(&self, started: Moment, outcome: ReadOutcome) {
         let in_force = self.current.load();
         // Before the first configuration, only the age `None` makes requests be rejected; see `runtime::last_good`.
         if in_force.number > 0 {
-            self.current.freshness().stamp(started);
+            match outcome {
+                // Requests go on waiting for the change.
+                ReadOutcome::Unconfirmed => self.current.freshness().renew(started),
+                _ => self.current.freshness().stamp(started),
+            }
             if let Some(sender) = &self.options.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
                 sender.send_replace(Some(InForce {

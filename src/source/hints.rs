@@ -6,7 +6,9 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     ffi::OsStr,
-    fmt, io,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -41,8 +43,8 @@ const FOLDER_CHANGES: WatchMask = WatchMask::CLOSE_WRITE
 /// Client and revision of the last good read of a cluster; `None` before the first.
 pub(super) type ClusterRead = Option<(KubeClient, String)>;
 
-/// Called for each change.
-type Changed<'a> = &'a (dyn Fn() + Send + Sync);
+/// Called with `true` for each change, and with `false` where a watch begins, since there may have been one before.
+type Changed<'a> = &'a (dyn Fn(bool) + Send + Sync);
 
 /// What is watched for hints.
 #[derive(Debug)]
@@ -65,12 +67,13 @@ impl Hints {
         }
     }
 
-    /// Returns the shortest time between two reads, if `every` is the time between reads without hints. Files that
-    /// enforce less are confirmed by a second read, which must be as much later as without hints.
+    /// Returns the shortest time from a read that found a change to the next, if `every` is the time between reads
+    /// without hints. Files that enforce less are confirmed by a second read, which must be as much later as without
+    /// hints.
     pub(super) fn spacing(&self, every: Duration) -> Duration {
         match self {
             Self::Files(_) => every,
-            Self::Etcd(..) | Self::Kubernetes(..) => Duration::from_millis(100),
+            Self::Etcd(..) | Self::Kubernetes(..) => Duration::ZERO,
         }
     }
 
@@ -125,17 +128,18 @@ async fn watch_files(path: &Path, changed: Changed<'_>) -> io::Result<()> {
     })
     .await??;
     let mut events = inotify.into_event_stream([0; 4096])?;
-    // Changes before the watch began.
-    changed();
+    changed(false);
     while let Some(event) = events.next().await {
         let event = event?;
         let written = event.name.as_deref();
         if event.mask.contains(EventMask::Q_OVERFLOW)
             || written.is_some_and(|written| concerns(written, name.as_deref()))
         {
-            changed();
+            changed(true);
         }
-        if event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
+        // The folder has gone, or the name is that of a folder now.
+        let is_folder = event.mask.contains(EventMask::ISDIR) && name.is_some() && written == name.as_deref();
+        if is_folder || event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
             break;
         }
     }
@@ -152,12 +156,11 @@ fn concerns(written: &OsStr, name: Option<&OsStr>) -> bool {
 /// Watches keys once.
 async fn watch_keys(client: &EtcdClient, prefix: &str, changed: Changed<'_>) -> Result<(), EtcdError> {
     let mut watch = client.watch(prefix).await?;
-    // Changes before the watch began.
-    changed();
+    changed(false);
     let changes = async {
         loop {
             watch.changed().await?;
-            changed();
+            changed(true);
         }
     };
     timeout(WATCH_DURATION, changes).await.unwrap_or(Ok(()))
@@ -171,10 +174,17 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
         let Some((client, revision)) = last else { return };
         let ended = match client.watch_metadata(path, None, &revision, WATCH_DURATION).await {
             Ok(watch) => timeout(WATCH_DURATION, pass_changes(watch, &mut seen, changed)).await.unwrap_or(Ok(())),
-            // The kind is not installed, or the revision is no longer kept.
-            Err(KubeError::Refused { code: 404 | 410, .. }) => Ok(()),
+            // The revision is no longer kept.
+            Err(KubeError::Refused { code: 410, .. }) => Ok(()),
+            // The kind is not installed.
+            Err(KubeError::Refused { code: 404, .. }) => {
+                sleep(FAILURE_PAUSE).await;
+                Ok(())
+            }
             Err(error) => Err(error),
         };
+        // What has changed meanwhile may have been changed back.
+        seen.clear();
         pause(ended, &mut failure).await;
     }
 }
@@ -183,14 +193,14 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
 /// change an object's status, which is no configuration.
 async fn pass_changes(
     mut watch: Watch,
-    seen: &mut HashMap<String, String>,
+    seen: &mut HashMap<String, u64>,
     changed: Changed<'_>,
 ) -> Result<(), KubeError> {
     while let Some(change) = watch.next::<Value>().await? {
         let is_new = match change {
             WatchedChange::Changed(object) => {
                 let (name, state) = state(&object);
-                seen.insert(name, state.clone()) != Some(state)
+                seen.insert(name, state) != Some(state)
             }
             WatchedChange::Gone(object) => {
                 seen.remove(&state(&object).0);
@@ -200,18 +210,20 @@ async fn pass_changes(
             WatchedChange::Expired => break,
         };
         if is_new {
-            changed();
+            changed(true);
         }
     }
     Ok(())
 }
 
-/// Returns an object's name, and the parts of its metadata that change with its configuration.
-fn state(object: &Value) -> (String, String) {
+/// Returns an object's name, and a digest of the parts of its metadata that change with its configuration.
+fn state(object: &Value) -> (String, u64) {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let parts = ["uid", "generation", "deletionTimestamp", "labels", "annotations"];
-    (name, parts.map(|part| metadata[part].to_string()).join(" "))
+    let mut digest = DefaultHasher::new();
+    parts.map(|part| metadata[part].to_string()).hash(&mut digest);
+    (name, digest.finish())
 }
 
 #[cfg(test)]
@@ -229,7 +241,7 @@ mod tests {
         fs::write(&path, "kind: x").unwrap();
         for watched in [folder.path(), &path] {
             let changed = Notify::new();
-            let notify = || changed.notify_one();
+            let notify = |_| changed.notify_one();
             let change = async {
                 changed.notified().await;
                 fs::write(&path, "kind: y").unwrap();

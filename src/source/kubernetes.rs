@@ -259,12 +259,15 @@ async fn fetch(
         }
     };
     let (mut revision, mut lists) = (None, Vec::new());
-    let mut forbidden = None;
+    let (mut forbidden, mut missing) = (None, None);
     for kind in place.kinds_to_list() {
         match list_kind(&client, kind, revision.as_deref()).await {
             Ok(Some(list)) => {
                 revision.get_or_insert(list.revision);
                 lists.push((kind, list.items));
+            }
+            Ok(None) if kind.is_of_policies() => {
+                missing.get_or_insert(kind);
             }
             Ok(None) => {}
             // The roles of a former version do not include policies.
@@ -279,6 +282,12 @@ async fn fetch(
         if !adopting::knows_announced(&lists, leases.as_ref().map_or(&[], |(_, leases)| leases)) {
             return Err(error.clone().into());
         }
+    }
+    // Another apiserver of this cluster may serve it.
+    if let Some(kind) = missing
+        && !adopting::knows_announced(&lists, leases.as_ref().map_or(&[], |(_, leases)| leases))
+    {
+        return Err(ReadError::NotInstalled { store: client.server().to_owned(), resource: kind.full_name() });
     }
     // The uid never changes, so any revision will do, and the apiserver need not query its store.
     let namespace = client.get(&format!("{CLUSTER}?resourceVersion=0")).await?;

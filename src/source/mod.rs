@@ -158,8 +158,10 @@ pub async fn poll(
     let mut ticks = Ticks::new(every, slept);
     (ticks.quiet, ticks.spacing) = (hints.quiet(), hints.spacing(every));
     let changed = Arc::clone(&ticks.changed);
-    let changed = || {
-        noticed();
+    let changed = |is_change| {
+        if is_change {
+            noticed();
+        }
         changed.notify_one();
     };
     let reads = async { while readings.send(ticks.read(source.read()).await).await.is_ok() {} };
@@ -172,6 +174,9 @@ pub async fn poll(
 /// Interval between reads of the source.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
 pub const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest time between two reads.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Read, and when it began. Freshness counts from the beginning, since changes during the read may not be in it.
 #[derive(Debug)]
@@ -193,10 +198,13 @@ pub struct Ticks {
     changed: Arc<Notify>,
     /// Time without further changes after which such a read may begin.
     quiet: Duration,
-    /// Shortest time from one read to such a read.
+    /// Shortest time from a read that found a change to such a read.
     spacing: Duration,
-    /// Time of the last read.
+    /// Time of the last read, and of the last one that found a change.
     last: time::Instant,
+    last_change: time::Instant,
+    /// Digest of the last good read.
+    digest: String,
 }
 
 impl Ticks {
@@ -205,14 +213,16 @@ impl Ticks {
         let mut ticks = time::interval_at(time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let last = time::Instant::now();
-        Self { ticks, slept, changed: Arc::default(), quiet: Duration::ZERO, spacing: every, last }
+        let (quiet, digest) = (Duration::ZERO, String::new());
+        Self { ticks, slept, changed: Arc::default(), quiet, spacing: every, last, last_change: last, digest }
     }
 
     /// Waits for the next tick or change, and makes this read.
     pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> TimedRead {
+        let earliest = (self.last + MIN_READ_INTERVAL).max(self.last_change + self.spacing);
         let change = async {
             self.changed.notified().await;
-            time::sleep_until(self.last + self.spacing).await;
+            time::sleep_until(earliest).await;
             while time::timeout(self.quiet, self.changed.notified()).await.is_ok() {}
         };
         tokio::select! {
@@ -222,6 +232,10 @@ impl Ticks {
         self.last = time::Instant::now();
         let started = Moment::now(self.slept);
         let outcome = read.await;
+        if let Some(contents) = outcome.as_ref().ok().filter(|contents| contents.digest != self.digest) {
+            self.digest.clone_from(&contents.digest);
+            self.last_change = self.last;
+        }
         let took = now().saturating_duration_since(started.instant);
         TimedRead { started, took, outcome }
     }
@@ -232,6 +246,32 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn noticed_changes_are_read_at_once_but_not_twice_within_a_second() {
+        let began = time::Instant::now();
+        let mut ticks = Ticks { quiet: Duration::from_millis(50), ..Ticks::new(READ_INTERVAL, slept) };
+        let changed = Arc::clone(&ticks.changed);
+        tokio::spawn(async move {
+            for millis in [1300, 1500, 2600] {
+                time::sleep_until(began + Duration::from_millis(millis)).await;
+                changed.notify_one();
+            }
+        });
+        let contents = |text: &'static str| {
+            let bytes = bytes::Bytes::from_static(text.as_bytes());
+            Contents::new(vec![gatepost_config::SourceFile { name: "a.yaml".into(), bytes }], Default::default())
+        };
+        // The first read is that of the first second; it differs from none.
+        ticks.digest = contents("a").digest;
+        let mut at = Vec::new();
+        for text in ["a", "b", "c", "c"] {
+            let read = ticks.read(async { Ok(contents(text)) }).await;
+            at.push((read.started.instant - began.into_std()).as_millis());
+        }
+        // The change at 1.5 s waits for the second after the read that found one; that at 2.6 s, too.
+        assert_eq!(at, [1000, 1350, 2350, 3350]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_second_a_reading_dated_from_its_start_good_or_not() {

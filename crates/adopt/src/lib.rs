@@ -60,7 +60,9 @@ pub use self::{
     record::{AdoptionFigures, AdoptionMetrics, EVENTS_PATH, TakenEntries, event},
     scope::{AdoptionRequests, AdoptionScope, parse_selector},
     startup::{Startup, names},
-    webhook::{CONDITION, EXPRESSION, MAX_CONDITIONS, exempt_match, webhooks_of, without_our_condition},
+    webhook::{
+        CONDITION, EXPRESSION, MAX_CONDITIONS, exempt_match, exempt_policy_match, webhooks_of, without_our_condition,
+    },
     writes::{
         FINALIZER, FinalizerChange, MANAGER, OwnRegistration, RegistrationUpdate, WriteOutcome, change_finalizer,
         conditions_document, fence_document, finalizer_document, forced_removal, give_back_document, remove_mark,

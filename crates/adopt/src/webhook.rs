@@ -21,10 +21,8 @@ pub fn webhooks_of(hook_type: HookType, object: &Value) -> Vec<ClusterEntry> {
         let name = entry["name"].as_str()?.to_owned();
         let (content, current_condition) = without_our_condition(entry.clone());
         // The namespaces of the condition stay until those that our registration excludes are known.
-        let condition = current_condition
-            .clone()
-            .unwrap_or_default()
-            .of_exempt(exempt_match(&content["rules"], &Value::Null).is_some());
+        let condition =
+            current_condition.clone().unwrap_or_default().of_exempt(exempt_match(&content["rules"]).is_some());
         let key = EntryKey { kind: EntryKind::Webhook(hook_type), configuration: metadata.text("name"), name };
         let id = key.id();
         let conditions = content["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -64,15 +62,32 @@ pub(super) fn our_condition(condition: &Value) -> Option<AdoptionCondition> {
     AdoptionCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
 }
 
-/// Returns a resource for which Gatepost uses no entries, as group and resource, if these rules match it. The apiserver
-/// must use the entry for it. `excluded` are the rules of a policy that exclude requests.
-pub fn exempt_match(rules: &Value, excluded: &Value) -> Option<(&'static str, &'static str)> {
+/// Returns a resource for which Gatepost uses no webhooks, as group and resource, if these rules match it. The apiserver
+/// must call the webhook for it.
+pub fn exempt_match(rules: &Value) -> Option<(&'static str, &'static str)> {
+    first_match(exempt_resources().map(|(group, resource, _)| (group, resource)), rules, &Value::Null)
+}
+
+/// Like [`exempt_match`], for the rules of a policy. `excluded` are its rules that exclude requests. Policies, other than
+/// webhooks, also see webhook configurations, of which an apiserver sends nothing to Gatepost.
+pub fn exempt_policy_match(rules: &Value, excluded: &Value) -> Option<(&'static str, &'static str)> {
+    const GROUP: &str = "admissionregistration.k8s.io";
+    let resources = exempt_resources().map(|(group, resource, _)| (group, resource));
+    let configurations = [HookType::Validating, HookType::Mutating].map(|hook_type| (GROUP, hook_type.resource()));
+    first_match(resources.chain(configurations), rules, excluded)
+}
+
+/// Returns the first of the resources that the rules match.
+fn first_match(
+    resources: impl Iterator<Item = (&'static str, &'static str)>,
+    rules: &Value,
+    excluded: &Value,
+) -> Option<(&'static str, &'static str)> {
     let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
     };
     let every = |list: &Value| has(list, &|written| written == "*");
     let any = |rules: &Value, fits: &dyn Fn(&Value) -> bool| rules.as_array().into_iter().flatten().any(fits);
-    let resources = exempt_resources().map(|(group, resource, _)| (group, resource));
     let mut matched = resources.filter(|(group, resource)| {
         let in_group = |rule: &Value| has(&rule["apiGroups"], &|written| written == "*" || written == *group);
         // Subresources count too: an exception for them does no harm.

@@ -52,6 +52,8 @@ pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mu
             for task in tasks {
                 let _ = Box::pin(change(ctx, draft, vec![task])).await;
                 (draft.object, draft.reinvocable) = (None, None);
+                // Reviews that wait for a verdict come first.
+                tokio::task::yield_now().await;
             }
             Flow::Continue(())
         }
@@ -196,12 +198,14 @@ impl Mutating {
                 let allowance = Allowance { steps: &steps, over: &|| now() >= until };
                 self.evaluate(review, decisions, &allowance)
             };
+            let is_first = found.is_empty();
             ends.extend(found);
             match suspended {
                 None => return Ok(self),
                 Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
                 Some(Suspended::Undecided(check)) => ctx.access.decide(review, vec![*check], until).await?,
-                Some(Suspended::TooLong) if !offloaded => offloaded = true,
+                // A policy fails only by steps of its own.
+                Some(Suspended::TooLong) if !offloaded || !is_first => offloaded = true,
                 Some(Suspended::TooLong) => {
                     let (task, ..) = self.next;
                     let Partial { mut outcome, is_changed, took, .. } = std::mem::take(&mut self.partial);

@@ -143,13 +143,17 @@ pub fn judged(
     EntryReader::default().seen(lists, settings, requests)
 }
 
-/// Returns true if everything that the leader announces is a webhook of these lists.
+/// Returns true if everything that the leader announces is a webhook or a binding of these lists.
 pub(super) fn knows_announced(lists: &[(Kind, Vec<Value>)], leases: &[Lease]) -> bool {
     let leader = leases.iter().find(|lease| lease.is_leader());
     let Some(announcement) = leader.map(Lease::announcement) else { return true };
     let items = lists.iter().filter_map(|(kind, items)| Some((kind.hook_type()?, items)));
     let webhooks = items.flat_map(|(hook_type, items)| items.iter().flat_map(move |item| webhooks_of(hook_type, item)));
-    let known: BTreeSet<_> = webhooks.map(|webhook| webhook.id).collect();
+    let listed = |wanted| lists.iter().find(|(kind, _)| *kind == wanted).map_or(&[][..], |(_, items)| items);
+    let bindings = [HookType::Validating, HookType::Mutating].into_iter().flat_map(|hook_type| {
+        bindings_of(hook_type, listed(Kind::Policies(hook_type)), listed(Kind::Bindings(hook_type)))
+    });
+    let known: BTreeSet<_> = webhooks.chain(bindings).map(|entry| entry.id).collect();
     announcement.ids.union(&announcement.ending).all(|id| known.contains(id))
 }
 

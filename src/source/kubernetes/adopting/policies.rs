@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::{OwnRegistrations, Verdict};
 use crate::source::kubernetes::objects::Kind;
-use gatepost_adopt::{ClusterEntry, EntryKey, ObjectAccess, PARKED_SUFFIX, Reason, can_be_parked, exempt_match};
+use gatepost_adopt::{ClusterEntry, EntryKey, ObjectAccess, PARKED_SUFFIX, Reason, can_be_parked, exempt_policy_match};
 use gatepost_api::HookType;
 use gatepost_config::{ENTRY_STATES, SourceFile, load};
 use gatepost_policy::{ParamSelector, Policy};
@@ -66,9 +66,9 @@ pub(super) fn judge(
 fn exempt(content: &Value) -> Option<String> {
     let (policy, binding) = (&content["policy"]["matchConstraints"], &content["binding"]["matchResources"]);
     let is_narrow = |rules: &Value| rules.as_array().is_some_and(|rules| !rules.is_empty());
-    let (group, resource) = exempt_match(&policy["resourceRules"], &policy["excludeResourceRules"])?;
+    let (group, resource) = exempt_policy_match(&policy["resourceRules"], &policy["excludeResourceRules"])?;
     let narrowed = match is_narrow(&binding["resourceRules"]) {
-        true => exempt_match(&binding["resourceRules"], &binding["excludeResourceRules"]).is_none(),
+        true => exempt_policy_match(&binding["resourceRules"], &binding["excludeResourceRules"]).is_none(),
         false => false,
     };
     (!narrowed).then(|| format!("it matches {resource} of {group}, for which Gatepost evaluates nothing"))
