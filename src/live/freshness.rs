@@ -140,6 +140,24 @@ mod tests {
         assert!(freshness.is_fresh(at(7899)) && !freshness.is_fresh(at(7900)));
     }
 
+    #[test]
+    fn only_a_read_in_force_that_began_after_a_change_contains_it() {
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let read = |millis| Moment::awake_since(at(millis), slept);
+        let freshness = Freshness::new(epoch, slept);
+        freshness.notice_change(at(10));
+        assert!(!freshness.is_behind(), "nobody waits for changes");
+        freshness.hold_for_changes();
+        freshness.notice_change(at(20));
+        freshness.stamp(read(10));
+        assert!(freshness.is_behind(), "it began before the change");
+        freshness.renew(read(30));
+        assert!(freshness.is_behind(), "what it has read is not in force");
+        freshness.stamp(read(30));
+        assert!(!freshness.is_behind());
+    }
+
     thread_local! {
         static SLEPT: Cell<u64> = const { Cell::new(0) };
     }

@@ -92,6 +92,17 @@ async fn under_a_bypass_that_fails_open_only_a_denial_rejects() {
 }
 
 #[tokio::test]
+async fn a_denial_counts_however_late_a_policy_on_trial_is() {
+    let audit = "metadata: {name: b-endless}";
+    let endless = validating("b-endless", "Fail", ENDLESS)
+        .replace(audit, "metadata: {name: b-endless, annotations: {gatepost.dev/enforcement: Audit}}");
+    assert!(endless.contains("enforcement: Audit"));
+    let gate = gate(&(validating("a-strict", "Ignore", "false") + &endless), Reasons::First);
+    let verdict = ask_within(&gate, create_pod("1", 0), Duration::from_millis(500)).await;
+    assert!(verdict.refusal.unwrap().message.contains("'a-strict'"));
+}
+
+#[tokio::test]
 async fn policies_decide_about_objects_too_large_for_the_worker() {
     let expression = "object.metadata.annotations.pad.size() < 1000";
     let gate = gate(&validating("small", "Fail", expression), Reasons::First);

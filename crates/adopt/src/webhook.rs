@@ -167,6 +167,15 @@ mod tests {
     }
 
     #[test]
+    fn policy_that_sees_webhook_configurations_is_exempt() {
+        let rules = |resources: &str| json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": [resources]}]);
+        let found = exempt_policy_match(&rules("validatingwebhookconfigurations"), &Value::Null);
+        assert_eq!(found, Some(("admissionregistration.k8s.io", "validatingwebhookconfigurations")));
+        assert_eq!(exempt_match(&rules("validatingwebhookconfigurations")), None, "no webhook sees it in any place");
+        assert_eq!(exempt_policy_match(&rules("validatingadmissionpolicies"), &Value::Null), None, "nor does a policy");
+    }
+
+    #[test]
     fn condition_excludes_exempt_resources_that_the_rules_match() {
         let standing = |expression: &str, group: &str, resource: &str| {
             let conditions = json!([{"name": CONDITION, "expression": expression}]);

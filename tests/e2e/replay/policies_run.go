@@ -266,8 +266,7 @@ func sendPolicyCases(s *server, all []policyCase, out string, isDirect bool) err
 			continue
 		}
 		// kube-apiserver may enforce a policy before it has listed its params.
-		for until := time.Now().Add(20 * time.Second); one.unlike(answers[i]) != "" &&
-			strings.Contains(answers[i].status.Message, "no params found") && time.Now().Before(until); {
+		for until := time.Now().Add(20 * time.Second); one.lacksParams(answers[i]) && time.Now().Before(until); {
 			time.Sleep(100 * time.Millisecond)
 			if answers[i], err = s.send(one.call()); err != nil {
 				return fmt.Errorf("%s: %w", one.name, err)

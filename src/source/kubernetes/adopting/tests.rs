@@ -485,6 +485,10 @@ fn binding_that_matches_requests_without_policies_is_left() {
     assert!(everything(json!([])).starts_with("Gatepost lets requests past it: it matches admissioncontrolconfig"));
     let rule = |groups: Value, versions: Value| json!([{"operations": ["*"], "apiGroups": groups, "apiVersions": versions, "resources": ["*"]}]);
     let virtual_groups = json!(["gatepost.dev", "authentication.k8s.io", "authorization.k8s.io"]);
+    let why = everything(rule(virtual_groups, json!(["*"])));
+    assert!(why.contains("it matches validatingwebhookconfigurations"), "no webhook is sent these: {why}");
+    let virtual_groups =
+        json!(["gatepost.dev", "authentication.k8s.io", "authorization.k8s.io", "admissionregistration.k8s.io"]);
     let why = everything(rule(virtual_groups.clone(), json!(["*"])));
     assert!(why.starts_with("Gatepost's registration does not cover"), "only what is sent counts then: {why}");
     assert!(everything(rule(virtual_groups, json!(["v1"]))).contains("lets requests past it"), "not in all versions");
