@@ -208,6 +208,7 @@ externalAdmissionHooks:
             "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
             "authorization": false,
             "phase": null,
+            "after": [],
             "protocol": "grpc",
             "matchPolicy": "Equivalent",
             "seesAdmissionConfiguration": false,
@@ -273,4 +274,29 @@ fn the_empty_snapshot_matches_nothing() {
     let mut matched = MatchSet::from_slice(&[Match { index: 7, how: MatchKind::AsMade }]);
     Snapshot::empty().matching(&pod_review(Operation::Create), None, &mut matched);
     assert!(matched.is_empty());
+}
+
+#[test]
+fn hooks_follow_those_that_their_after_names() {
+    let document = |name: &str, hooks: &[(&str, &str)]| {
+        let entry = |(hook, after): &(&str, &str)| {
+            format!(
+                "- name: {hook}.example.com\n  type: Mutating\n  clientConfig: {{url: 'grpcs://h'}}\n  rules: []\n  sideEffects: None\n{after}"
+            )
+        };
+        format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: {name}}}\n\
+             externalAdmissionHooks:\n{}",
+            hooks.iter().map(entry).collect::<String>()
+        )
+    };
+    let after = |names: &str| format!("  after: [{names}]\n");
+    let one = document("a", &[("first", &after("last.example.com, none.example.com")), ("second", "")]);
+    let other = document("b", &[("x", &after("y.example.com")), ("y", &after("x.example.com")), ("last", "")]);
+    let snapshot = snapshot(&[("a.yaml", &one), ("b.yaml", &other)]);
+    let names: Vec<_> = snapshot.hooks.iter().map(|hook| hook.name.trim_end_matches(".example.com")).collect();
+    assert_eq!(names, ["last", "first", "second", "x", "y"]);
+    let notes: Vec<_> = snapshot.notes().iter().map(|note| &*note.what).collect();
+    let waiting = "hooks wait for each other: x.example.com after y.example.com after x.example.com";
+    assert_eq!(notes, ["no hook is called \"none.example.com\"", waiting]);
 }

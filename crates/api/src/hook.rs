@@ -368,6 +368,8 @@ pub struct Hook {
     pub reinvocation: Reinvocation,
     /// Calling mode of a mutating hook; `None` for the default mode.
     pub dispatch: Option<Dispatch>,
+    /// Names of the hooks that are called before it, for mutating and transactional hooks.
+    pub after: Box<[Box<str>]>,
     /// True if a validating hook is called after all others, and only for requests that none of them rejects.
     pub is_transactional: bool,
     /// True if a mutating hook is registered with the apiserver as a webhook of its own.

@@ -59,6 +59,7 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         "failurePolicy": hook.failure_policy.as_str(),
         "enforcement": hook.enforcement.as_str(),
         "phase": hook.is_transactional.then_some("Transactional"),
+        "after": hook.after,
         "timeoutMilliseconds": hook.timeout.as_secs_f64() * 1e3,
         "sideEffects": hook.side_effects.as_str(),
         "namespaceSelector": describe_selector(&hook.namespace_selector),

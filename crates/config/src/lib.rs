@@ -237,9 +237,10 @@ impl Snapshot {
         for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
             initializer_indexes.entry(resource.clone()).or_default().push(at);
         }
+        let mut notes = checked.notes;
+        check::hook::sort(&mut hooks, &mut origins, &mut notes);
         let matcher = Matcher::from_previous(former, &hooks);
         pause();
-        let mut notes = checked.notes;
         let (policies, policy_places) = check::policies::bound(&checked.policies, &checked.bindings, &mut notes);
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));

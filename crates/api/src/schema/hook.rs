@@ -14,7 +14,7 @@ macro_rules! over_http {
     };
 }
 
-const HOOK: [(&str, &str); 11] = [
+const HOOK: [(&str, &str); 12] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
         "reinvocationPolicy: only a hook of type Mutating is called again: remove it, or make the hook Mutating",
@@ -22,6 +22,10 @@ const HOOK: [(&str, &str); 11] = [
     (
         "!has(self.dispatch) || (has(self.type) && self.type == 'Mutating')",
         "dispatch: validating hooks are always called concurrently: remove it, or make the hook Mutating",
+    ),
+    (
+        "!has(self.after) || has(self.phase) || (has(self.type) && self.type == 'Mutating')",
+        "after: validating hooks are called together: remove it, or make the hook Mutating, or write phase: Transactional",
     ),
     (
         "!has(self.phase) || !has(self.type) || self.type == 'Validating'",
@@ -115,6 +119,9 @@ pub struct Hook {
     pub reinvocation_policy: Option<ReinvocationPolicy>,
     /// Calling mode of a mutating hook. By default that of `serve --dispatch`.
     pub dispatch: Option<Dispatch>,
+    /// Names of hooks that are called before this one, which is mutating or transactional.
+    #[schemars(length(max = words::MAX_NAMES))]
+    pub after: Option<Vec<Name>>,
     /// `Transactional`: a validating hook that is called after all others, and only for requests that none of them
     /// rejects, for hooks that keep accounts, such as quotas.
     pub phase: Option<HookPhase>,

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::{
+    bypass::listed,
     client_config::{self, HookLocation},
     names::{self, is_dns_1035_label},
     rules, selector,
@@ -17,11 +18,11 @@ use crate::{
 };
 use gatepost_api::{
     Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol,
-    Reinvocation, ReviewVersion, Rollout, SideEffects, Transport,
+    Reinvocation, ReviewVersion, Rollout, SideEffects, Transport, initialization::order,
 };
 use gatepost_cel::Condition;
 
-pub(crate) const KEYS: [&str; 20] = [
+pub(crate) const KEYS: [&str; 21] = [
     "name",
     "type",
     "clientConfig",
@@ -32,6 +33,7 @@ pub(crate) const KEYS: [&str; 20] = [
     "failurePolicy",
     "enforcement",
     "phase",
+    "after",
     "timeout",
     "timeoutSeconds",
     "sideEffects",
@@ -67,6 +69,10 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("Some", SideEffects::Some),
     ("Unknown", SideEffects::Unknown),
 ];
+
+/// Maximum number of hooks that wait for each other of which `after` is ignored alone; beyond it that of all hooks is. It
+/// bounds the time of a configuration with many such hooks.
+const MAX_WAITING_HOOKS: usize = 100;
 
 /// Values of `phase`.
 pub(crate) const PHASES: [(&str, bool); 1] = [("Transactional", true)];
@@ -163,6 +169,16 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         }
         at.choice(&PHASES)
     });
+    let after = given(at.key("after")).map_or_else(Vec::new, |at| {
+        if hook_type == Some(HookType::Validating) && is_transactional == Some(false) {
+            at.problem(
+                "validating hooks are called together",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating, or write phase: Transactional",
+            );
+        }
+        listed(&at, "the name of a hook", names::is_dns_subdomain, names::SUBDOMAIN)
+    });
     let isolated = given(at.key("isolate")).is_some_and(|at| {
         if hook_type == Some(HookType::Validating) {
             at.problem(
@@ -196,6 +212,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         side_effects: side_effects?,
         reinvocation: reinvocation?,
         dispatch,
+        after: after.into(),
         is_transactional: is_transactional?,
         isolated,
         namespace_selector,
@@ -208,6 +225,57 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
 /// Reads the annotation [`Enforcement::ANNOTATION`] of an object with this metadata.
 pub(crate) fn annotated_enforcement(metadata: &Node<'_>) -> Option<Enforcement> {
     given(metadata.key("annotations").key(Enforcement::ANNOTATION)).and_then(|at| at.choice(&ENFORCEMENTS))
+}
+
+/// Moves each hook behind those that its `after` names, and leaves the order as it is otherwise. Adds notes on names that
+/// no hook has, and on hooks that wait for each other: their `after` has no effect.
+pub(crate) fn sort(hooks: &mut Vec<Arc<Hook>>, origins: &mut Vec<Arc<Origin>>, notes: &mut Vec<Note>) {
+    if hooks.iter().all(|hook| hook.after.is_empty()) {
+        return;
+    }
+    let note = |at: usize, what: String, why: &str, fix: &str| Note {
+        file: origins[at].file.clone(),
+        path: format!("{}.after", origins[at].path),
+        what,
+        why: why.to_owned(),
+        fix: fix.to_owned(),
+    };
+    let known: HashSet<&str> = hooks.iter().map(|hook| &*hook.name).collect();
+    for (at, hook) in hooks.iter().enumerate() {
+        for unknown in hook.after.iter().filter(|name| !known.contains(&***name)) {
+            let what = format!("no hook is called {}", quoted(unknown));
+            notes.push(note(
+                at,
+                what,
+                "so it has no effect on the order",
+                "correct the name, or remove it where the hook is not to come",
+            ));
+        }
+    }
+    let mut ignored = HashSet::<Box<str>>::new();
+    let order = loop {
+        let cycle = match order(
+            hooks,
+            |hook| &*hook.name,
+            |hook| match ignored.contains(&*hook.name) {
+                true => &[],
+                false => &*hook.after,
+            },
+        ) {
+            Ok(order) => break order,
+            Err(cycle) => cycle,
+        };
+        if let Some(at) = hooks.iter().position(|hook| cycle.0.iter().any(|name| **name == *hook.name)) {
+            let what = format!("hooks wait for each other: {cycle}");
+            notes.push(note(at, what, "so the `after` of these hooks has no effect", "remove one of them"));
+        }
+        match ignored.len() < MAX_WAITING_HOOKS {
+            true => ignored.extend(cycle.0),
+            false => ignored.extend(hooks.iter().map(|hook| Box::from(&*hook.name))),
+        }
+    };
+    *hooks = order.iter().map(|at| Arc::clone(&hooks[*at])).collect();
+    *origins = order.iter().map(|at| Arc::clone(&origins[*at])).collect();
 }
 
 /// Returns a note for each hook that does not enforce, in order.

@@ -208,6 +208,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
         side_effects: side_effects?,
         reinvocation: reinvocation?,
         dispatch: None,
+        after: Box::default(),
         is_transactional: false,
         isolated: false,
         namespace_selector,

@@ -536,6 +536,7 @@ fn stand_in(
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,
+        after: Box::default(),
         is_transactional: false,
         isolated: false,
         namespace_selector: Selector::default(),
