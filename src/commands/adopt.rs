@@ -49,8 +49,9 @@ Examples:
   gatepost release validating-policy/require-labels
   gatepost release --all                     # before you remove Gatepost's registration, or Gatepost
 
-Where no replica with --adopt is alive, this command gives back by itself. Do not remove Gatepost's registration before
-it has ended with 0: until then nobody would call these webhooks, or decide by these policies.
+Where no replica with --adopt is alive, this command gives back by itself, as it does with a parked binding whose policy
+has been deleted. Do not remove Gatepost's registration before it has ended with 0: until then nobody would call these
+webhooks, or decide by these policies.
 
 Exit codes:
   0  the apiserver uses everything that was named
@@ -367,10 +368,15 @@ impl Cluster {
                     "there is no webhook configuration {missing} with webhooks in it, and no policy {missing} with a binding"
                 ));
             }
-            let (done, open): (Vec<_>, Vec<_>) =
-                seen.into_iter().partition(|seen| seen.standing.carries == (wanted == TargetState::Taken));
-            if wanted == TargetState::Released && alone && !open.is_empty() && began.elapsed() < within {
-                self.report_progress(format!("no replica with --adopt is alive: giving back {}", named_count(&open)));
+            let (done, open): (Vec<_>, Vec<_>) = seen.into_iter().partition(|seen| is_in(wanted, &seen.standing));
+            // Replicas leave parked what has no policy, for want of the rights to write its params.
+            let why = match open.iter().all(|seen| seen.standing.orphaned) {
+                true => Some("no policy in the cluster"),
+                false => alone.then_some("no replica with --adopt is alive"),
+            };
+            let why = why.filter(|_| wanted == TargetState::Released && !open.is_empty() && began.elapsed() < within);
+            if let Some(why) = why {
+                self.report_progress(format!("{why}: giving back {}", named_count(&open)));
                 give_back(&self.client, &open).await.map_err(with_fix)?;
                 sleep(POLL_INTERVAL).await;
                 continue;
@@ -477,6 +483,14 @@ fn uncalled(seen: &AssessedEntry, leases: &[Lease], now: SystemTime) -> Option<S
     })
 }
 
+/// Returns true if the entry is in that state.
+const fn is_in(wanted: TargetState, standing: &ClusterEntry) -> bool {
+    match wanted {
+        TargetState::Taken => standing.carries,
+        TargetState::Released => !standing.carries && !standing.orphaned,
+    }
+}
+
 fn is_named(standing: &ClusterEntry, names: &[String]) -> bool {
     standing.key.is_named(names.iter())
 }
@@ -538,7 +552,7 @@ fn is_alive(lease: &Lease, now: SystemTime) -> bool {
 /// [`KubeError`] of a write.
 async fn give_back(client: &KubeClient, seen: &[AssessedEntry]) -> Result<(), KubeError> {
     for seen in seen {
-        let ClusterEntry { key, uid, .. } = &seen.standing;
+        let ClusterEntry { key, uid, content, .. } = &seen.standing;
         if let EntryKind::Webhook(hook_type) = key.kind {
             // First withdraw the conditions that we applied: otherwise our next apply would restore the condition.
             let nothing = conditions_document(hook_type, &key.configuration, uid, None, &[]);
@@ -547,7 +561,7 @@ async fn give_back(client: &KubeClient, seen: &[AssessedEntry]) -> Result<(), Ku
                 Err(error) => return Err(error),
             }
         }
-        match remove_mark(client, &[key]).await {
+        match remove_mark(client, &[key], &content["binding"]).await {
             Ok(()) => {}
             Err(KubeError::Refused { code: 404, .. }) => continue,
             Err(error) => return Err(error),

@@ -91,10 +91,10 @@ fn bindings_in_force(generation: &Generation) -> impl Iterator<Item = EntryInFor
     let placed = policies.filter_map(|(index, policy)| Some((policy, generation.snapshot.policy_place(index)?)));
     // Policies of our own configuration have no states.
     placed.filter(|(_, place)| place.states.is_some()).flat_map(|(policy, place)| {
-        let kind = EntryKind::Binding(policy.definition.hook_type);
+        let (kind, states) = (EntryKind::Binding(policy.definition.hook_type), place.states());
         policy.bindings.iter().map(move |binding| {
             let (configuration, name) = (policy.definition.name.to_string(), binding.name.to_string());
-            let state = place.state_of(&name).map(str::to_owned);
+            let state = states.get(&*name).map(|state| (*state).to_owned());
             EntryInForce { id: EntryKey { kind, configuration, name }.id(), state, is_moving: false }
         })
     })

@@ -194,7 +194,7 @@ families! {
     ADOPTED_POLICIES = Gauge "gatepost_adopted_policies" []
         "Bindings of policies that are parked and that this replica evaluates in the apiserver's place; absent without --adopt.";
     ADOPTED_POLICIES_UNUSED = Gauge "gatepost_adopted_policies_unused" []
-        "Bindings of policies that are parked and that this replica does not evaluate. The replica that writes gives them back.";
+        "Bindings of policies that are parked and that this replica does not evaluate, but for those of a policy that is not in the cluster. The replica that writes gives them back.";
     NOT_ADOPTED_POLICIES = Gauge "gatepost_policies_left" ["reason"]
         "Bindings of policies that are left to the apiserver, by reason; only on the replica that writes.";
     ADOPTION_OVERLAP = Counter "gatepost_adoption_overlap_seconds_total" []

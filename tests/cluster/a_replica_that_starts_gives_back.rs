@@ -1,6 +1,8 @@
 //! A replica that starts gives back what it cannot call before it decides anything, and says so.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+use std::path::Path;
+
 use crate::cluster::{CONFIGURATIONS, Cluster, LEASES, Say, VALIDATING, configuration};
 use gatepost::source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection};
 use gatepost_adopt::{AdoptionReads, AdoptionScope, AdoptionSettings};
@@ -29,7 +31,13 @@ async fn started(cluster: &Cluster) -> (Source, AdoptionReads, TempDir) {
     cluster.has(CONFIGURATIONS, configuration("a", "a.example.com"));
     cluster.knows(LEASES);
     let folder = tempfile::tempdir().unwrap();
-    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let (source, reads) = adopting(cluster, folder.path()).await;
+    (source, reads, folder)
+}
+
+/// A replica that takes everything of this cluster over. Its kubeconfig is in that folder.
+pub(crate) async fn adopting(cluster: &Cluster, folder: &Path) -> (Source, AdoptionReads) {
+    let path = cluster.kubeconfig(folder, json!({"token": "t"}), None);
     let adopt = AdoptionSettings {
         scope: AdoptionScope::All,
         namespace: "gatepost".to_owned(),
@@ -45,7 +53,7 @@ async fn started(cluster: &Cluster) -> (Source, AdoptionReads, TempDir) {
     };
     let mut source = SourceLocation::Kubernetes(place).open().await.unwrap();
     let reads = source.adoption().unwrap();
-    (source, reads, folder)
+    (source, reads)
 }
 
 fn conditions(cluster: &Cluster) -> Vec<usize> {

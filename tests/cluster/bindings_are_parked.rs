@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use crate::a_replica_that_starts_gives_back::adopting;
 use crate::cluster::{BINDINGS, CONFIGURATIONS, Cluster, LEASES, POLICIES, Say, VALIDATING, configuration};
-use gatepost::source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection};
+use gatepost::source::{ReadError, Source};
 use gatepost_adopt::{
-    AdoptionReads, AdoptionScope, AdoptionSettings, Announcement, Claims, Decision, FINALIZER, LEADER_LEASE,
-    Leadership, PARKED_SUFFIX, Plan, Turn, WriteOutcome, leader_lease, lease_name, replica_lease, write,
+    AdoptionReads, AdoptionView, Announcement, Claims, Decision, FINALIZER, LEADER_LEASE, Leadership, PARKED_SUFFIX,
+    Plan, Turn, WriteOutcome, leader_lease, lease_name, replica_lease, write,
 };
-use gatepost_kube_support::{KubeAccess, KubeClient};
+use gatepost_kube_support::{KubeClient, micro_time};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -26,7 +27,13 @@ struct Replica {
     leadership: Leadership,
     /// Second of the next turn.
     second: u64,
-    _folder: TempDir,
+    /// Folder of the kubeconfig.
+    folder: TempDir,
+}
+
+/// The annotation of a binding of that policy that is parked.
+fn kept_for(policy: &str) -> String {
+    format!("{{\"paramRef\":{PARAMS},\"policyName\":\"{policy}\"}}")
 }
 
 /// A policy with a binding, and a registration that covers it.
@@ -43,7 +50,7 @@ async fn started(named: &str) -> Replica {
     let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]});
     cluster.has(POLICIES, json!({"metadata": {"name": "p", "uid": "pu"}, "spec": spec}));
     let spec = json!({"policyName": named, "validationActions": ["Deny"]});
-    let annotations = json!({"gatepost.dev/parked-param-ref": PARAMS});
+    let annotations = json!({"gatepost.dev/parked-param-ref": kept_for("p")});
     let is_parked = named.ends_with(PARKED_SUFFIX);
     let annotations = if is_parked { annotations } else { json!({}) };
     let metadata = json!({"name": "b", "uid": "bu", "annotations": annotations});
@@ -55,26 +62,10 @@ async fn started(named: &str) -> Replica {
     cluster.has(CONFIGURATIONS, configuration("a", "a.example.com"));
     cluster.knows(LEASES);
     let folder = tempfile::tempdir().unwrap();
-    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
-    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
-    let adopt = AdoptionSettings {
-        scope: AdoptionScope::All,
-        namespace: "gatepost".to_owned(),
-        replica: "r".to_owned(),
-        registration: None,
-    };
-    let place = KubernetesLocation {
-        access: access.clone(),
-        objects: ObjectSelection { configurations: true, webhooks: false },
-        files: None,
-        adopt: Some(adopt),
-        upkeep: None,
-    };
-    let mut source = SourceLocation::Kubernetes(place).open().await.unwrap();
-    let reads = source.adoption().unwrap();
-    let client = KubeClient::open(&access).await.unwrap();
+    let (source, reads) = adopting(&cluster, folder.path()).await;
+    let client = KubeClient::open(&reads.access).await.unwrap();
     let leadership = Leadership::default();
-    Replica { cluster, source, reads, client, leadership, second: 0, _folder: folder }
+    Replica { cluster, source, reads, client, leadership, second: 0, folder }
 }
 
 impl Replica {
@@ -84,8 +75,18 @@ impl Replica {
         contents.files.iter().map(|file| file.name.clone()).collect()
     }
 
-    /// One turn of the leader a second later, after a read. `claims` are those of its replicas, by holder.
+    /// One turn of the leader a second later, after a read. `replicas` are their holders, and whether each claims it.
     async fn turn(&mut self, replicas: &[(&str, bool)]) -> Plan {
+        let (plan, view) = self.plan(replicas).await;
+        for write_of in plan.writes(&view.seen) {
+            assert_eq!(write(&self.client, &write_of).await.unwrap(), WriteOutcome::Done);
+            write_of.taken.iter().for_each(|key| self.leadership.leader.on_taken(key, view.now));
+        }
+        plan
+    }
+
+    /// The plan of one turn, and the read that it follows from. The time of the view is that of the turn.
+    async fn plan(&mut self, replicas: &[(&str, bool)]) -> (Plan, AdoptionView) {
         self.read().await;
         let view = std::sync::Arc::clone(&self.reads.views.borrow_and_update());
         let now = Duration::from_secs(self.second);
@@ -103,11 +104,7 @@ impl Replica {
         let plan = self.leadership.plan(turn);
         self.leadership.leader.on_announced(now, now);
         self.says(&plan.announcement, replicas);
-        for write_of in plan.writes(&view.seen) {
-            assert_eq!(write(&self.client, &write_of).await.unwrap(), WriteOutcome::Done);
-            write_of.taken.iter().for_each(|key| self.leadership.leader.on_taken(key, now));
-        }
-        plan
+        (plan, AdoptionView { now, seen: view.seen.clone(), ..AdoptionView::default() })
     }
 
     /// The leader's lease with this announcement, and a lease of each replica, which claims all of it or nothing.
@@ -156,7 +153,7 @@ async fn binding_is_parked_once_every_replica_evaluates_the_policy_and_is_given_
     replica.turn(&both).await;
     let plan = replica.turn(&both).await;
     assert_eq!((&plan.decisions[0].1, &*replica.policy_name()), (&Decision::Take, "p.parked.gatepost.dev"));
-    assert_eq!(replica.params(), ["null", PARAMS]);
+    assert_eq!(replica.params(), ["null".to_owned(), kept_for("p")]);
     assert_eq!(replica.turn(&both).await.decisions[0].1, Decision::Keep);
     assert!(replica.read().await.contains(&POLICY.to_owned()), "by the name that its owner has written");
 
@@ -195,16 +192,88 @@ async fn binding_that_its_owner_names_again_is_parked_again_and_then_left() {
 
 #[tokio::test]
 async fn starting_replica_gives_back_a_binding_whose_policy_it_cannot_evaluate() {
-    let mut replica = started("gone.parked.gatepost.dev").await;
+    let mut replica = started("p.parked.gatepost.dev").await;
+    let mut policy = replica.cluster.stored(POLICIES, "p").unwrap();
+    policy["spec"]["validations"][0]["expression"] = "1 +".into();
+    replica.cluster.has(POLICIES, policy);
     let error = replica.source.read().await.unwrap_err();
-    assert!(
-        matches!(&error, ReadError::GivesBack { webhooks, .. } if webhooks == "validating-policy/gone/b"),
-        "{error}"
-    );
-    // Without the policy, only one may write params who may read everything.
-    assert_eq!((&*replica.policy_name(), replica.params()), ("gone", ["null".to_owned(), PARAMS.to_owned()]));
-    let given_back = replica.reads.given_back.try_recv().unwrap();
-    assert!(given_back.reason.to_string().contains("no policy gone is in the cluster"), "{}", given_back.reason);
+    assert!(matches!(&error, ReadError::GivesBack { webhooks, .. } if webhooks == "validating-policy/p/b"), "{error}");
+    assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
+    assert_eq!(replica.reads.given_back.try_recv().unwrap().reason.word(), "unservable");
+}
+
+/// Without the policy, only one may write params who may read everything.
+#[tokio::test]
+async fn binding_whose_policy_is_deleted_stays_parked_and_has_its_params_once_there_is_one() {
+    let mut replica = started("p.parked.gatepost.dev").await;
+    let both = [("r/1", true), ("q/1", true)];
+    assert_eq!(replica.turn(&both).await.decisions[0].1, Decision::Keep);
+    let policy = replica.cluster.stored(POLICIES, "p").unwrap();
+    replica.cluster.forgets(POLICIES);
+    replica.cluster.knows(POLICIES);
+    for _ in 0..3 {
+        let plan = replica.turn(&both).await;
+        let Decision::Leave(reason) = &plan.decisions[0].1 else { panic!("{:?}", plan.decisions) };
+        assert!(reason.to_string().contains("it stays parked until there is one"), "{reason}");
+        assert_eq!((&*replica.policy_name(), replica.params()[1].clone()), ("p.parked.gatepost.dev", kept_for("p")));
+        assert!(!replica.read().await.contains(&POLICY.to_owned()), "a deleted policy decides nothing");
+    }
+    replica.cluster.has(POLICIES, policy);
+    assert_eq!(replica.turn(&both).await.decisions[0].1, Decision::Keep);
+    assert!(replica.read().await.contains(&POLICY.to_owned()));
+    assert_eq!(replica.leadership.leader.drops, 0);
+}
+
+#[tokio::test]
+async fn starting_replica_leaves_a_binding_parked_whose_policy_is_deleted() {
+    let mut replica = started("p.parked.gatepost.dev").await;
+    replica.cluster.forgets(POLICIES);
+    replica.cluster.knows(POLICIES);
+    replica.read().await;
+    assert_eq!(replica.policy_name(), "p.parked.gatepost.dev");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_gives_back_a_binding_whose_policy_is_deleted_although_replicas_are_alive() {
+    let mut replica = started("p.parked.gatepost.dev").await;
+    replica.cluster.forgets(POLICIES);
+    replica.cluster.knows(POLICIES);
+    replica.turn(&[("r/1", true)]).await;
+    for name in [LEADER_LEASE.to_owned(), lease_name("r/1")] {
+        let mut lease = replica.cluster.stored(LEASES, &name).unwrap();
+        lease["spec"]["renewTime"] = micro_time().into();
+        replica.cluster.has(LEASES, lease);
+    }
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_gatepost"));
+    command.args(["release", "--all", "--kubeconfig"]).arg(replica.folder.path().join("kubeconfig"));
+    let output = command.args(["--timeout", "4s"]).output().await.unwrap();
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert!(stderr.starts_with("no policy in the cluster: giving back 1 binding\n"), "{stderr}");
+    assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
+}
+
+/// The write that gives back meets another change, so the binding is given back by force.
+#[tokio::test]
+async fn binding_whose_annotation_is_lost_has_its_params_back_although_it_changes_meanwhile() {
+    for changes in [false, true] {
+        let mut replica = started("p.parked.gatepost.dev").await;
+        assert_eq!(replica.turn(&[("r/1", true)]).await.decisions[0].1, Decision::Keep);
+        let lose = |replica: &Replica| {
+            let mut binding = replica.cluster.stored(BINDINGS, "b").unwrap();
+            binding["metadata"]["annotations"] = json!({});
+            binding["metadata"]["resourceVersion"] = Value::Null;
+            replica.cluster.has(BINDINGS, binding);
+        };
+        lose(&replica);
+        let (plan, view) = replica.plan(&[("r/1", true)]).await;
+        if changes {
+            lose(&replica);
+        }
+        let outcome = write(&replica.client, &plan.writes(&view.seen)[0]).await.unwrap();
+        assert_eq!(outcome, if changes { WriteOutcome::Outdated } else { WriteOutcome::Done });
+        assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
+    }
 }
 
 #[tokio::test]

@@ -144,10 +144,12 @@ adopting_policies() {
   eventually "adopt: and kube-apiserver denies by it" denied_by_apiserver
   end_policy_requests
   check "adopt: the binding is parked as Gatepost parks it" kubectl patch validatingadmissionpolicybinding adopt-denies-everywhere --type merge \
-    -p '{"metadata": {"annotations": {"gatepost.dev/parked-param-ref": "{\"name\":\"adopt-params\",\"namespace\":\"default\",\"parameterNotFoundAction\":\"Deny\"}"}}, "spec": {"policyName": "adopt-denies.parked.gatepost.dev", "paramRef": null}}'
+    -p '{"metadata": {"annotations": {"gatepost.dev/parked-param-ref": "{\"paramRef\":{\"name\":\"adopt-params\",\"namespace\":\"default\",\"parameterNotFoundAction\":\"Deny\"},\"policyName\":\"adopt-denies\"}"}}, "spec": {"policyName": "adopt-denies.parked.gatepost.dev", "paramRef": null}}'
   sed -n '/^kept=/,/^```/p' ../../docs/adopt.md | sed '$d' >"$work/adopt.emergency"
   check "adopt: kubectl alone gives it back, as the chapter says" in_shell "$work/adopt.emergency"
   eventually "adopt: with its params" denied_by_apiserver
+  prints "adopt: and without the annotation" 'annotations=;' kubectl get validatingadmissionpolicybinding adopt-denies-everywhere \
+    -o 'jsonpath=annotations={.metadata.annotations.gatepost\.dev/parked-param-ref};'
   check "adopt: of all requests that the policy denies none was allowed" none_allowed
   sed 's/^/        /' "$work/said"
   kubectl delete rolebinding --namespace default adopt-params >"$work/said" 2>&1 || broken "taking a right away"

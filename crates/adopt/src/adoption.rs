@@ -396,6 +396,11 @@ impl Adoption {
         // Once our lease might have expired, another replica might lead, and our read might be outdated.
         let in_time = || Moment::now(slept).since(renewed) <= WRITE_START_LIMIT;
         let mut result = Ok(());
+        let writes = plan.writes(seen);
+        let (give_backs, others) = writes.split_at(writes.partition_point(|write| !write.given_back.is_empty()));
+        for write in give_backs.iter().take_while(|_| in_time()) {
+            result = result.and(self.write(client, view.now, write).await);
+        }
         for update in view.updates.iter().take_while(|_| in_time()) {
             let name = &update.registration.name;
             let updated = update_registration(client, update).await;
@@ -407,7 +412,7 @@ impl Adoption {
         for change in plan.finalizers.iter().take_while(|_| in_time()) {
             result = result.and(change_finalizer(client, change).await);
         }
-        for write in plan.writes(seen).iter().take_while(|_| in_time()) {
+        for write in others.iter().take_while(|_| in_time()) {
             result = result.and(self.write(client, view.now, write).await);
         }
         let abandoned = self.leadership.abandoned_leases(view.now, &view.leases);

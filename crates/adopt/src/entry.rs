@@ -129,8 +129,11 @@ pub struct ClusterEntry {
     pub version: String,
     /// Labels of its configuration, or of its policy and its binding.
     pub labels: Vec<(String, String)>,
-    /// It carries our mark, so the apiserver does not use it.
+    /// It carries our mark, so the apiserver does not use it. False if it is orphaned.
     pub carries: bool,
+    /// It is a parked binding whose policy is not in the cluster: nobody has anything to evaluate, and only one who may
+    /// read everything could write its params.
+    pub orphaned: bool,
     /// Our condition as it was read; `None` if it is not a webhook that carries it.
     pub current_condition: Option<AdoptionCondition>,
     /// Our condition as it should be, whether the webhook carries it or not. Unused for a binding.
@@ -143,7 +146,8 @@ pub struct ClusterEntry {
     pub has_leader_annotation: bool,
     /// [`GIVEN_BACK_ANNOTATION`] names it: a starting replica has given it back.
     pub given_back: bool,
-    /// It has a match condition of our name with an expression that is not ours, or is parked by somebody else.
+    /// It has a match condition of our name with an expression that is not ours, or is parked without an annotation that
+    /// says what its params are.
     pub foreign: bool,
     /// Number of its match conditions, without ours.
     pub other_conditions: usize,

@@ -102,8 +102,6 @@ pub struct UnservedEntry {
     pub reason: Reason,
     /// It carries the mark. If false, an apiserver might not have observed yet that it must call it.
     pub carries: bool,
-    /// False for a binding of a policy that is not in the cluster.
-    pub has_policy: bool,
 }
 
 impl Follower {
@@ -190,6 +188,11 @@ impl Follower {
             let key = &standing.key;
             present.insert(key);
             objects.insert((key.kind, key.object()));
+            if standing.orphaned {
+                self.called.remove(key);
+                self.unserved.remove(key);
+                continue;
+            }
             let reason = match (standing.carries, announcement.ids.contains(&standing.id)) {
                 (true, _) => Some(Cause::Carries),
                 (false, true) => Some(Cause::Announced),
@@ -226,9 +229,7 @@ impl Follower {
                     let until = if standing.carries { now } else { self.reading_since } + GRACE_PERIOD + *in_flight;
                     let until = self.unserved.get(key).map_or(until, |(before, _)| until.max(*before));
                     let (uid, reason) = (standing.uid.clone(), why.clone());
-                    let has_policy = !key.kind.is_binding() || !standing.content["policy"].is_null();
-                    let unserved =
-                        UnservedEntry { key: key.clone(), uid, reason, carries: standing.carries, has_policy };
+                    let unserved = UnservedEntry { key: key.clone(), uid, reason, carries: standing.carries };
                     self.unserved.insert(key.clone(), (until, unserved));
                     continue;
                 }

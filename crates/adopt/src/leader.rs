@@ -201,6 +201,12 @@ impl Leader {
         self.tracks.get(key).is_some_and(|track| now < track.ending_until)
     }
 
+    /// Returns the params of a binding as they were read before its annotation was lost, if it had any.
+    pub(crate) fn known_params(&self, key: &EntryKey) -> Option<&Value> {
+        let (content, _) = self.tracks.get(key)?.content.as_ref()?;
+        content["binding"].get("paramRef").filter(|params| !params.is_null())
+    }
+
     /// Returns true if the entry is paused. A paused entry may keep the mark.
     pub fn is_paused(&self, key: &EntryKey, now: Duration) -> bool {
         self.tracks.get(key).and_then(|track| track.pause.as_ref()).is_some_and(|(until, _)| now < *until)
@@ -210,7 +216,8 @@ impl Leader {
         let standing = &facts.seen.standing;
         let track = self.tracks.entry(standing.key.clone()).or_default();
         let against = facts.seen.against().cloned();
-        if track.content.as_ref().is_none_or(|(content, _)| *content != standing.content) {
+        // Content without its params is none to remember.
+        if track.content.as_ref().is_none_or(|(content, _)| !standing.foreign && *content != standing.content) {
             track.content = Some((standing.content.clone(), now));
         }
         if standing.carries {
@@ -221,7 +228,8 @@ impl Leader {
             return Decision::Announce;
         }
         track.accepted_at = None;
-        if std::mem::take(&mut track.kept) {
+        // Its owner has deleted the policy, and dropped no mark.
+        if std::mem::take(&mut track.kept) && !standing.orphaned {
             track.extend_ending(now, facts.seen.in_flight);
             // A starting replica may have given the entry back because it cannot call it. The entry is then
             // announced anew, and does not count as dropped by its owner.

@@ -68,6 +68,8 @@ pub struct Plan {
     pub paused: BTreeSet<EntryKey>,
     /// Record of fights with owners, for the next leader.
     pub fights: BTreeMap<String, FightRecord>,
+    /// Params of bindings whose annotation is lost.
+    pub known_params: BTreeMap<EntryKey, Value>,
 }
 
 /// Write of one configuration.
@@ -93,6 +95,8 @@ pub struct Write {
     pub outdated: Vec<EntryKey>,
     /// Content of a binding; null for webhooks.
     pub content: Value,
+    /// It is a binding whose annotation, if it has one, cannot be read and stays.
+    pub foreign: bool,
 }
 
 impl Leadership {
@@ -173,7 +177,7 @@ impl Leadership {
         // Anybody who may write the lease may write any number. Claims from before a wrap do not count.
         let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
         let needed = seen.iter().map(|seen| &seen.standing);
-        let needed = needed.filter(|it| it.carries || ids.contains(&it.id) || ending.contains(&it.id));
+        let needed = needed.filter(|it| it.carries || it.orphaned || ids.contains(&it.id) || ending.contains(&it.id));
         let needed = needed.map(|it| it.key.kind.hook_type());
         let finalizers = self.finalizers.step(now, turn.registrations, needed);
         self.announced_since.retain(|id, _| ids.contains(id));
@@ -183,7 +187,10 @@ impl Leadership {
         let keys = decisions.iter().map(|(key, _)| key);
         let paused = keys.filter(|key| self.leader.is_paused(key, now)).cloned().collect();
         let fights = self.leader.records(now);
-        Plan { announcement: Announcement { epoch, ids, ending }, decisions, finalizers, paused, fights }
+        let lost = seen.iter().map(|seen| &seen.standing).filter(|it| it.foreign && it.key.kind.is_binding());
+        let known_params = lost.filter_map(|it| Some((it.key.clone(), self.leader.known_params(&it.key)?.clone())));
+        let known_params = known_params.collect();
+        Plan { announcement: Announcement { epoch, ids, ending }, decisions, finalizers, paused, fights, known_params }
     }
 
     /// Returns the names of leases whose replicas ended long ago.
@@ -196,7 +203,8 @@ impl Leadership {
 }
 
 impl Plan {
-    /// Returns the configurations to write once the announcement has been written.
+    /// Returns the objects to write once the announcement has been written. Those with an entry to give back, which
+    /// perhaps nobody uses, come first.
     pub fn writes(&self, seen: &[AssessedEntry]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(EntryKind, &str), Write>::new();
@@ -209,8 +217,24 @@ impl Plan {
                 let (kind, object) = (key.kind, key.object().to_owned());
                 let read = (standing.uid.clone(), standing.version.clone());
                 let (carry, taken, given_back, written_by_others, fenced, outdated) = Default::default();
-                let content = if kind.is_binding() { standing.content.clone() } else { Value::Null };
-                Write { kind, object, read, carry, taken, given_back, written_by_others, fenced, outdated, content }
+                let mut content = if kind.is_binding() { standing.content.clone() } else { Value::Null };
+                let known_params = self.known_params.get(key).filter(|_| content["binding"]["paramRef"].is_null());
+                if let Some(params) = known_params {
+                    content["binding"]["paramRef"] = params.clone();
+                }
+                Write {
+                    kind,
+                    object,
+                    read,
+                    carry,
+                    taken,
+                    given_back,
+                    written_by_others,
+                    fenced,
+                    outdated,
+                    content,
+                    foreign: standing.foreign,
+                }
             });
             annotated.extend(standing.has_leader_annotation.then_some(object));
             match decision {
@@ -236,7 +260,9 @@ impl Plan {
             let changes = [&write.fenced, &write.outdated, &write.taken].into_iter().any(|keys| !keys.is_empty());
             changes || !write.given_back.is_empty() || annotated.contains(object)
         };
-        writes.into_iter().filter(due).map(|(_, write)| write).collect()
+        let mut due: Vec<_> = writes.into_iter().filter(due).map(|(_, write)| write).collect();
+        due.sort_by_key(|write| write.given_back.is_empty());
+        due
     }
 
     /// Returns the name, state and reason of each entry, for display.
@@ -298,29 +324,91 @@ mod tests {
         assert_eq!(written(&mut lead, 60, &seen).len(), 1);
     }
 
-    /// Bindings of one policy are objects of their own.
-    #[test]
-    fn bindings_are_written_one_by_one_whatever_version_the_apiserver_has() {
-        let binding = |name: &str, policy: &str| {
-            let metadata = json!({"name": name, "uid": "u", "resourceVersion": "7"});
-            let object = json!({"metadata": metadata, "spec": {"policyName": policy}});
-            bindings_of(HookType::Validating, &[], &[object]).remove(0)
-        };
-        let parked = AssessedEntry::sound(binding("a", "p.parked.gatepost.dev"));
-        let mut released = AssessedEntry::sound(binding("b", "p.parked.gatepost.dev"));
-        released.wanted = Err(Reason::Released);
-        let free = AssessedEntry::sound(binding("c", "p"));
-        let seen = [parked, released, free];
-        let turn = Turn {
-            now: Duration::ZERO,
+    /// A binding with these annotations. The policy is in the cluster if it is called p.
+    fn binding(name: &str, policy: &str, annotations: Value) -> AssessedEntry {
+        let metadata = json!({"name": name, "uid": "u", "resourceVersion": "7", "annotations": annotations});
+        let object = json!({"metadata": metadata, "spec": {"policyName": policy}});
+        let policy = json!({"metadata": {"name": "p"}, "spec": {}});
+        AssessedEntry::sound(bindings_of(HookType::Validating, &[policy], &[object]).remove(0))
+    }
+
+    fn kept(policy: &str) -> Value {
+        json!({"gatepost.dev/parked-param-ref": json!({"policyName": policy, "paramRef": {"name": "n"}}).to_string()})
+    }
+
+    fn turn(lead: &mut Leadership, second: u64, seen: &[AssessedEntry]) -> Plan {
+        lead.plan(Turn {
+            now: Duration::from_secs(second),
             leases: &[],
-            seen: &seen,
+            seen,
             registrations: &[],
             receivers: &[],
             unsupported: Some("v1.27.0"),
             held_leader_lease: true,
+        })
+    }
+
+    #[test]
+    fn binding_whose_annotation_is_lost_is_given_back_with_the_params_that_were_read() {
+        let mut lead = Leadership::default();
+        let parked = "p.parked.gatepost.dev";
+        assert_eq!(turn(&mut lead, 0, &[binding("a", parked, kept("p"))]).decisions[0].1, Decision::Keep);
+        for lost in [json!({}), json!({"gatepost.dev/parked-param-ref": "{"})] {
+            let mut seen = binding("a", parked, lost);
+            seen.unservable = Some(Reason::Unservable("x".to_owned()));
+            let seen = [seen];
+            let writes = turn(&mut lead, 1, &seen).writes(&seen);
+            let binding = json!({"policyName": "p", "paramRef": {"name": "n"}});
+            assert_eq!((&writes[0].content["binding"], writes[0].foreign), (&binding, true));
+        }
+        let written_since = |mut seen: AssessedEntry| {
+            seen.standing.content["binding"]["paramRef"] = json!({"name": "m"});
+            seen.unservable = Some(Reason::Unservable("x".to_owned()));
+            [seen]
         };
-        let plan = Leadership::default().plan(turn);
+        let seen = written_since(binding("a", parked, json!({})));
+        assert_eq!(turn(&mut lead, 2, &seen).writes(&seen)[0].content["binding"]["paramRef"], json!({"name": "m"}));
+    }
+
+    #[test]
+    fn binding_stays_parked_while_its_policy_is_deleted() {
+        let mut lead = Leadership::default();
+        assert_eq!(
+            turn(&mut lead, 0, &[binding("a", "p.parked.gatepost.dev", kept("p"))]).decisions[0].1,
+            Decision::Keep
+        );
+        // The leader has read the policy of the same binding as it was, so this one differs only in its policy.
+        let mut orphan = binding("a", "p.parked.gatepost.dev", kept("p"));
+        (orphan.standing.carries, orphan.standing.orphaned) = (false, true);
+        orphan.unservable = Some(Reason::Unservable("no policy".to_owned()));
+        let orphans = [orphan];
+        let plan = turn(&mut lead, 1, &orphans);
+        assert!(matches!(plan.decisions[0].1, Decision::Leave(_)), "{:?}", plan.decisions);
+        assert_eq!((plan.writes(&orphans), lead.leader.drops), (Vec::new(), 0));
+        assert_eq!(
+            turn(&mut lead, 2, &[binding("a", "p.parked.gatepost.dev", kept("p"))]).decisions[0].1,
+            Decision::Keep
+        );
+    }
+
+    #[test]
+    fn entries_are_given_back_before_anything_else_is_written() {
+        let mut released = binding("z", "p.parked.gatepost.dev", kept("p"));
+        released.wanted = Err(Reason::Released);
+        let seen = [binding("a", "p", json!({crate::FENCE_ANNOTATION: "x"})), released];
+        let writes = turn(&mut Leadership::default(), 0, &seen).writes(&seen);
+        let written: Vec<_> = writes.iter().map(|write| (&*write.object, write.given_back.len())).collect();
+        assert_eq!(written, [("z", 1), ("a", 0)]);
+    }
+
+    /// Bindings of one policy are objects of their own.
+    #[test]
+    fn bindings_are_written_one_by_one_whatever_version_the_apiserver_has() {
+        let parked = "p.parked.gatepost.dev";
+        let mut released = binding("b", parked, json!({}));
+        released.wanted = Err(Reason::Released);
+        let seen = [binding("a", parked, json!({})), released, binding("c", "p", json!({}))];
+        let plan = turn(&mut Leadership::default(), 0, &seen);
         assert_eq!(plan.decisions[0].1, Decision::Keep);
         assert_eq!(plan.decisions[2].1, Decision::Announce, "it needs no match conditions");
         let writes = plan.writes(&seen);

@@ -416,7 +416,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::replica_lease;
+    use crate::{replica_lease, tests::apiserver_socket};
 
     fn leases(names: &[&str]) -> Vec<Lease> {
         let lease = |name: &&str| Lease::of(&replica_lease(&format!("{name}/1"), "t", None)).unwrap();
@@ -546,19 +546,8 @@ mod tests {
 
     /// Answers each request of a client by its method and path.
     async fn apiserver(answer: fn(&str, &str) -> Value) -> (KubeAccess, tempfile::TempDir) {
-        use tokio::{
-            io::{AsyncReadExt, AsyncWriteExt},
-            net::TcpListener,
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubeconfig");
-        let server = format!("http://{}", listener.local_addr().unwrap());
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}]});
-        std::fs::write(&path, config.to_string()).unwrap();
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (listener, access, folder) = apiserver_socket().await;
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut read = Vec::new();
@@ -576,7 +565,7 @@ mod tests {
                 }
             }
         });
-        (KubeAccess::Kubeconfig { path: Some(path), context: None }, folder)
+        (access, folder)
     }
 
     #[tokio::test]

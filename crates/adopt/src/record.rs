@@ -165,7 +165,7 @@ mod tests {
     use gatepost_api::HookType;
 
     use super::*;
-    use crate::{AdoptionMetrics, EntryInForce};
+    use crate::{AdoptionMetrics, EntryInForce, tests::apiserver_socket};
 
     /// A sidecar that keeps its audit lines.
     #[derive(Debug, Default)]
@@ -192,21 +192,9 @@ mod tests {
 
     #[tokio::test]
     async fn every_taken_webhook_has_its_event() {
-        use tokio::{
-            io::{AsyncReadExt, AsyncWriteExt},
-            net::TcpListener,
-        };
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
         const MANY: usize = 50;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubeconfig");
-        let server = format!("http://{}", listener.local_addr().unwrap());
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}]});
-        std::fs::write(&path, config.to_string()).unwrap();
-        let access = gatepost_kube_support::KubeAccess::Kubeconfig { path: Some(path), context: None };
+        let (listener, access, _folder) = apiserver_socket().await;
         let client = KubeClient::open(&access).await.unwrap();
         let mut recorder = Recorder::new(Arc::new(FakeSidecar::default()), "r".to_owned());
         for number in 0..MANY {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use gatepost_kube_support::{KubeClient, KubeError};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{CallPlan, EntryKey, UnservedEntry, give_back_document, remove_mark, writes::send};
@@ -86,7 +87,7 @@ async fn give_back(client: &KubeClient, unserved: &UnservedEntry) -> Result<bool
         Ok(_) | Err(KubeError::WriteRefused { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
-    remove_mark(client, &[&unserved.key]).await.map(|()| true)
+    remove_mark(client, &[&unserved.key], &Value::Null).await.map(|()| true)
 }
 
 /// Returns the names of these entries, for display.
@@ -108,7 +109,7 @@ mod tests {
     fn unserved(name: &str, carries: bool) -> UnservedEntry {
         let (configuration, name) = ("c".to_owned(), name.to_owned());
         let key = EntryKey { kind: EntryKind::Webhook(HookType::Validating), configuration, name };
-        UnservedEntry { key, uid: "u".to_owned(), reason: Reason::TooMany, carries, has_policy: true }
+        UnservedEntry { key, uid: "u".to_owned(), reason: Reason::TooMany, carries }
     }
 
     fn followed(unserved: Vec<UnservedEntry>) -> CallPlan {

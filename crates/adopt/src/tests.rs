@@ -7,10 +7,28 @@ mod world;
 
 use std::time::Duration;
 
+use gatepost_kube_support::KubeAccess;
 use proptest::{collection::vec, prelude::*};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 use self::world::{Event, SECOND, World, event};
 use crate::{AssessedEntry, ClusterEntry};
+
+/// Returns the socket of an apiserver that the test is, and the access to it by a kubeconfig in that folder.
+pub(crate) async fn apiserver_socket() -> (TcpListener, KubeAccess, TempDir) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}]});
+    std::fs::write(&path, config.to_string()).unwrap();
+    (listener, KubeAccess::Kubeconfig { path: Some(path), context: None }, folder)
+}
 
 impl AssessedEntry {
     /// A webhook that can be served and is wanted, without a reason not to adopt it.

@@ -52,23 +52,24 @@ pub struct RegistrationUpdate {
 /// [`KubeError`] of a request.
 pub async fn write(client: &KubeClient, write: &Write) -> Result<WriteOutcome, KubeError> {
     let path = write.kind.path(&write.object);
+    let binding = &write.content["binding"];
     let all: Vec<_> = write.given_back.iter().map(|(key, _)| key).collect();
     let object = match send(client, write.kind, &path, &write.document()).await {
         Ok(object) => object,
         Err(KubeError::WriteRefused { code: 404, .. }) => return Ok(WriteOutcome::Gone),
         Err(KubeError::WriteRefused { code: 409, .. }) => {
-            return give_back(client, &all, WriteOutcome::Outdated).await;
+            return give_back(client, &all, binding, WriteOutcome::Outdated).await;
         }
         // Give entries back even if the rest of the document is rejected.
         Err(KubeError::WriteRefused { code: 400 | 403 | 422, message, .. }) => {
-            return give_back(client, &all, WriteOutcome::Refused(message)).await;
+            return give_back(client, &all, binding, WriteOutcome::Refused(message)).await;
         }
         Err(error) => return Err(error),
     };
     let by_others = all.into_iter().filter(|key| write.written_by_others.contains(&key.name));
     let by_others: Vec<_> = by_others.collect();
     if !by_others.is_empty() {
-        remove_mark(client, &by_others).await?;
+        remove_mark(client, &by_others, binding).await?;
     }
     let webhooks = object.map(|object| webhooks_of(write.kind.hook_type(), &object));
     let carries = |key: &EntryKey| {
@@ -115,8 +116,10 @@ impl Write {
                 let spec = &self.content["binding"];
                 let change = match (self.taken.is_empty(), self.carry.is_empty()) {
                     (false, _) => BindingChange::Park(spec),
-                    (true, true) => BindingChange::give_back(spec, !self.content["policy"].is_null()),
-                    (true, false) => BindingChange::Keep,
+                    (true, true) if !self.content["policy"].is_null() => {
+                        BindingChange::Return { spec, removes_annotation: !self.foreign }
+                    }
+                    (true, _) => BindingChange::Keep,
                 };
                 binding_patch((uid, version), change, fenced.map(|_| (FENCE_ANNOTATION, version)))
             }
@@ -129,10 +132,11 @@ impl Write {
 async fn give_back(
     client: &KubeClient,
     entries: &[&EntryKey],
+    binding: &Value,
     outcome: WriteOutcome,
 ) -> Result<WriteOutcome, KubeError> {
     for attempt in 1.. {
-        match remove_mark(client, entries).await {
+        match remove_mark(client, entries, binding).await {
             Ok(()) => break,
             Err(error) if attempt == GIVE_BACK_ATTEMPTS => return Err(error),
             Err(KubeError::Refused { code: 404, .. } | KubeError::WriteRefused { code: 404, .. }) => {
@@ -146,11 +150,12 @@ async fn give_back(
     Ok(outcome)
 }
 
-/// Removes our mark from these entries of one object, whoever owns it.
+/// Removes our mark from these entries of one object, whoever owns it. `binding` is the spec of a binding as it was read
+/// before, or null: its params count if the annotation is lost.
 ///
 /// # Errors
 /// [`KubeError`] of the read or the write.
-pub async fn remove_mark(client: &KubeClient, entries: &[&EntryKey]) -> Result<(), KubeError> {
+pub async fn remove_mark(client: &KubeClient, entries: &[&EntryKey], binding: &Value) -> Result<(), KubeError> {
     let Some(first) = entries.first() else { return Ok(()) };
     let path = first.path();
     let object = client.get(&path).await?;
@@ -159,7 +164,7 @@ pub async fn remove_mark(client: &KubeClient, entries: &[&EntryKey]) -> Result<(
             let names: Vec<_> = entries.iter().map(|key| &*key.name).collect();
             forced_removal(&object, &names)
         }
-        EntryKind::Binding(_) => forced_return(&object),
+        EntryKind::Binding(_) => forced_return(&object, binding),
     };
     match patch {
         Some(patch) => client.patch(&format!("{path}?timeout=2s"), "application/json-patch+json", &patch).await,
@@ -254,7 +259,11 @@ pub fn give_back_document(object: &Value, unserved: &UnservedEntry) -> Option<(V
     let hook_type = kind.hook_type();
     let entries = match kind {
         EntryKind::Webhook(_) => webhooks_of(hook_type, object),
-        EntryKind::Binding(_) => bindings_of(hook_type, &[], std::slice::from_ref(object)),
+        EntryKind::Binding(_) => {
+            // The policy was in the cluster when the binding was read.
+            let policy = json!({"metadata": {"name": configuration}, "spec": {}});
+            bindings_of(hook_type, &[policy], std::slice::from_ref(object))
+        }
     };
     let it = entries.iter().find(|one| one.carries && one.key == unserved.key)?;
     // One write gives back one entry; the ids of earlier ones stay.
@@ -262,7 +271,7 @@ pub fn give_back_document(object: &Value, unserved: &UnservedEntry) -> Option<(V
     let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
     let ids = ids.into_iter().collect::<Vec<_>>().join(" ");
     if kind.is_binding() {
-        let change = BindingChange::give_back(&it.content["binding"], unserved.has_policy);
+        let change = BindingChange::Return { spec: &it.content["binding"], removes_annotation: !it.foreign };
         let annotation = Some((GIVEN_BACK_ANNOTATION, &*ids));
         return Some((binding_patch((&it.uid, &it.version), change, annotation), false));
     }
@@ -443,7 +452,7 @@ mod tests {
         };
         let unserved = |webhook: &str| {
             let (uid, reason) = ("u".to_owned(), Reason::TooMany);
-            UnservedEntry { key: key(webhook), uid, reason, carries: true, has_policy: true }
+            UnservedEntry { key: key(webhook), uid, reason, carries: true }
         };
         let metadata =
             json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK_ANNOTATION: "f"}});
@@ -480,9 +489,9 @@ mod tests {
     fn document_of_a_binding_parks_or_returns_it() {
         let kind = EntryKind::Binding(HookType::Validating);
         let key = EntryKey { kind, configuration: "p".to_owned(), name: "b".to_owned() };
-        let document = |taken: bool, kept: bool, fenced: bool| {
+        let write = |taken: bool, kept: bool, fenced: bool, policy: Value| {
             let keys = |given: bool| given.then(|| key.clone()).into_iter();
-            let write = Write {
+            Write {
                 kind,
                 object: "b".to_owned(),
                 read: ("u".to_owned(), "7".to_owned()),
@@ -492,9 +501,12 @@ mod tests {
                 written_by_others: Vec::new(),
                 fenced: keys(fenced).collect(),
                 outdated: Vec::new(),
-                content: json!({"policy": {}, "binding": {"policyName": "p", "paramRef": {"name": "n"}}}),
-            };
-            let document = write.document();
+                content: json!({"policy": policy, "binding": {"policyName": "p", "paramRef": {"name": "n"}}}),
+                foreign: false,
+            }
+        };
+        let document = |taken: bool, kept: bool, fenced: bool| {
+            let document = write(taken, kept, fenced, json!({})).document();
             assert_eq!(document["metadata"]["resourceVersion"], "7");
             (document["spec"].clone(), document["metadata"]["annotations"][FENCE_ANNOTATION].clone())
         };
@@ -504,16 +516,12 @@ mod tests {
         assert_eq!(document(false, false, false), (named("p", params.clone()), Value::Null));
         assert_eq!(document(false, false, true), (named("p", params.clone()), "7".into()));
         assert_eq!(document(false, true, false), (Value::Null, Value::Null), "only annotations are removed");
-        let annotations = json!({"gatepost.dev/parked-param-ref": params.to_string()});
+        assert_eq!(write(false, false, true, Value::Null).document().get("spec"), None, "nobody may write its params");
+        let kept = json!({"policyName": "p", "paramRef": params});
+        let annotations = json!({"gatepost.dev/parked-param-ref": kept.to_string()});
         let metadata = json!({"name": "b", "uid": "u", "resourceVersion": "7", "annotations": annotations});
         let object = |policy: &str| json!({"metadata": metadata, "spec": {"policyName": policy}});
-        let unserved = UnservedEntry {
-            key: key.clone(),
-            uid: "u".to_owned(),
-            reason: Reason::TooMany,
-            carries: true,
-            has_policy: true,
-        };
+        let unserved = UnservedEntry { key: key.clone(), uid: "u".to_owned(), reason: Reason::TooMany, carries: true };
         let (document, by_others) = give_back_document(&object("p.parked.gatepost.dev"), &unserved).unwrap();
         assert_eq!((&document["spec"], by_others), (&named("p", params), false));
         assert_eq!(document["metadata"]["annotations"][GIVEN_BACK_ANNOTATION], key.id());

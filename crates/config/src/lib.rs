@@ -99,10 +99,9 @@ impl<T> Clone for Placed<T> {
 }
 
 impl<T> Placed<T> {
-    /// Returns the state of this binding of the policy, if known.
-    pub fn state_of(&self, binding: &str) -> Option<&str> {
-        let mut states = self.states.as_deref()?.split(' ').filter_map(|state| state.split_once('='));
-        states.find(|(name, _)| *name == binding).map(|(_, state)| state)
+    /// Returns the known states of the policy's bindings, by their names.
+    pub fn states(&self) -> HashMap<&str, &str> {
+        self.states.iter().flat_map(|states| states.split(' ')).filter_map(|state| state.split_once('=')).collect()
     }
 }
 

@@ -37,3 +37,14 @@ fn status_names_replicas_that_do_not_call_a_taken_webhook() {
     seen.standing.carries = false;
     assert_eq!(super::uncalled(&seen, &[lease("a/1", true)], began), None, "the apiserver calls it");
 }
+
+#[test]
+fn parked_binding_of_a_deleted_policy_is_neither_taken_nor_released() {
+    let is = |policy_name: &str| {
+        let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": policy_name}});
+        let standing = gatepost_adopt::bindings_of(HookType::Validating, &[], &[binding]).remove(0);
+        (is_in(TargetState::Taken, &standing), is_in(TargetState::Released, &standing))
+    };
+    assert_eq!(is("p.parked.gatepost.dev"), (false, false));
+    assert_eq!(is("p"), (false, true));
+}

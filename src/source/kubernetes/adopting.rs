@@ -19,8 +19,8 @@ pub use self::upkeep::Upkeep;
 use super::objects::Kind;
 use crate::source::contents::PartsDigest;
 use gatepost_adopt::{
-    AdoptionRequests, AdoptionSettings, AdoptionView, AssessedEntry, CalledEntry, ClusterEntry, EntryKey, Follower,
-    Lease, MAX_ENTRIES, OwnRegistration, Reason, bindings_of, webhooks_of,
+    AdoptionRequests, AdoptionSettings, AdoptionView, Announcement, AssessedEntry, CalledEntry, ClusterEntry, EntryKey,
+    Follower, Lease, MAX_ENTRIES, OwnRegistration, Reason, bindings_of, webhooks_of,
 };
 use gatepost_api::{HookType, registration::is_our_webhook};
 use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
@@ -52,8 +52,10 @@ impl EntryReader {
         leases: Vec<Lease>,
         lists: &[(Kind, Vec<Value>)],
     ) -> Result<(Vec<SourceFile>, AdoptionView), String> {
-        let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
-        let seen = self.seen(lists, settings, &requests);
+        let leader = leases.iter().find(|lease| lease.is_leader());
+        let requests = leader.map(Lease::requests).unwrap_or_default();
+        let announcement = leader.map(Lease::announcement).unwrap_or_default();
+        let seen = self.seen(lists, settings, &requests, &announcement);
         let calls = self.follower.read(now, holder, &leases, &seen);
         let files = files(lists, &calls.entries)?;
         let registrations = lists.iter().filter_map(|(kind, items)| Some((kind.hook_type()?, items)));
@@ -71,6 +73,7 @@ impl EntryReader {
         lists: &[(Kind, Vec<Value>)],
         settings: &AdoptionSettings,
         requests: &AdoptionRequests,
+        announcement: &Announcement,
     ) -> Vec<AssessedEntry> {
         let mut seen = Vec::new();
         let isolates = isolates(lists);
@@ -90,18 +93,25 @@ impl EntryReader {
                 if let Some(namespaces) = own.never_sent.as_ref().filter(|_| !is_binding) {
                     standing.leave(namespaces);
                 }
-                let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
-                let of_own = if is_binding { format!("{of_own} {let_past:?}") } else { of_own };
-                let inputs = digest([standing.content.to_string(), of_own].into_iter());
-                let known =
-                    former.get(&standing.key).filter(|(of, _)| *of == inputs).map(|(_, verdict)| verdict.clone());
-                let verdict = known.unwrap_or_else(|| match is_binding {
-                    false => judge(&standing, (&own, isolates), &settings.namespace),
-                    true => policies::judge(&standing, (&own, isolates), &bypasses),
-                });
-                self.judged.insert(standing.key.clone(), (inputs, verdict.clone()));
                 let has_room = seen.len() < MAX_ENTRIES;
                 let wanted = if has_room { requests.judge(&standing, &settings.scope) } else { Err(Reason::TooMany) };
+                // Bindings that nobody wants, and that no replica evaluates, are not compiled.
+                let announced = [&announcement.ids, &announcement.ending].iter().any(|ids| ids.contains(&standing.id));
+                let counts = wanted.is_ok() || standing.carries || announced || former.contains_key(&standing.key);
+                let verdict = if counts || !is_binding {
+                    let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
+                    let of_own = if is_binding { format!("{of_own} {let_past:?}") } else { of_own };
+                    let inputs = digest([standing.content.to_string(), of_own].into_iter());
+                    let known = former.get(&standing.key).filter(|(of, _)| *of == inputs);
+                    let verdict = known.map(|(_, verdict)| verdict.clone()).unwrap_or_else(|| match is_binding {
+                        false => judge(&standing, (&own, isolates), &settings.namespace),
+                        true => policies::judge(&standing, (&own, isolates), &bypasses),
+                    });
+                    self.judged.insert(standing.key.clone(), (inputs, verdict.clone()));
+                    verdict
+                } else {
+                    Verdict::default()
+                };
                 let Verdict { unservable, reason_not_to_adopt, unsent, uses_authorizer, reads } = verdict;
                 let in_flight = if is_binding { POLICY_LAG } else { Duration::ZERO };
                 seen.push(AssessedEntry {
@@ -140,7 +150,7 @@ pub fn judged(
     settings: &AdoptionSettings,
     requests: &AdoptionRequests,
 ) -> Vec<AssessedEntry> {
-    EntryReader::default().seen(lists, settings, requests)
+    EntryReader::default().seen(lists, settings, requests, &Announcement::default())
 }
 
 /// Returns true if everything that the leader announces is a webhook or a binding of these lists.

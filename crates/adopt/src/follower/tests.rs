@@ -1,6 +1,6 @@
 //! Webhooks that one replica calls, read by read.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::webhooks_of;
@@ -208,4 +208,23 @@ fn grace_period_includes_the_in_flight_time() {
     webhooks.update(at(0), &[slow(true)], &none, false);
     assert_eq!(told(&webhooks.update(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
     assert_eq!(told(&webhooks.update(at(12_000), &[slow(false)], &none, false)), []);
+}
+
+#[test]
+fn deleted_policy_is_no_longer_evaluated() {
+    let bindings = |policies: &[Value]| {
+        let kept = json!({"policyName": "p", "paramRef": null}).to_string();
+        let metadata = json!({"name": "b", "annotations": {"gatepost.dev/parked-param-ref": kept}});
+        let binding = json!({"metadata": metadata, "spec": {"policyName": "p.parked.gatepost.dev"}});
+        let standing = crate::bindings_of(HookType::Validating, policies, &[binding]).remove(0);
+        let unservable = policies.is_empty().then(|| Reason::Unservable("no policy".to_owned()));
+        [AssessedEntry { unservable, ..AssessedEntry::sound(standing) }]
+    };
+    let (mut follower, none) = (Follower::default(), Announcement::default());
+    let policy = json!({"metadata": {"name": "p"}, "spec": {}});
+    assert_eq!(follower.update(at(0), &bindings(&[policy]), &none, false).len(), 1);
+    assert_eq!(follower.update(at(1000), &bindings(&[]), &none, false), []);
+    let mut starting = Follower::default();
+    assert_eq!(starting.update(at(0), &bindings(&[]), &none, false), []);
+    assert_eq!(starting.unserved(at(0)).count(), 0, "it starts without giving it back");
 }

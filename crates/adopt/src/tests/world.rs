@@ -172,11 +172,13 @@ impl World {
     fn standing(&self) -> ClusterEntry {
         if self.is_binding {
             let suffix = if self.carries_now() { PARKED_SUFFIX } else { "" };
-            let annotations = json!({"gatepost.dev/parked-param-ref": "null"});
+            let kept = json!({"policyName": "p", "paramRef": null}).to_string();
+            let annotations = json!({"gatepost.dev/parked-param-ref": kept});
             let metadata = json!({"name": "b", "uid": "u", "resourceVersion": self.version.to_string(),
                 "annotations": annotations});
             let binding = json!({"metadata": metadata, "spec": {"policyName": format!("p{suffix}")}});
-            return bindings_of(HookType::Validating, &[], &[binding]).remove(0);
+            let policy = json!({"metadata": {"name": "p"}, "spec": {}});
+            return bindings_of(HookType::Validating, &[policy], &[binding]).remove(0);
         }
         let mut entry = json!({"name": "w"});
         if self.carries_now() {

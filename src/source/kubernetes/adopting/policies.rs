@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::judge::{OwnRegistrations, Verdict};
 use crate::source::kubernetes::objects::Kind;
 use gatepost_adopt::{ClusterEntry, EntryKey, ObjectAccess, PARKED_SUFFIX, Reason, can_be_parked, exempt_policy_match};
-use gatepost_api::HookType;
+use gatepost_api::{HookType, builtin::SHARED, other_group};
 use gatepost_config::{ENTRY_STATES, SourceFile, load};
 use gatepost_policy::{ParamSelector, Policy};
 
@@ -18,19 +18,20 @@ pub(super) fn judge(
     bypasses: &[&Value],
 ) -> Verdict {
     let (key, content) = (&standing.key, &standing.content);
+    let policy = &content["policy"];
+    if policy.is_null() {
+        let parked = if standing.orphaned { "; it stays parked until there is one" } else { "" };
+        return Verdict::unservable(format!(
+            "no policy {} is in the cluster (a static policy, *.static.k8s.io, is no object of it){parked}",
+            key.configuration
+        ));
+    }
     if standing.foreign {
         return Verdict::unservable(
             "it is parked, but Gatepost has not done that, or the annotation that keeps its paramRef is lost; see \
              whether spec.paramRef is as it should be"
                 .to_owned(),
         );
-    }
-    let policy = &content["policy"];
-    if policy.is_null() {
-        return Verdict::unservable(format!(
-            "no policy {} is in the cluster (a static policy, *.static.k8s.io, is no object of it)",
-            key.configuration
-        ));
     }
     if !can_be_parked(&key.configuration) {
         return Verdict::unservable(format!(
@@ -80,16 +81,25 @@ fn bypassed(key: &EntryKey, policy: &Value, bypasses: &[&Value]) -> Option<Strin
         let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.map(|text| text.split('/').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
-    let overlap = |a: &Value, b: &Value| {
-        let (a, b) = (texts(a), texts(b));
+    let overlap = |a: &[String], b: &[String]| {
         a.iter().any(|one| one == "*" || b.iter().any(|other| other == "*" || other == one))
+    };
+    // One side may name the other group in which the same objects are served.
+    let with_equivalents = |rule: &Value| {
+        let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
+        let shared = SHARED.iter().filter(|(shared, _)| resources.iter().any(|one| one == "*" || one == shared));
+        let equivalents = shared.flat_map(|(shared, _)| groups.iter().filter_map(|group| other_group(group, shared)));
+        (groups.iter().cloned().chain(equivalents.map(str::to_owned)).collect::<Vec<_>>(), resources)
     };
     let rules = policy["matchConstraints"]["resourceRules"].as_array();
     let is_about = |rule: &&&Value| {
         let named = rule["hooks"].as_array().is_none_or(|hooks| hooks.iter().any(|hook| *hook == *key.configuration));
         let meets = |resource: &Value| {
-            let fits =
-                |own: &Value| ["apiGroups", "resources"].iter().all(|field| overlap(&own[*field], &resource[*field]));
+            let (groups, resources) = with_equivalents(resource);
+            let fits = |own: &Value| {
+                let (own_groups, own_resources) = with_equivalents(own);
+                overlap(&own_groups, &groups) && overlap(&own_resources, &resources)
+            };
             rules.into_iter().flatten().any(fits)
         };
         named && rule["resources"].as_array().is_none_or(|resources| resources.iter().any(meets))

@@ -283,7 +283,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Webhooks(HookType::Mutating), others), (Kind::Configuration, vec![isolated.clone()])];
-        let seen = EntryReader::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         told(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
@@ -555,7 +555,8 @@ fn only_parked_and_announced_bindings_become_documents() {
     let park = |named: &'static str| {
         with_registration(policy(|_, binding| {
             binding["spec"]["policyName"] = named.into();
-            binding["metadata"]["annotations"] = json!({"gatepost.dev/parked-param-ref": "null"});
+            let kept = json!({"policyName": "p", "paramRef": null}).to_string();
+            binding["metadata"]["annotations"] = json!({"gatepost.dev/parked-param-ref": kept});
         }))
     };
     let adopt = adopt(AdoptionScope::All);
@@ -571,7 +572,7 @@ fn only_parked_and_announced_bindings_become_documents() {
     let called = &view.calls.entries[0];
     let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     assert_eq!(snapshot.policies()[0].bindings[0].policy_name.as_ref(), "p", "as its owner has written it");
-    assert_eq!(snapshot.policy_place(0).unwrap().state_of("b"), Some(&*called.state));
+    assert_eq!(snapshot.policy_place(0).unwrap().states()["b"], called.state);
     // Given back, it is still decided here until every apiserver has noticed.
     assert_eq!(read(2, Vec::new(), &park("p")).0.len(), 1);
     assert_eq!(read(5, Vec::new(), &park("p")).0.len(), 1);
@@ -597,4 +598,49 @@ fn announcement_of_a_policy_is_unknown_where_policies_cannot_be_listed() {
     assert!(knows_announced(&lists, &[]));
     assert!(knows(id(EntryKind::Webhook(V), "c", "a.x.y")));
     assert!(!knows(id(EntryKind::Binding(V), "p", "b")));
+}
+
+/// The other group in which the same objects are served counts: a request by it is one that the policy matches.
+#[test]
+fn binding_is_left_where_a_bypass_rule_names_the_other_group_of_its_resource() {
+    let with = |(group, resource): (&str, &str), (bypassed_group, bypassed): (&str, &str)| {
+        let rule = |group: &str, resource: &str| json!({"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": [resource]});
+        let bypass = json!({"name": "n", "hooks": ["p"], "resources": [rule(bypassed_group, bypassed)]});
+        let own = json!({"metadata": {"name": "own"}, "externalAdmissionHooks": [], "bypass": [bypass]});
+        let mut lists = with_registration(policy(|policy, _| {
+            policy["spec"]["matchConstraints"]["resourceRules"] = json!([rule(group, resource)]);
+        }));
+        lists.push((Kind::Configuration, vec![own]));
+        word_of(&lists)
+    };
+    for (events, deployments) in [("events", "deployments"), ("*", "*")] {
+        assert_eq!(with(("", "events"), ("events.k8s.io", events)), "let_past");
+        assert_eq!(with(("events.k8s.io", events), ("", "events")), "let_past");
+        assert_eq!(with(("apps", deployments), ("extensions", "deployments")), "let_past");
+    }
+    assert_eq!(with(("", "events"), ("events.k8s.io", "leases")), "uncovered");
+    assert_eq!(with(("apps", "deployments"), ("events.k8s.io", "*")), "uncovered");
+}
+
+#[test]
+fn only_bindings_that_are_wanted_or_evaluated_are_compiled() {
+    let named = |named: &'static str| {
+        with_registration(policy(|policy, binding| {
+            policy["spec"]["validations"][0]["expression"] = "1 +".into();
+            binding["spec"]["policyName"] = named.into();
+        }))
+    };
+    let unservable = |reader: &mut EntryReader, lists: &[(Kind, Vec<Value>)], announcement: &Announcement| {
+        let seen =
+            reader.seen(lists, &adopt(AdoptionScope::Named), &AdoptionRequests::default(), announcement).remove(0);
+        (seen.unservable.is_some(), seen.standing.id)
+    };
+    let (mut reader, nothing) = (EntryReader::default(), Announcement::default());
+    let (is_judged, id) = unservable(&mut reader, &named("p"), &nothing);
+    assert!(!is_judged, "nobody wants it");
+    let announcement = Announcement { epoch: 1, ids: [id].into(), ..Default::default() };
+    assert!(unservable(&mut EntryReader::default(), &named("p"), &announcement).0, "it is announced");
+    assert!(unservable(&mut reader, &named("p.parked.gatepost.dev"), &nothing).0, "it is parked");
+    assert!(unservable(&mut reader, &named("p"), &nothing).0, "replicas evaluate it for some seconds more");
+    assert!(judged_policy(&named("p")).unservable.is_some(), "as the plan shows it");
 }
