@@ -47,7 +47,7 @@ async fn started(named: &str) -> Replica {
         json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "gatepost", "uid": "u", "finalizers": [FINALIZER]}, "webhooks": [registered]}),
     );
-    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]});
+    let spec = json!({"paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"}, "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]});
     cluster.has(POLICIES, json!({"metadata": {"name": "p", "uid": "pu"}, "spec": spec}));
     let spec = json!({"policyName": named, "validationActions": ["Deny"]});
     let annotations = json!({"gatepost.dev/parked-param-ref": kept_for("p")});
@@ -200,6 +200,25 @@ async fn starting_replica_gives_back_a_binding_whose_policy_it_cannot_evaluate()
     assert!(matches!(&error, ReadError::GivesBack { webhooks, .. } if webhooks == "validating-policy/p/b"), "{error}");
     assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
     assert_eq!(replica.reads.given_back.try_recv().unwrap().reason.word(), "unservable");
+}
+
+/// kube-apiserver would evaluate it with outdated params if it were given back later.
+#[tokio::test]
+async fn binding_whose_params_become_those_of_a_built_in_kind_is_evaluated_until_it_is_given_back() {
+    let mut replica = started("p.parked.gatepost.dev").await;
+    assert_eq!(replica.turn(&[("r/1", true)]).await.decisions[0].1, Decision::Keep);
+    let mut policy = replica.cluster.stored(POLICIES, "p").unwrap();
+    policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    replica.cluster.has(POLICIES, policy);
+    let plan = replica.turn(&[("r/1", true)]).await;
+    let Decision::GiveBack(reason) = &plan.decisions[0].1 else { panic!("{:?}", plan.decisions) };
+    assert_eq!(reason.word(), "unservable");
+    assert_eq!((&*replica.policy_name(), replica.params()), ("p", [PARAMS.to_owned(), String::new()]));
+    assert!(replica.read().await.contains(&POLICY.to_owned()), "until every apiserver has heard of it");
+    for _ in 0..20 {
+        replica.turn(&[("r/1", true)]).await;
+    }
+    assert_eq!(replica.policy_name(), "p", "it is left");
 }
 
 /// Without the policy, only one may write params who may read everything.

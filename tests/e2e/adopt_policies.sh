@@ -58,6 +58,8 @@ denied_by_gatepost() { policy_post denied | grep -F 'admission webhook \"gatepos
 
 denied_by_apiserver() { policy_post denied | grep -F "ValidatingAdmissionPolicy 'adopt-denies' with binding 'adopt-denies-everywhere' denied request: not with this name" | grep -vF 'admission webhook'; }
 
+denied_with_config_map() { policy_post config-map | grep -F "ValidatingAdmissionPolicy 'adopt-config-map' with binding 'adopt-config-map' denied request: not with the name" | grep -vF 'admission webhook'; }
+
 annotated() { policy_post annotated | grep -F '"by": "adopt-annotates"'; }
 
 # names_again: somebody gives the binding its policy, as often as it is parked, until that is left to kube-apiserver.
@@ -87,7 +89,8 @@ adopting_policies() {
   begin_path
   mkdir -p "$work/pids"
   adopting_rights
-  echo '{apiVersion: v1, kind: ConfigMap, metadata: {name: adopt-params, namespace: default}, data: {name: denied}}' >"$work/adopt-params.yaml"
+  printf '%s\n---\n' '{apiVersion: e2e.gatepost.dev/v1, kind: Widget, metadata: {name: adopt-params, namespace: default}, data: {name: denied}}' \
+    '{apiVersion: v1, kind: ConfigMap, metadata: {name: adopt-params, namespace: default}, data: {name: config-map}}' >"$work/adopt-params.yaml"
   check "adopt: policies stand in the cluster" kubectl apply -f "$work/adopt-params.yaml" -f config/adopt-policies.yaml
   eventually "adopt: kube-apiserver denies by one" denied_by_apiserver
   eventually "adopt: and annotates by another" annotated
@@ -96,6 +99,8 @@ adopting_policies() {
     "left              validating-policy/adopt-denies/adopt-denies-everywhere: Gatepost's registration does not cover it" \
     adopt --plan
   prints "adopt: one that can match everything is left" 'validating-policy/adopt-everything/adopt-everything: Gatepost lets requests past it' adopt --plan
+  prints "adopt: one with config maps as params is left" \
+    'left              validating-policy/adopt-config-map/adopt-config-map: cannot be served: its paramKind is a built-in one' adopt --plan
   mkdir -p "$work/adopt-policies"
   # For another resource: --adopt-registration has to widen it.
   sed '/^# It can match/,$d; s/configmaps/secrets/' config/adopt-policies.yaml >"$work/adopt-policies/policies.yaml"
@@ -106,8 +111,9 @@ adopting_policies() {
   done >"$work/adopt-registration.yaml"
   kubectl apply -f "$work/adopt-registration.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
   begin_adopting adopt-b "$front"
+  kubectl create role adopt-params --namespace default --verb get --resource widgets.e2e.gatepost.dev >"$work/said" 2>&1 || broken "a role"
   check "adopt: Gatepost may read the params" kubectl create rolebinding adopt-params --namespace default \
-    --clusterrole gatepost-params --serviceaccount gatepost:gatepost
+    --role adopt-params --serviceaccount gatepost:gatepost
   touch "$work/policy.streaming"
   policy_requests &
   process[policy-requests]=$!
@@ -119,6 +125,11 @@ adopting_policies() {
   eventually "adopt: kube-apiserver no longer evaluates it" quiet
   sed 's/^/        /' "$work/said"
   check "adopt: an object is annotated once" annotated
+  refuses "adopt: one with config maps as params cannot be taken" 'with outdated params until it is restarted' \
+    adopt validating-policy/adopt-config-map --timeout 5s
+  check "adopt: so it stays as it is" free_again validating adopt-config-map
+  check "adopt: and kube-apiserver denies by it" denied_with_config_map
+  check "adopt: nobody asks for it any more" release validating-policy/adopt-config-map
   prints "adopt: a metric has both" 'gatepost_adopted_policies 2' curl -fsS "http://$admin/metrics"
   eventually "adopt: and so has gatepost status" shows 'taken         validating-policy/adopt-denies/adopt-denies-everywhere' \
     "$gatepost" status --source kubernetes --kubeconfig "$work/cluster/kubeconfig"
@@ -152,7 +163,7 @@ adopting_policies() {
     -o 'jsonpath=annotations={.metadata.annotations.gatepost\.dev/parked-param-ref};'
   check "adopt: of all requests that the policy denies none was allowed" none_allowed
   sed 's/^/        /' "$work/said"
-  kubectl delete rolebinding --namespace default adopt-params >"$work/said" 2>&1 || broken "taking a right away"
+  kubectl delete role,rolebinding --namespace default adopt-params >"$work/said" 2>&1 || broken "taking a right away"
   kubectl delete -f config/adopt-policies.yaml -f "$work/adopt-params.yaml" >"$work/said" 2>&1 || broken "removing the policies"
   kubectl delete clusterrolebinding gatepost-adopt gatepost-source >"$work/said" 2>&1 || broken "taking the rights away"
 }

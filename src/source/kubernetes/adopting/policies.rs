@@ -52,8 +52,12 @@ pub(super) fn judge(
     };
     let [compiled] = snapshot.policies() else { return problem(snapshot.notes().first().map(ToString::to_string)) };
     let let_past = || exempt(content).or_else(|| bypassed(key, policy, bypasses)).map(Reason::LetPast);
-    let reason_not_to_adopt =
-        let_past().or_else(|| own.segmented(key.kind.hook_type(), isolates)).or_else(|| own.uncovered(&snapshot, &[]));
+    // If parked, it is evaluated until it is given back.
+    let reason_not_to_adopt = shared_params(policy)
+        .map(Reason::Unservable)
+        .or_else(let_past)
+        .or_else(|| own.segmented(key.kind.hook_type(), isolates))
+        .or_else(|| own.uncovered(&snapshot, &[]));
     Verdict {
         unservable: None,
         reason_not_to_adopt,
@@ -61,6 +65,21 @@ pub(super) fn judge(
         uses_authorizer: compiled.definition.uses_authorizer(),
         reads: reads(compiled),
     }
+}
+
+/// Returns a text if kube-apiserver may watch the policy's params by a shared informer. It stops that informer when the
+/// last binding with such params is parked, and never starts it again. Custom resources have informers of their own.
+fn shared_params(policy: &Value) -> Option<String> {
+    let api_version = policy["paramKind"]["apiVersion"].as_str()?;
+    let (group, _) = api_version.split_once('/').unwrap_or_default();
+    let is_shared = !group.contains('.') || group.ends_with(".k8s.io");
+    is_shared.then(|| {
+        format!(
+            "its paramKind is a built-in one, of {api_version}: once kube-apiserver has its bindings back, it would \
+             evaluate it with outdated params until it is restarted; move the params to a custom resource, or the \
+             policy into Gatepost's configuration"
+        )
+    })
 }
 
 /// Returns a text if the binding matches requests for which no policy is evaluated here.

@@ -472,6 +472,27 @@ fn binding_is_adopted_only_if_gatepost_can_decide_all_that_the_apiserver_does() 
 }
 
 #[test]
+fn binding_with_params_of_a_built_in_kind_is_left() {
+    let with = |params: Value| {
+        judged_policy(&with_registration(policy(|policy, _| policy["spec"]["paramKind"] = params.clone())))
+    };
+    for api_version in ["v1", "apps/v1", "networking.k8s.io/v1", "gateway.networking.k8s.io/v1"] {
+        let seen = with(json!({"apiVersion": api_version, "kind": "Limit"}));
+        assert_eq!(seen.unservable, None, "what is parked is evaluated until it is given back");
+        assert_eq!(seen.against().map(Reason::word), Some("unservable"), "{api_version}");
+        let why = seen.against().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            why.contains(&format!("a built-in one, of {api_version}: once kube-apiserver has its bindings")),
+            "{why}"
+        );
+    }
+    for api_version in ["example.com/v1", "cluster.x-k8s.io/v1beta1", "k8s.io.example.com/v1"] {
+        assert_eq!(with(json!({"apiVersion": api_version, "kind": "Limit"})).against(), None, "{api_version}");
+    }
+    assert_eq!(with(Value::Null).against(), None);
+}
+
+#[test]
 fn binding_that_matches_requests_without_policies_is_left() {
     let everything = |excluded: Value| {
         let seen = judged_policy(&with_registration(policy(|policy, _| {
@@ -512,7 +533,7 @@ fn binding_that_a_bypass_rule_may_be_about_is_left() {
 #[test]
 fn binding_names_the_objects_that_its_policy_reads() {
     let seen = judged_policy(&with_registration(policy(|policy, binding| {
-        policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Limit"});
         policy["spec"]["validations"][0]["expression"] =
             "params != null && namespaceObject != null && authorizer.group('').resource('x').check('get').allowed()"
                 .into();
@@ -520,7 +541,7 @@ fn binding_names_the_objects_that_its_policy_reads() {
     })));
     assert_eq!(seen.against(), None);
     let reads = seen.reads.iter().map(|access| format!("{} {} {}", access.verb, access.kind, access.namespace));
-    assert_eq!(reads.collect::<Vec<_>>(), ["get ConfigMap policies", "get Namespace "]);
+    assert_eq!(reads.collect::<Vec<_>>(), ["get Limit policies", "get Namespace "]);
     assert!(seen.uses_authorizer && seen.in_flight == POLICY_LAG);
 }
 
