@@ -100,8 +100,9 @@ impl EntryReader {
                 let counts = wanted.is_ok() || standing.carries || announced || former.contains_key(&standing.key);
                 let verdict = if counts || !is_binding {
                     let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
+                    let itself = format!("{} {} {}", standing.content, standing.foreign, standing.orphaned);
                     let of_own = if is_binding { format!("{of_own} {let_past:?}") } else { of_own };
-                    let inputs = digest([standing.content.to_string(), of_own].into_iter());
+                    let inputs = digest([itself, of_own].into_iter());
                     let known = former.get(&standing.key).filter(|(of, _)| *of == inputs);
                     let verdict = known.map(|(_, verdict)| verdict.clone()).unwrap_or_else(|| match is_binding {
                         false => judge(&standing, (&own, isolates), &settings.namespace),

@@ -571,6 +571,26 @@ fn mutating_binding_that_merges_is_left() {
     assert_eq!(with(merge), "unservable");
 }
 
+/// Its spec, as its owner has written it, is the same.
+#[test]
+fn binding_parked_by_hand_is_judged_anew_once_it_is_given_back() {
+    let mut reader = EntryReader::default();
+    let mut word = |named: &'static str, annotations: Value| {
+        let lists = with_registration(policy(|_, binding| {
+            binding["spec"]["policyName"] = named.into();
+            binding["metadata"]["annotations"] = annotations.clone();
+        }));
+        let none = (AdoptionRequests::default(), Announcement::default());
+        let seen = reader.seen(&lists, &adopt(AdoptionScope::All), &none.0, &none.1).remove(0);
+        seen.against().map_or("ok", Reason::word)
+    };
+    let kept = json!({"gatepost.dev/parked-param-ref": json!({"policyName": "p", "paramRef": null}).to_string()});
+    assert_eq!(word("p.parked.gatepost.dev", json!({})), "unservable");
+    assert_eq!(word("p", json!({})), "ok");
+    assert_eq!(word("p.parked.gatepost.dev", kept), "ok");
+    assert_eq!(word("p.parked.gatepost.dev", json!({})), "unservable", "the annotation is lost");
+}
+
 #[test]
 fn only_parked_and_announced_bindings_become_documents() {
     let park = |named: &'static str| {
