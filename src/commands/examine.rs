@@ -138,8 +138,9 @@ fn line(hook: &Hook) -> String {
     };
     let timeout = humantime::format_duration(hook.timeout);
     let rules = counted(hook.rules.len(), "rule");
+    let phase = if hook.is_transactional { ", Transactional" } else { "" };
     let unenforced = unenforced(hook.enforcement);
-    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}{unenforced}", hook.name, hook.endpoint)
+    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{phase}{dry_run}{unenforced}", hook.name, hook.endpoint)
 }
 
 /// Returns the end of the line about a hook or policy, with its enforcement if it does not enforce.

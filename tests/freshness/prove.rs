@@ -37,6 +37,9 @@ struct Plan {
     /// Sidecars that read the same configuration
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     sidecars: usize,
+    /// Further hooks in the configuration, about other requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    hooks: usize,
     /// Changes of the configuration
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     changes: usize,

@@ -31,15 +31,30 @@ impl Hook {
 
     /// The configuration after a change: one hook, named for it. Its endpoint is proven, so that it is asked at once.
     pub(crate) fn document(&self, change: usize) -> String {
+        document("default", &self.entry(&records::hook(change), "*/*"))
+    }
+
+    /// A document of so many hooks about a resource that no review is about.
+    pub(crate) fn others(&self, number: usize) -> String {
+        let entry = |number| self.entry(&format!("other-{number}.example.com"), &format!("others{number}"));
+        document("others", &(0..number).map(entry).collect::<String>())
+    }
+
+    fn entry(&self, name: &str, resources: &str) -> String {
         format!(
-            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: default}}\n\
-             externalAdmissionHooks:\n- name: {}\n  clientConfig: {{url: '{}'}}\n  \
-             rules: [{{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*/*']}}]\n  \
+            "- name: {name}\n  clientConfig: {{url: '{}'}}\n  \
+             rules: [{{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['{resources}']}}]\n  \
              failurePolicy: Fail\n  timeout: 5s\n  sideEffects: None\n",
-            records::hook(change),
             self.url
         )
     }
+}
+
+fn document(name: &str, hooks: &str) -> String {
+    format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: {name}}}\n\
+         externalAdmissionHooks:\n{hooks}"
+    )
 }
 
 /// A running sidecar.

@@ -50,6 +50,9 @@ pub(crate) fn run(plan: &Plan, etcd: &Path) -> Fallible<Findings> {
     let hook = Hook::start(plan, folder)?;
     let runtime = Runtime::new()?;
     let mut writer = runtime.block_on(Writer::open(cluster.urls()))?;
+    if plan.hooks > 0 {
+        runtime.block_on(writer.put_constant("others.yaml", hook.others(plan.hooks)))?;
+    }
     runtime.block_on(writer.put(&hook.document(0)))?;
     let start = |number| Sidecar::start(plan, number, &cluster.urls(), folder);
     let sidecars = (0..plan.sidecars).map(start).collect::<Fallible<Vec<_>>>()?;

@@ -25,6 +25,12 @@ impl Writer {
         Ok(Self { client, changes: Vec::new() })
     }
 
+    /// Puts a document that does not change.
+    pub(crate) async fn put_constant(&self, name: &str, document: String) -> Fallible<()> {
+        self.client.put(format!("{PREFIX}{name}"), document, None).await?;
+        Ok(())
+    }
+
     /// Puts the next change, as often as it takes for etcd to say that it is stored.
     pub(crate) async fn put(&mut self, document: &str) -> Fallible<()> {
         let until = Instant::now() + LONG;

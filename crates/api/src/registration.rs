@@ -1,6 +1,5 @@
 //! Registration: names and annotations of our own webhooks in an apiserver, and the segments of mutating hooks in their
-//! paths; the match condition ([`SERVED`]) of another party's webhook that Gatepost calls; and the syntax of DNS
-//! labels.
+//! paths; and the match condition ([`SERVED`]) of another party's webhook that Gatepost calls.
 
 use std::fmt;
 
