@@ -5,6 +5,7 @@
 //! `hook_listener`, `load` and `source` are no commands: they have code that commands share.
 
 pub mod adopt;
+mod apply;
 pub mod break_glass;
 pub mod check;
 pub mod demo;
@@ -52,7 +53,9 @@ Try it:
   gatepost policy test examples/policies
       Do the policies decide as their tests say? Without a cluster and without a server.
   gatepost status
-      The configuration that each replica has in force; with --wait, the end of a change.
+      The configuration that each replica has in force.
+  gatepost apply -f images.yaml --config /etc/gatepost --wait
+      Check a document with the rest of the configuration, write it, and wait until every replica has it in force.
   gatepost audit --denied --since 1h --name shop/web-0
       Why it was denied an hour ago: from the audit log, rotated files included.
   curl -s 127.0.0.1:9441/configz
@@ -86,6 +89,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Adopt(adopt::AdoptCommand),
+    Apply(apply::Apply),
     BreakGlass(break_glass::BreakGlassCommand),
     Certificates(certificates::Certificates),
     Check(check::Check),
@@ -144,6 +148,7 @@ pub fn main() -> ExitCode {
     let exit = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Adopt(adopt) => adopt.run(),
+        Command::Apply(apply) => apply.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
         Command::Certificates(certificates) => certificates.run(start_log),
         Command::Check(check) => check.run(),

@@ -77,6 +77,14 @@ impl ReplicaArgs {
         }
     }
 
+    /// Returns the location of the configuration.
+    ///
+    /// # Errors
+    /// A message, if a flag is missing, invalid, or belongs to another source.
+    pub(super) fn place(&self) -> Result<SourceLocation, String> {
+        self.source.clone().place()
+    }
+
     /// Returns the access to the cluster that has the reports; `None` for other sources.
     pub(super) fn cluster(&self) -> Option<KubeAccess> {
         match self.source.clone().replicas() {

@@ -1,7 +1,7 @@
 //! Source: a file, or the files of a folder, and the files that they refer to.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use super::{
     references::{self, MAX_BYTES},
 };
 use gatepost_base::{clock::Pauses, files};
-use gatepost_config::{Pause, SourceFile};
+use gatepost_config::{NO_PAUSE, Pause, SourceFile};
 
 /// Time without writes after which a file counts as completely written. Until then the read is retried.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -169,6 +169,12 @@ impl FileSource {
     fn resolve(&self, written: &str) -> PathBuf {
         let folder = if self.path.is_dir() { Some(&*self.path) } else { self.path.parent() };
         folder.unwrap_or(Path::new("")).join(written)
+    }
+
+    /// Returns the contents with the files that they refer to.
+    pub(super) fn follow(&self, contents: Contents) -> Contents {
+        let (known, mut documents) = (BTreeMap::new(), gatepost_config::LoadCache::default());
+        references::with_references(contents, &known, &|it| self.read_reference(it), &mut documents, NO_PAUSE)
     }
 
     fn read_reference(&self, written: &str) -> Reference {

@@ -20,7 +20,7 @@ mod references;
 pub mod registration;
 pub mod services;
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, mpsc},
@@ -44,6 +44,7 @@ use gatepost_base::{
     clock::{Moment, Slept, now, slept},
     files::BlockingReads,
 };
+use gatepost_config::SourceFile;
 
 /// Location of the configuration, from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,19 @@ impl SourceLocation {
             Self::File(path) => Ok(Source::file(path)),
             Self::Kubernetes(place) => Ok(Source::Kubernetes(KubernetesSource::new(place.clone()).await?)),
             Self::Etcd(place) => Ok(Source::Etcd(EtcdSource::new(place.clone()).await?)),
+        }
+    }
+
+    /// Returns the contents with these documents in place of those of the same names, and the files that all refer to.
+    pub fn contents_with(&self, contents: &Contents, documents: &[SourceFile]) -> Contents {
+        let files = contents.files.iter().chain(documents).map(|file| (file.name.clone(), file.clone()));
+        let files: BTreeMap<_, _> = files.collect();
+        let contents = Contents::new(files.into_values().collect(), BTreeMap::new());
+        match self {
+            Self::File(path) => FileSource::new(path).follow(contents),
+            Self::Kubernetes(KubernetesLocation { files, .. }) | Self::Etcd(EtcdLocation { files, .. }) => {
+                references::follow(contents, files.as_deref())
+            }
         }
     }
 

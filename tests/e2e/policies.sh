@@ -62,9 +62,8 @@ policies_change() {
   sed 's/^/        /' "$work/said"
 
   allows "policies: before a policy is added, the request is allowed" policy_request added denied
-  revision="$(put_policies added.yaml)"
-  check "policies: status waits until the policy is in force" \
-    "$gatepost" status --admin "http://$admin" --wait "$revision" --timeout 20s
+  check "policies: apply writes the policy into etcd, and ends when it is in force" "$gatepost" apply -f policies/added.yaml \
+    --source etcd --etcd-endpoint "$(cat "$work/cluster/etcd.url")" --wait --timeout 20s
   refuses "policies: then the first request is denied" 'denied request: not any more' policy_request added denied
   revision="$(remove_policies added.yaml)"
   check "policies: status waits until the policy is gone" \

@@ -91,8 +91,13 @@ sourcing() {
   eventually "source: Gatepost's own registration is seen, and not asked" configz "Gatepost'sownregistrationisignored"
   eventually "source: kube-apiserver asks Gatepost, and Gatepost the hook" refused_for 'sourced.e2e.gatepost.dev' asking sourced no 'canary={"allowed": false}'
   allows "source: which may allow" asking sourced yes
-  configured other | kubectl apply --filename - >"$work/said" 2>&1 || broken "a second configuration"
-  eventually "source: a second configuration, written while Gatepost guards the cluster, is in force" has_hook other.e2e.gatepost.dev
+  configured other >"$work/other.yaml"
+  check "source: a second configuration, applied while Gatepost guards the cluster, is waited for" \
+    "$gatepost" apply -f "$work/other.yaml" --source kubernetes --kubeconfig "$work/cluster/kubeconfig" --wait
+  check "source: it is in force then" has_hook other.e2e.gatepost.dev
+  sed 's/timeout: 5s/timeout: 5h/' "$work/other.yaml" >"$work/wrong.yaml"
+  check "source: one with a problem is not written" refused_for 'nothing is written' \
+    "$gatepost" apply -f "$work/wrong.yaml" --source kubernetes --kubeconfig "$work/cluster/kubeconfig"
 
   # Nothing tells this Gatepost in which versions the cluster serves config maps.
   configured ninth | sed 's/apiVersions: \[v1\]/apiVersions: [v9]/' | kubectl apply --filename - >"$work/said" 2>&1 || broken "a hook for v9"
