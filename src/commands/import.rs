@@ -1,6 +1,7 @@
 //! `import`: copies the webhooks of a cluster into a configuration of ours.
 
 mod object;
+mod park;
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +22,15 @@ use crate::{
 use gatepost_api::HookType;
 use gatepost_config::SourceFile;
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, List};
+use gatepost_replicas::AdminUrl;
 
 const EXAMPLES: &str = "\
 Examples:
   gatepost import /etc/gatepost/hooks
   gatepost import --kubeconfig /etc/kubernetes/admin.conf --context prod ./hooks
   gatepost import --force ./hooks      # again, after somebody changed them in the cluster
+  gatepost import --park ./hooks       # at the end of the move: the apiserver calls them no more
+  gatepost import --give-back ./hooks  # and back
 
 Files:
   One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
@@ -36,8 +40,14 @@ Files:
   --force. Gatepost's own registration (label app.kubernetes.io/managed-by: gatepost) is left out. Nothing in the
   cluster is changed.
 
+Park:
+  The originals of the files in the folder stay, and each of their webhooks gets the match condition gatepost.dev/served,
+  which is false, as field manager gatepost-adopt. Every sidecar named by --admin must call all of them before. An
+  original that its file differs from is left. Deleted originals would lose what their owners look for, and from
+  Kubernetes 1.37 on the tokens that are bound to them. Where replicas serve with --adopt, use `gatepost adopt`.
+
 Exit codes:
-  0  written: what would be in force is printed, what is not served and why, and what to do next
+  0  written: what would be in force is printed, what is not served and why, and what to do next; parked; given back
   1  not written: stderr says why; or the folder has problems, which are on stdout as `gatepost check` prints them";
 
 /// Copy the webhooks of a cluster into a folder, as a configuration
@@ -68,8 +78,21 @@ pub struct Import {
     kind: &'static [HookType],
 
     /// Replace files that differ
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["park", "give_back"])]
     force: bool,
+
+    /// Park the originals of the files in the folder: they stay in the cluster, and the apiserver does not call them
+    #[arg(long, conflicts_with = "give_back")]
+    park: bool,
+
+    /// With --park: a sidecar, by its admin address, that must call their hooks; repeat for more [default:
+    /// 127.0.0.1:9441]
+    #[arg(long, value_name = "URL", requires = "park")]
+    admin: Vec<AdminUrl>,
+
+    /// Give the originals of the files in the folder back: the apiserver calls them again
+    #[arg(long)]
+    give_back: bool,
 }
 
 const VALIDATING: &[HookType] = &[HookType::Validating];
@@ -84,6 +107,16 @@ impl Import {
 
     fn import(&self) -> Result<(String, CommandExit), String> {
         let access = KubeAccess::find(self.kubeconfig.clone(), self.context.clone());
+        if self.park {
+            let local = [AdminUrl::local()];
+            let sidecars = if self.admin.is_empty() { &local[..] } else { &self.admin };
+            let parked = block_on(park::park(&access, &self.folder, self.kind, sidecars)).flatten()?;
+            return Ok((parked, CommandExit::Good));
+        }
+        if self.give_back {
+            let given = block_on(park::give_back(&access, &self.folder, self.kind)).flatten()?;
+            return Ok((given, CommandExit::Good));
+        }
         let (server, lists) = block_on(read(&access))?.map_err(with_fix)?;
         let mut report = String::new();
         let mut objects = Vec::new();

@@ -1,4 +1,4 @@
-//! `gatepost import`: unservable objects lie apart, their originals are not to be deleted, and they stop no others.
+//! `gatepost import`: unservable objects lie apart, their originals are not to be parked, and they stop no others.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{fs, path::Path};
@@ -39,7 +39,7 @@ const NOT_SUPPORTED: &str = "google.protobuf.Duration{} == duration('0s')";
 const ASKS: &str = "authorizer.path('/x').check('get').allowed()";
 
 #[tokio::test]
-async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
+async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_to_be_parked() {
     let cluster = Cluster::start().await;
     let condition = |expression| json!({"matchConditions": [{"name": "c", "expression": expression}]});
     let conditions = condition(NOT_SUPPORTED);
@@ -57,7 +57,7 @@ async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
     assert!(message.contains("not served: ValidatingWebhookConfiguration conditional; leave it"), "{message}");
     assert!(message.contains("webhooks[0].matchConditions[0].expression: cannot be evaluated: messages"), "{message}");
     assert!(message.contains("no problem in 2 files") && message.contains("in force would be: 2 hooks"), "{message}");
-    assert!(message.contains("kubectl delete validatingwebhookconfigurations good\n"), "{message}");
+    assert!(message.contains("park the originals (good): "), "{message}");
     assert!(
         message.contains("1. see that every hook answers") && message.contains("gatepost check --connect"),
         "{message}"
@@ -78,16 +78,51 @@ async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
         "left out   mutating: of another kind than --kind names, and still called by the apiserver; see --kind all";
     assert!(message.contains("1 MutatingWebhookConfiguration at revision") && message.contains(left), "{message}");
     assert!(named(&out).contains(&"validating-conditional.yaml".to_owned()), "{message}");
-    assert!(message.contains("kubectl delete validatingwebhookconfigurations conditional\n"), "{message}");
+    assert!(message.contains("park the originals (conditional): "), "{message}");
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_served_nothing_is_to_be_deleted() {
+async fn where_nothing_can_be_served_nothing_is_to_be_parked() {
     let cluster = Cluster::start().await;
     cluster.has(VALIDATING, webhooks("c", &json!({"matchConditions": [{"name": "c", "expression": NOT_SUPPORTED}]})));
     let folder = tempfile::tempdir().expect("folder");
     let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
     let (code, message, stderr) = import(&kubeconfig, &folder.path().join("hooks"), &[]).await;
     assert_eq!(code, Some(0), "{message}{stderr}");
-    assert!(message.contains("Delete nothing from the cluster") && !message.contains("kubectl delete"), "{message}");
+    assert!(message.contains("Park nothing.") && !message.contains("--park"), "{message}");
+}
+
+/// An original whose sidecars do not answer, or which its file differs from, is not parked; a parked one is given back.
+#[tokio::test]
+async fn originals_are_parked_only_if_a_sidecar_calls_their_hooks() {
+    let cluster = Cluster::start().await;
+    let parked = || {
+        let stored = cluster.stored(VALIDATING, "good").expect("stored");
+        stored["webhooks"][0]["matchConditions"].as_array().is_some_and(|conditions| !conditions.is_empty())
+    };
+    let mut good = webhooks("good", &json!({}));
+    good["metadata"]["uid"] = "u".into();
+    cluster.has(VALIDATING, good.clone());
+    let folder = tempfile::tempdir().expect("folder");
+    let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
+    let out = folder.path().join("hooks");
+    assert_eq!(import(&kubeconfig, &out, &[]).await.0, Some(0));
+
+    let (code, _, stderr) = import(&kubeconfig, &out, &["--park", "--admin", "127.0.0.1:1"]).await;
+    assert!(code == Some(1) && stderr.contains("nothing is parked") && !parked(), "{stderr}");
+    let (code, message, _) = import(&kubeconfig, &out, &["--give-back"]).await;
+    assert!(code == Some(0) && message.contains("good: the apiserver calls it already"), "{message}");
+
+    good["webhooks"][0]["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+    cluster.has(VALIDATING, good.clone());
+    assert!(parked());
+    let (code, message, _) = import(&kubeconfig, &out, &[]).await;
+    assert!(code == Some(0) && message.contains("unchanged"), "the copy is without the condition: {message}");
+    let (code, message, stderr) = import(&kubeconfig, &out, &["--give-back"]).await;
+    assert!(code == Some(0) && message.contains("given back good") && !parked(), "{message}{stderr}");
+
+    good["webhooks"][0]["timeoutSeconds"] = 3.into();
+    cluster.has(VALIDATING, good);
+    let (_, message, _) = import(&kubeconfig, &out, &["--give-back"]).await;
+    assert!(message.contains("good: its file differs from it; import again") && parked(), "{message}");
 }

@@ -13,6 +13,7 @@ documented() {
 here() {
   sed -e "s|127.0.0.1:9440|${front:-}|g" -e "s|127.0.0.1:9441|${admin:-}|g" -e 's|127.0.0.1:9443|127.0.0.1:0|g' \
     -e "s|/etc/gatepost|$work/etc|g" -e "s|/var/lib/gatepost|$work/etc|g" -e "s|/etc/kubernetes/admission|$work/mutual|g" \
+    -e "s|/etc/kubernetes/admin.conf|$work/cluster/kubeconfig|g" \
     -e "s|deploy/kubernetes/|$deploy/|g"
 }
 

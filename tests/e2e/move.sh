@@ -78,9 +78,9 @@ none_unasked() {
 forward() {
   follow "move: the rights are granted" "$chapter" 'kubectl apply -f deploy/kubernetes/beside.yaml'
   gatepost_user
-  follow "move: 1. the webhooks are imported" "$chapter" 'gatepost import'
-  grep -o 'kubectl delete validatingwebhookconfigurations .*' "$work/said" >"$work/originals" || broken "import does not say how to delete the originals"
-  prints "move: which says that these three are to be deleted" 'configurations move-first move-plain move-third' cat "$work/originals"
+  follow "move: 1. the webhooks are imported" "$chapter" 'gatepost import --kubeconfig'
+  grep 'park the originals' "$work/said" >"$work/originals" || broken "import does not say what to park"
+  prints "move: which says that these three are to be parked" '(move-first, move-plain, move-third)' cat "$work/originals"
   follow "move: 2. each hook answers" "$chapter" 'gatepost check --connect'
   follow "move: 3. a certificate is made" "$chapter" '-keyout /etc/gatepost/tls/tls.key'
   serving=served
@@ -94,8 +94,8 @@ forward() {
   follow "move: as the number says that the chapter names" "$chapter" 'grep ^gatepost_requests_total'
   check "move: and no hook is unasked" none_unasked
   event registered
-  check "move: 5. the originals are deleted, as import has said" in_shell "$work/originals"
-  event "originals deleted"
+  follow "move: 5. the originals are parked" "$chapter" 'gatepost import --park'
+  event "originals parked"
   eventually "move: Gatepost goes on deciding" more_reviews_than "$(($(metric gatepost_requests_total) + 50))"
 }
 
@@ -121,8 +121,8 @@ back() {
   local hook
   declare -A before
   for hook in first plain third; do before[$hook]="$(asked_directly "move-$hook")"; done
-  follow "back: 1. the originals are applied again" "$chapter" 'kubectl apply -f /etc/gatepost/hooks'
-  event "originals applied"
+  follow "back: 1. the originals are given back" "$chapter" 'gatepost import --give-back'
+  event "originals given back"
   for hook in first plain third; do
     eventually "back: 2. move-$hook is asked by kube-apiserver itself" asked_directly_again "move-$hook" "${before[$hook]}"
   done

@@ -143,11 +143,11 @@ const MAX_LISTED_NAMES: usize = 5;
 /// `sound` is true if the files have no problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
-        return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
+        return String::from("\nThere is nothing to move behind Gatepost. Park nothing.\n");
     }
     let mut out = String::from(
         "\nNext, to serve these files in the originals' place (where `gatepost adopt` takes the originals over instead, \
-         delete nothing and skip these steps):\n",
+         park nothing and skip these steps):\n",
     );
     let mut step = 0;
     let mut next = |text: &str| {
@@ -172,10 +172,8 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     for hook_type in [HookType::Mutating, HookType::Validating] {
         let names: Vec<_> = of_type(objects, hook_type).map(|object| object.name.as_str()).collect();
         if !names.is_empty() {
-            let (kind, originals) = (hook_type.resource(), names.join(" "));
-            next(&format!(
-                "delete the originals of what is served, and nothing else: kubectl delete {kind} {originals}"
-            ));
+            let (kind, originals) = (hook_type.as_str().to_lowercase(), names.join(", "));
+            next(&format!("park the originals ({originals}): gatepost import --park --kind {kind} {folder}"));
         }
     }
     let mut notes = Vec::new();
@@ -192,7 +190,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     }
     notes.push(
         "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
-         delete their originals first, and register Gatepost right after"
+         park their originals first, and register Gatepost right after"
             .to_owned(),
     );
     let services: Vec<_> = objects.iter().flat_map(Object::services).collect();
@@ -346,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn import_advice_deletes_originals_last() {
+    fn import_advice_parks_originals_last() {
         let objects = [with_webhooks(HookType::Validating, json!([])), with_webhooks(HookType::Mutating, json!([]))];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(
@@ -354,8 +352,8 @@ mod tests {
             "{printed}"
         );
         assert!(
-            printed.contains("5. delete the originals of what is served, and nothing else: kubectl delete mutating")
-                && printed.contains("6. delete the originals of what is served, and nothing else: kubectl delete val"),
+            printed.contains("5. park the originals (x): gatepost import --park --kind mutating f\n")
+                && printed.contains("6. park the originals (x): gatepost import --park --kind validating f\n"),
             "{printed}"
         );
         assert!(printed.contains("--kind mutating") && !printed.contains("hosts file"), "{printed}");
@@ -366,7 +364,7 @@ mod tests {
         );
         assert!(advice(Path::new("f"), &objects, &[], false).contains("1. solve the problems"));
         let validating = advice(Path::new("f"), &objects[..1], &[], true);
-        assert!(!validating.contains("mutating") && validating.contains("kubectl delete val"), "{validating}");
+        assert!(!validating.contains("mutating") && validating.contains("--park --kind val"), "{validating}");
         assert!(advice(Path::new("f"), &[], &objects, true).contains("nothing to move"));
     }
 
@@ -374,7 +372,7 @@ mod tests {
     fn import_advice_keeps_originals_that_are_not_served() {
         let named = |name: &str| Object::new(HookType::Validating, json!({"metadata": {"name": name}})).unwrap();
         let printed = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
-        assert!(printed.contains("kubectl delete validatingwebhookconfigurations served\n"), "{printed}");
+        assert!(printed.contains("park the originals (served): "), "{printed}");
         assert!(printed.contains("kept stay in the cluster, too"), "{printed}");
     }
 
