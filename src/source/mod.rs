@@ -274,7 +274,7 @@ mod tests {
         });
         let contents = |text: &'static str| {
             let bytes = bytes::Bytes::from_static(text.as_bytes());
-            Contents::new(vec![gatepost_config::SourceFile { name: "a.yaml".into(), bytes }], Default::default())
+            Contents::new(vec![SourceFile { name: "a.yaml".into(), bytes }], Default::default())
         };
         // The first read is that of the first second; it differs from none.
         ticks.digest = contents("a").digest;

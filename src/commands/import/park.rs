@@ -12,6 +12,7 @@ use gatepost_adopt::{ClusterEntry, EntryKind, MANAGER, conditions_document, remo
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient};
 use gatepost_replicas::{AdminUrl, HookStanding};
+use serde_json::Value;
 
 /// Timeout of reading the report of one sidecar.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,7 +78,7 @@ pub(super) async fn give_back(access: &KubeAccess, folder: &Path, kinds: &[HookT
             let _ = writeln!(report, "unchanged  {name}: the apiserver calls it already");
             continue;
         }
-        let given = remove_mark(&client, &parked).await;
+        let given = remove_mark(&client, &parked, &Value::Null).await;
         given.map_err(|error| format!("{report}{name} is not given back: {}", with_fix(error)))?;
         let _ = writeln!(report, "given back {name}: the apiserver calls it again");
     }
