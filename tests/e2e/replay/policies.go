@@ -392,13 +392,6 @@ func (c *policyCase) call() call {
 	return sent
 }
 
-// lacksParams tells whether a policy has found no params although the case has some.
-func (c *policyCase) lacksParams(got answer) bool {
-	const lack = "no params found"
-	wanted := !c.decision.Allowed && strings.Contains(c.decision.Status.Message, lack)
-	return !wanted && strings.Contains(got.status.Message, lack)
-}
-
 // unlike is why the answer is another than that of the code of kube-apiserver's plugins; empty if it is not. It keeps a
 // case from passing because something else than its policies has decided on both ways.
 func (c *policyCase) unlike(got answer) string {

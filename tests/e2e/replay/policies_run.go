@@ -265,13 +265,6 @@ func sendPolicyCases(s *server, all []policyCase, out string, isDirect bool) err
 		if !isDirect || one.isOther {
 			continue
 		}
-		// kube-apiserver may enforce a policy before it has listed its params.
-		for until := time.Now().Add(20 * time.Second); one.lacksParams(answers[i]) && time.Now().Before(until); {
-			time.Sleep(100 * time.Millisecond)
-			if answers[i], err = s.send(one.call()); err != nil {
-				return fmt.Errorf("%s: %w", one.name, err)
-			}
-		}
 		if why := one.unlike(answers[i]); why != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", one.name, shorten(why))
 			unlike++
