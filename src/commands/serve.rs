@@ -178,8 +178,9 @@ pub struct Serve {
     /// label selector
     ///
     /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica
-    /// calls it, and given back by removing that condition; a policy, by another policyName in its bindings. `gatepost adopt --plan` says what can be taken, and why not
-    /// the rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    /// calls it, and given back by removing that condition; a policy, by another policyName in its bindings. `gatepost
+    /// adopt --plan` says what can be taken, and why not the rest. Register Gatepost first. The user needs the rights of
+    /// deploy/kubernetes/adopt.yaml.
     #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
     adopt: Option<AdoptionScope>,
 

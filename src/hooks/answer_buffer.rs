@@ -1,12 +1,16 @@
 //! AnswerBuffer: a hook's answer while it arrives, within that hook's share of the memory for answers.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use bytes::Bytes;
 
+use super::call::Call;
 use gatepost_api::CallFailure;
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
@@ -19,11 +23,25 @@ use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 pub(super) struct AnswerBudget {
     memory: Arc<MemoryBudget>,
     held: AtomicUsize,
+    /// True for answers on which no verdict depends.
+    is_spare: bool,
 }
 
 impl AnswerBudget {
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(Self { memory: Arc::clone(memory), held: AtomicUsize::new(0) })
+        Arc::new(Self { memory: Arc::clone(memory), held: AtomicUsize::new(0), is_spare: false })
+    }
+
+    /// Returns the budget of the answer to this call.
+    pub(super) fn for_call<'a>(self: &'a Arc<Self>, call: &Call) -> Cow<'a, Arc<Self>> {
+        match call.responses.are_spare() {
+            true => Cow::Owned(Arc::new(Self {
+                memory: Arc::clone(&self.memory),
+                held: AtomicUsize::new(0),
+                is_spare: true,
+            })),
+            false => Cow::Borrowed(self),
+        }
     }
 
     pub(super) fn unlimited() -> Arc<Self> {
@@ -49,7 +67,11 @@ impl AnswerReservation {
         let more = bytes.saturating_sub(self.reserved.bytes());
         let own = self.budget.held.fetch_add(more, Relaxed).saturating_add(more);
         let left = self.budget.memory.free(Purpose::Answer).saturating_sub(more);
-        if own > left || !self.reserved.try_grow(more) {
+        let mut try_grow = || match self.budget.is_spare {
+            true => self.reserved.try_grow_spare(more),
+            false => self.reserved.try_grow(more),
+        };
+        if own > left || !try_grow() {
             self.budget.held.fetch_sub(more, Relaxed);
             return false;
         }
@@ -137,7 +159,10 @@ impl AsRef<[u8]> for AnswerBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::hooks::{Responses, http2::testing::call};
 
     #[test]
     fn one_hook_alone_has_half_of_the_answer_memory() {
@@ -152,6 +177,20 @@ mod tests {
         assert!(second.grow_to(50));
         drop(second);
         assert_eq!((budget.held(), room.held.load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn answers_in_shadow_leave_memory_for_others() {
+        let budget = MemoryBudget::new(80_000);
+        let room = AnswerBudget::new(&budget);
+        let answer = |in_shadow| {
+            let call = call(&Arc::new(Responses::new(in_shadow)), 0, Bytes::new(), Duration::ZERO);
+            AnswerBuffer::new(&room.for_call(&call))
+        };
+        let (mut shadow, mut enforcing) = (answer(true), answer(false));
+        shadow.extend(&[0; 9000]).expect("less than an eighth");
+        assert_eq!(shadow.extend(&[0; 2000]), Err(CallFailure::Overloaded));
+        enforcing.extend(&[0; 11_000]).expect("room");
     }
 
     #[test]

@@ -113,7 +113,10 @@ pub type Arrival = (u32, Result<Reply, FailedCall>);
 /// A call whose deadline passes delivers no result. The owner must time it out itself: in a review, only `on_alarm` of
 /// `review::round` does so.
 #[derive(Debug, Default)]
-pub struct Responses(Mutex<ResponsesState>);
+pub struct Responses {
+    state: Mutex<ResponsesState>,
+    are_spare: bool,
+}
 
 #[derive(Debug, Default)]
 struct ResponsesState {
@@ -123,9 +126,20 @@ struct ResponsesState {
 }
 
 impl Responses {
+    /// Creates a receiver of answers on which a verdict depends, or of spare ones, which are the first to go without
+    /// memory.
+    pub fn new(are_spare: bool) -> Self {
+        Self { are_spare, ..Self::default() }
+    }
+
+    /// Returns true if no verdict depends on the answers.
+    pub(super) fn are_spare(&self) -> bool {
+        self.are_spare
+    }
+
     fn state(&self) -> MutexGuard<'_, ResponsesState> {
         // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the result of one call, and wakes the owner.

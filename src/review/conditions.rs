@@ -14,16 +14,16 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::timeout_at};
 
-use super::rejection::{self, StatusError};
+use super::{
+    context::ReviewContext,
+    rejection::{self, StatusError},
+};
 use crate::{
     live::{Authorizer, LiveHook, authorizer::AccessResult},
     telemetry::HookMetrics,
 };
-use gatepost_api::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget};
-use gatepost_base::{
-    clock::now,
-    offload::{self, OFFLOAD_THRESHOLD},
-};
+use gatepost_api::{ContainerEnds, Encoding, Gvk, Gvr, Review, RuleTarget};
+use gatepost_base::offload::{self, OFFLOAD_THRESHOLD};
 use gatepost_cel::{
     AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
     Request,
@@ -52,7 +52,8 @@ pub(super) enum ConditionsResult {
     Excluded,
     /// They failed, with upstream's error text: the hook's failure policy applies.
     Failed(String),
-    /// The request's deadline passed before they were decided: the request is rejected with this.
+    /// The request's deadline passed before they were decided, or a shadow was dropped: the request is rejected with
+    /// this.
     OutOfTime(StatusError),
 }
 
@@ -88,10 +89,8 @@ struct SlowConditions {
 
 /// Conditions of hooks for one state of a review's object.
 pub(super) struct Conditions<'a> {
+    ctx: &'a ReviewContext<'a>,
     review: &'a Review,
-    deadline: Deadline,
-    worker: usize,
-    access: &'a Access<'a>,
     /// Number of steps left on the worker's thread.
     steps: Cell<u64>,
     /// Results by the hook's index in the snapshot, ascending.
@@ -103,13 +102,11 @@ pub(super) struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Creates conditions without results, for a request with this deadline on this worker.
-    pub(super) fn new(review: &'a Review, deadline: Deadline, worker: usize, access: &'a Access<'a>) -> Self {
+    /// Creates conditions without results for this state of the review.
+    pub(super) fn new(ctx: &'a ReviewContext<'a>, review: &'a Review) -> Self {
         Self {
+            ctx,
             review,
-            deadline,
-            worker,
-            access,
             steps: Cell::new(MAX_STEPS),
             results: SmallVec::new(),
             slow: Vec::new(),
@@ -155,9 +152,9 @@ impl<'a> Conditions<'a> {
         let began = Instant::now();
         match self.evaluate_on_worker(inputs, conditions).map_or(Err(UndecidedReason::Slow), ConditionsResult::try_from)
         {
-            Ok(ConditionsResult::Failed(_)) if self.deadline.left(now()).is_zero() => self.insert(hook, out_of_time()),
+            Ok(ConditionsResult::Failed(_)) if self.ctx.is_out_of_time() => self.insert(hook, out_of_time()),
             Ok(result) => {
-                live.metrics.conditions_evaluated(self.worker, began.elapsed());
+                live.metrics.conditions_evaluated(self.ctx.caller.worker, began.elapsed());
                 self.insert(hook, result);
             }
             Err(UndecidedReason::Slow) if self.slow.iter().any(|other| other.hook == hook) => {}
@@ -175,8 +172,8 @@ impl<'a> Conditions<'a> {
         inputs: &'c Inputs<'a>,
         conditions: &'c [Condition],
     ) -> Option<ConditionsDecision<'c>> {
-        let Self { review, deadline, steps, .. } = self;
-        let allowance = Allowance { steps, over: &|| deadline.left(now()).is_zero() };
+        let Self { ctx, review, steps, .. } = self;
+        let allowance = Allowance { steps, over: &|| ctx.is_out_of_time() };
         if is_large(&review.options) || is_large(&review.user) {
             return None;
         }
@@ -193,35 +190,35 @@ impl<'a> Conditions<'a> {
 
     /// Makes the input, and takes steps for its size.
     fn input(&self, objects: bool) -> Input<'a> {
-        let Self { review, steps, access, .. } = self;
+        let Self { ctx, review, steps, .. } = self;
         let len = |place: &Option<Range<usize>>| place.as_ref().map_or(0, Range::len);
         let of_objects = if objects { len(&review.object) + len(&review.old_object) } else { 0 };
         let bytes = len(&review.options) + of_objects;
         steps.set(steps.get().saturating_sub((bytes / BYTES_CHECKED_PER_STEP) as u64));
-        input(review, objects, access.decisions(), None)
+        input(review, objects, ctx.access.decisions(), None)
     }
 
     /// Evaluates slow conditions off the worker's thread and has access checks decided, until the request's deadline.
     /// Conditions that needed an access check must then be decided again. This ends: each round decides a check, and
     /// the cost limit of an expression allows only two checks.
     pub(super) async fn evaluate(&mut self) {
-        let until = self.deadline.instant();
+        let until = self.ctx.caller.deadline.instant();
         let slow = std::mem::take(&mut self.slow);
         if !slow.is_empty() {
             self.evaluate_offloaded(slow, until).await;
         }
         let (hooks, checks): (Vec<u32>, Vec<AccessCheck>) = std::mem::take(&mut self.undecided).into_iter().unzip();
         if !checks.is_empty()
-            && let Err(refusal) = self.access.decide(self.review, checks, until).await
+            && let Err(refusal) = self.ctx.access.decide(self.review, checks, until).await
         {
             hooks.into_iter().for_each(|hook| self.insert(hook, ConditionsResult::OutOfTime(refusal.clone())));
         }
     }
 
     async fn evaluate_offloaded(&mut self, slow: Vec<SlowConditions>, until: Instant) {
-        let (worker, hooks): (_, Vec<u32>) = (self.worker, slow.iter().map(|slow| slow.hook).collect());
-        let (review, decisions) = (self.review.clone(), self.access.decisions());
-        let evaluating = offload::evaluate(move || {
+        let (worker, hooks): (_, Vec<u32>) = (self.ctx.caller.worker, slow.iter().map(|slow| slow.hook).collect());
+        let (review, decisions) = (self.review.clone(), self.ctx.access.decisions());
+        let evaluating = self.ctx.evaluate(move || {
             let input = input(&review, true, decisions, None);
             let evaluate = |SlowConditions { hook, conditions, metrics }: &SlowConditions| {
                 let (began, steps) = (Instant::now(), Cell::new(MAX_OFFLOADED_STEPS));
@@ -232,8 +229,12 @@ impl<'a> Conditions<'a> {
             };
             slow.iter().map(evaluate).collect::<Vec<_>>()
         });
-        let Ok(results) = timeout_at(until.into(), evaluating).await else {
-            return hooks.into_iter().for_each(|hook| self.insert(hook, out_of_time()));
+        let results = match evaluating.await {
+            Ok(results) => results,
+            Err(refusal) => {
+                let refused = |hook| self.insert(hook, ConditionsResult::OutOfTime(refusal.clone()));
+                return hooks.into_iter().for_each(refused);
+            }
         };
         let is_over = Instant::now() >= until;
         for (hook, result) in results {

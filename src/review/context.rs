@@ -24,7 +24,7 @@ use crate::{
         Authorizer, BreakGlassDocuments, ClusterObjects, ConfigurationStatus, Current, Discovery, Generation,
         Namespaces, discovery::DiscoveryView,
     },
-    telemetry::{Audit, Metrics},
+    telemetry::{Audit, Metrics, ShadowDrop},
 };
 use gatepost_api::{
     Deadline, Dispatch, Enforcement, ForwardedContext, Labels, Phase, ResourceInitializers, Review,
@@ -32,7 +32,7 @@ use gatepost_api::{
 };
 use gatepost_base::{
     clock::now,
-    memory::MemoryBudget,
+    memory::{MemoryBudget, Purpose, Reservation},
     offload::{self, OFFLOAD_THRESHOLD},
 };
 use gatepost_json_patch::Patch;
@@ -265,6 +265,54 @@ impl<'a> ReviewContext<'a> {
         self.in_time(offload::run_unless_dropped(size, applying)).await
     }
 
+    /// Evaluates expressions off the worker's thread, until the request's deadline.
+    ///
+    /// # Errors
+    /// The deadline passes first (504); in shadow, there is no thread to spare (503).
+    pub(super) async fn evaluate<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StatusError> {
+        if !self.is_shadow {
+            return self.in_time(offload::evaluate(work)).await;
+        }
+        match self.in_time(offload::run_spare(work)).await {
+            Ok(Some(done)) => Ok(done),
+            // The deadline mostly passes before the turn comes.
+            Ok(None) | Err(_) => Err(drop_shadow(&self.deps.metrics, ShadowDrop::Threads)),
+        }
+    }
+
+    /// Runs work on `bytes` bytes, which are many, off the worker's thread.
+    ///
+    /// # Errors
+    /// In shadow, there is no thread to spare (503).
+    pub(super) fn run_offloaded<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        bytes: usize,
+        work: F,
+    ) -> impl Future<Output = Result<T, StatusError>> + Send + use<T, F> {
+        let in_shadow = self.is_shadow.then(|| Arc::clone(&self.deps.metrics));
+        async move {
+            let Some(metrics) = in_shadow else { return Ok(offload::run(bytes, work).await) };
+            offload::run_spare(work).await.ok_or_else(|| drop_shadow(&metrics, ShadowDrop::Threads))
+        }
+    }
+
+    /// Reserves memory for the patched object; `patch` says whose patch it is.
+    ///
+    /// # Errors
+    /// There is none (503).
+    pub(super) fn reserve(&self, bytes: usize, patch: &str) -> Result<Reservation, StatusError> {
+        let mut room = self.deps.memory.empty(Purpose::Answer);
+        match self.is_shadow {
+            true if room.try_grow_spare(bytes) => Ok(room),
+            true => Err(drop_shadow(&self.deps.metrics, ShadowDrop::Memory)),
+            false if room.try_grow(bytes) => Ok(room),
+            false => Err(Box::new(rejection::no_room(patch))),
+        }
+    }
+
     /// Waits for `work` until the request's deadline.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, StatusError> {
         let ended = timeout_at(self.caller.deadline.instant().into(), work).await;
@@ -277,4 +325,10 @@ impl<'a> ReviewContext<'a> {
         let until = self.caller.deadline.instant().min(now() + DISCOVERY_TIMEOUT);
         let _ = timeout_at(until.into(), discovery.refresh(now())).await;
     }
+}
+
+/// Counts that something in shadow is not decided. Returns the error that ends it.
+fn drop_shadow(metrics: &Metrics, reason: ShadowDrop) -> StatusError {
+    metrics.shadow_dropped(reason);
+    Box::new(rejection::shadow_dropped())
 }

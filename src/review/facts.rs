@@ -103,7 +103,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             new_object_labels: OnceCell::new(),
             namespace_object_labels: OnceCell::new(),
             old_object_labels: OnceCell::new(),
-            conditions: Conditions::new(review, ctx.caller.deadline, ctx.caller.worker, &ctx.access),
+            conditions: Conditions::new(ctx, review),
         }
     }
 

@@ -17,7 +17,6 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
-use tokio::time::timeout_at;
 
 use super::{
     conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS},
@@ -40,10 +39,7 @@ use crate::{
 use gatepost_api::{
     Answer, CallFailure, Denial, Enforcement, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
 };
-use gatepost_base::{
-    clock::now,
-    offload::{self, OFFLOAD_THRESHOLD},
-};
+use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_config::{Match, MatchKind, MatchSet};
 use gatepost_policy::{
@@ -119,7 +115,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return draft.refuse(refusal);
     }
     let indexes: Vec<_> = unfinished.into_iter().map(|(index, _)| index).collect();
-    count_unfinished(ctx, &indexes);
+    count_unfinished(ctx, &indexes, &refusal);
     draft.flow()
 }
 
@@ -366,7 +362,7 @@ fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) ->
 /// Evaluates policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
 ///
 /// # Errors
-/// The deadline passes first.
+/// The deadline passes first, or a shadow is dropped.
 async fn evaluate(
     ctx: &ReviewContext<'_>,
     review: &Review,
@@ -381,12 +377,12 @@ async fn evaluate(
         let decisions = ctx.access.decisions();
         let (found, suspended) = if offloaded {
             let (review, tasks, namespace) = (review.clone(), left.clone(), namespace.clone());
-            let evaluating = offload::evaluate(move || {
+            let evaluating = ctx.evaluate(move || {
                 let steps = Cell::new(MAX_POLICY_STEPS);
                 let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
                 run(&review, &tasks, namespace.as_deref(), decisions, &allowance)
             });
-            timeout_at(until.into(), evaluating).await.map_err(|_| Box::new(rejection::out_of_time()))?
+            evaluating.await?
         } else {
             let allowance = Allowance { steps: &steps, over: &|| now() >= until };
             run(review, &left, namespace.as_deref(), decisions, &allowance)
@@ -541,11 +537,13 @@ fn count_in_shadow(
     }
 }
 
-/// Counts policies in shadow that were not evaluated in time, or without memory.
-fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize]) {
+/// Counts policies in shadow that were not evaluated, for this reason.
+fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize], why: &StatusInfo) {
+    let dropped = rejection::is_shadow_dropped(why);
+    let outcome = if dropped { ShadowOutcome::Abandoned } else { ShadowOutcome::Failed };
     let in_shadow = indexes.iter().filter(|_| ctx.is_shadow);
     let policies = in_shadow.filter_map(|index| ctx.generation.policies.get(*index));
-    policies.for_each(|live| live.metrics.shadow.record(ShadowOutcome::Failed));
+    policies.for_each(|live| live.metrics.shadow.record(outcome));
 }
 
 /// Returns the rejection of the request. Upstream: `admission.NewForbidden`, with reason and code of the denial.

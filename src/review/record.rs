@@ -21,7 +21,7 @@ use super::{
 use crate::{
     hooks::{AnswerMemoryGuard, Reply},
     live::LiveHook,
-    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowMetrics, ShadowOutcome, WouldBeDenial},
+    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial},
 };
 use gatepost_api::{
     Answer, CallFailure, Enforcement, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol, Review,
@@ -390,8 +390,21 @@ impl<'a> CallRecord<'a> {
             HookOutcome::Allowed => shadow.record(ShadowOutcome::Allowed),
             // In shadow, nothing has the outcome `Denied`.
             HookOutcome::FailedOpen(_) | HookOutcome::FailedClosed(_) | HookOutcome::Denied => {
-                shadow.record(ShadowOutcome::Failed);
+                shadow.record(self.shadow_failure(ctx));
             }
+        }
+    }
+
+    /// Returns the outcome of a call in shadow that failed. It is no fault of the hook if there is no memory for its
+    /// answer, or no thread to spare.
+    fn shadow_failure(&self, ctx: &ReviewContext<'_>) -> ShadowOutcome {
+        match self.failure() {
+            Some(CallFailure::Overloaded) => {
+                ctx.deps.metrics.shadow_dropped(ShadowDrop::Memory);
+                ShadowOutcome::Abandoned
+            }
+            Some(CallFailure::Evaluation(why)) if rejection::is_shadow_dropped(why) => ShadowOutcome::Abandoned,
+            _ => ShadowOutcome::Failed,
         }
     }
 

@@ -71,6 +71,19 @@ pub(super) fn no_room(patch: &str) -> StatusInfo {
     try_again(503, "ServiceUnavailable", message)
 }
 
+/// Reason of [`shadow_dropped`].
+const SHADOW_DROPPED: &str = "ShadowDropped";
+
+/// The end of a decision in shadow for which there is no memory or thread to spare. No client gets it.
+pub(super) fn shadow_dropped() -> StatusInfo {
+    StatusInfo::failure(503, SHADOW_DROPPED, "gatepost has no memory or thread to spare for decisions in shadow")
+}
+
+/// Returns true for [`shadow_dropped`].
+pub(super) fn is_shadow_dropped(status: &StatusInfo) -> bool {
+    status.reason == SHADOW_DROPPED
+}
+
 /// Internal error. Upstream: `apierrors.NewInternalError`.
 pub(super) fn internal(what: &str) -> StatusInfo {
     StatusInfo {

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     attempt::{Attempt, CallResult, NextStep},
-    context::{Caller, Reasons, ReviewContext},
+    context::{Reasons, ReviewContext},
     record::{CallRecord, Decoded, Ending, decode},
     select::SelectedHook,
 };
@@ -24,10 +24,7 @@ use crate::{
     telemetry::Repeat,
 };
 use gatepost_api::{CallFailure, Protocol, Review, SideEffects};
-use gatepost_base::{
-    clock::now,
-    offload::{self, OFFLOAD_THRESHOLD},
-};
+use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
 use gatepost_wire::encodings::{Encodings, HookEncoding};
 
 /// Maximum time before our deadline at which a deadline error of the hook itself counts as our timeout.
@@ -53,7 +50,7 @@ pub(super) async fn call_hooks<'a>(
     review: &Review,
     until: Until,
 ) -> Vec<CallRecord<'a>> {
-    let encodings = encodings(hooks, review, ctx.caller).await;
+    let encodings = encodings(ctx, hooks, review).await;
     let mut round = Round::begin(ctx, hooks, review, encodings, until);
     let mut set_for = round.next_alarm().unwrap_or(round.began);
     let mut alarm = pin!(sleep_until(set_for.into()));
@@ -132,7 +129,7 @@ impl<'a, 'r> Round<'a, 'r> {
             ctx,
             review,
             encodings,
-            responses: Arc::new(Responses::default()),
+            responses: Arc::new(Responses::new(ctx.is_shadow)),
             began,
             attempts: hooks.iter().map(attempt).collect(),
             records: hooks.iter().map(|hook| CallRecord::of(ctx, hook.live, Ending::Cancelled)).collect(),
@@ -232,8 +229,11 @@ impl<'a, 'r> Round<'a, 'r> {
         if reply.cost() >= OFFLOAD_THRESHOLD {
             attempt.allow_decoding_until(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
-            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
-            self.decoding.spawn(async move { (tag, decoding.await, memory) });
+            let cost = reply.cost();
+            let decoding = self.ctx.run_offloaded(cost, move || decode(hook_type, form, &uid, has_object, reply));
+            self.decoding.spawn(async move {
+                (tag, decoding.await.unwrap_or_else(|why| Err(CallFailure::Evaluation(why))), memory)
+            });
             return;
         }
         let answer = decode(hook_type, form, &self.review.uid, self.review.object.is_some(), reply);
@@ -393,7 +393,7 @@ impl Drop for Round<'_, '_> {
 
 /// Encodes the review for these hooks. A large review is encoded off the worker's thread; if that is not done by the
 /// deadline, the calls that need the encoding fail.
-async fn encodings<'r>(hooks: &[SelectedHook<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
+async fn encodings<'r>(ctx: &ReviewContext<'_>, hooks: &[SelectedHook<'_>], review: &'r Review) -> Encodings<'r> {
     if review.bytes.len() < OFFLOAD_THRESHOLD {
         return Encodings::of(review);
     }
@@ -404,13 +404,14 @@ async fn encodings<'r>(hooks: &[SelectedHook<'_>], review: &'r Review, caller: &
     }
     let began = now();
     let (copy, wanted) = (review.clone(), forms.clone());
-    let writing = offload::run(review.bytes.len(), move || {
+    let writing = ctx.run_offloaded(review.bytes.len(), move || {
         let encodings = Encodings::of(&copy);
         wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
     });
-    let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
-        let late = CallFailure::Timeout(Duration::from_millis((now() - began).as_millis() as u64));
-        forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
-    });
-    Encodings::with(review, written)
+    let failure = match timeout_at(ctx.caller.deadline.instant().into(), writing).await {
+        Ok(Ok(written)) => return Encodings::with(review, written),
+        Ok(Err(dropped)) => CallFailure::Evaluation(dropped),
+        Err(_) => CallFailure::Timeout(Duration::from_millis((now() - began).as_millis() as u64)),
+    };
+    Encodings::with(review, forms.into_iter().map(|form| (form, Err(failure.clone()))).collect())
 }

@@ -2,9 +2,10 @@
 //!
 //! A [`ShadowReview`] is made with the verdict of an allowed request, from the same shared bytes, and started by
 //! whoever has sent the verdict. It takes a slot and memory first. If there is none, the request is not decided in
-//! shadow, and that is counted. It waits for nothing in the verdict's way: selectors, conditions and params are
-//! evaluated after the verdict, too. Mutating hooks and policies decide about the object as it arrived, each by itself,
-//! and their patches are dropped; validating ones about the object of the verdict.
+//! shadow, and that is counted. Later it takes only memory and threads that other requests leave free. It waits for
+//! nothing in the verdict's way: selectors, conditions and params are evaluated after the verdict, too. Mutating hooks
+//! and policies decide about the object as it arrived, each by itself, and their patches are dropped; validating ones
+//! about the object of the verdict.
 
 use std::sync::Arc;
 
@@ -29,9 +30,6 @@ use gatepost_base::{
 
 /// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
 const OVERHEAD: usize = 8 << 10;
-/// Part of the memory budget, one in so many, beyond which hooks' answers, queues and shadows leave no room for another
-/// shadow.
-const MEMORY_SHARE: usize = 8;
 
 /// An allowed request that hooks or policies in shadow are to decide.
 #[derive(Debug)]
@@ -62,12 +60,8 @@ impl ShadowReview {
             deps.metrics.shadow_dropped(ShadowDrop::Slots);
             return None;
         };
-        // Shadows are the first to go without. Most of the part of the budget that they share is left to the answers of
-        // hooks, on which verdicts depend.
-        let (memory, bytes) = (&deps.memory, review.bytes.len() + OVERHEAD);
-        let is_half_free = memory.held().saturating_add(bytes) <= memory.limit() / 2;
-        let mut room = memory.empty(Purpose::Queue);
-        if !(is_half_free && room.try_grow_below(memory.limit() / MEMORY_SHARE, bytes)) {
+        let mut room = deps.memory.empty(Purpose::Queue);
+        if !room.try_grow_spare(review.bytes.len() + OVERHEAD) {
             deps.metrics.shadow_dropped(ShadowDrop::Memory);
             return None;
         }

@@ -27,25 +27,18 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         Err(error) => return draft.refuse(error.count()),
     };
     selected.conclude(ctx, draft, usize::MAX);
-    if selected.hooks.is_empty() {
-        return Flow::Continue(());
-    }
-    let enforces = selected.hooks.iter().any(|hook| hook.live.hook.enforcement.denies());
-    if enforces && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
-        return draft.refuse(Box::new(rejection::out_of_time()));
-    }
     let mut hooks = selected.hooks;
     // Stable: both parts stay in configuration order.
     hooks.sort_by_key(|hook| hook.live.hook.is_transactional);
-    let (together, transactional) = hooks.split_at(hooks.partition_point(|hook| !hook.live.hook.is_transactional));
     let mut called = 0;
-    for hooks in [together].into_iter().chain(transactional.chunks(1)).filter(|hooks| !hooks.is_empty()) {
-        // The first are checked above.
-        if called > 0 && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
-            let enforces = transactional.iter().any(|hook| hook.live.hook.enforcement.denies());
-            return if enforces { draft.refuse(Box::new(rejection::out_of_time())) } else { draft.flow() };
+    while called < hooks.len() {
+        let left = &hooks[called..];
+        let enforces = left.iter().any(|hook| hook.live.hook.enforcement.denies());
+        if enforces && ctx.is_out_of_time() && !ctx.bypass.all_fail_open() {
+            return draft.refuse(Box::new(rejection::out_of_time()));
         }
-        let mut calls = round::call_hooks(ctx, hooks, review, Until::Rejected(ctx.deps.reasons)).await;
+        let together = left.partition_point(|hook| !hook.live.hook.is_transactional).max(1);
+        let mut calls = round::call_hooks(ctx, &left[..together], review, Until::Rejected(ctx.deps.reasons)).await;
         calls.iter_mut().zip(called..).for_each(|(call, index)| call.index = index);
         called += calls.len();
         draft.add_all(calls);
@@ -54,8 +47,8 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     Flow::Continue(())
 }
 
-/// Returns the hooks of this type to call for this state of the object, in configuration order. Waits only for [`select::resolve`], and for a refresh
-/// of discovery if it does not know the resource yet.
+/// Returns the hooks of this type to call for this state of the object, in configuration order. Waits only for
+/// [`select::resolve`], and for a refresh of discovery if it does not know the resource yet.
 pub(super) async fn selected<'a>(
     ctx: &'a ReviewContext<'a>,
     review: &Review,

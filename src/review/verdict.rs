@@ -87,6 +87,13 @@ pub struct DroppedAnnotations {
 /// the first. Upstream gives only the reason that arrived first.
 pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> CombinedVerdict {
     let mut parts = Parts::default();
+    // First, so that no hook's own warnings take their room.
+    for call in calls.iter().filter(|call| call.decider.enforcement() == Enforcement::Warn) {
+        for refusal in call.refusals() {
+            let message = shortened_to(MAX_UNENFORCED, &refusal.message).replace(char::is_control, " ");
+            parts.warnings.add(format!("not enforced: {message}"));
+        }
+    }
     for (index, call) in calls.iter().enumerate() {
         parts.add(index, call, patches);
     }
@@ -138,16 +145,13 @@ impl<'a> Parts<'a> {
         for refusal in call.refusals() {
             match call.decider.enforcement() {
                 Enforcement::Deny => rejections.push((name, refusal)),
-                Enforcement::Warn => {
-                    warnings.add(format!("not enforced: {}", shortened_to(MAX_UNENFORCED, &refusal.message)));
-                }
                 Enforcement::Audit => {
                     let number = &mut self.audited[call.hook_type as usize];
                     let message = shortened_to(MAX_UNENFORCED, &refusal.message);
                     annotations.add(would_deny_prefix(call.hook_type), &number.to_string(), &message);
                     *number += 1;
                 }
-                Enforcement::Shadow => {}
+                Enforcement::Warn | Enforcement::Shadow => {}
             }
         }
         if call.hook_type == HookType::Mutating && !call.decider.is_policy() {
@@ -361,7 +365,41 @@ mod tests {
 
     use super::*;
     use crate::review::record::Decider;
-    use gatepost_api::FailurePolicy;
+    use gatepost_api::{Answer, Denial, FailurePolicy};
+
+    #[derive(Debug)]
+    struct Warns;
+
+    impl Decider for Warns {
+        fn name(&self) -> &str {
+            "warns"
+        }
+
+        fn id(&self) -> &str {
+            "warns"
+        }
+
+        fn failure_policy(&self) -> FailurePolicy {
+            FailurePolicy::Fail
+        }
+
+        fn enforcement(&self) -> Enforcement {
+            Enforcement::Warn
+        }
+    }
+
+    #[test]
+    fn denials_that_only_warn_are_told_whatever_hooks_say() {
+        let answered = |answer| CallRecord::new(&Warns, HookType::Validating, Ending::Answered(answer), Duration::ZERO);
+        let denial = StatusInfo { message: "first\nsecond".to_owned(), ..StatusInfo::default() };
+        let calls = [
+            answered(Answer { warnings: vec!["x".repeat(5000)], ..Answer::default() }),
+            answered(Answer { denial: Some(Denial(Box::new(denial))), ..Answer::default() }),
+        ];
+        let warnings = combine(&calls, false).verdict.warnings;
+        assert_eq!(warnings.len(), 2);
+        assert_eq!(warnings[0], "not enforced: admission webhook \"warns\" denied the request: first second");
+    }
 
     #[derive(Debug)]
     struct Named(&'static str);

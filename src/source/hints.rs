@@ -31,6 +31,8 @@ use gatepost_kube_support::{KubeClient, KubeError, Watch, WatchedChange};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a watch that has failed.
 const FAILURE_PAUSE: Duration = Duration::from_secs(10);
+/// Further pause after a watch that the apiserver has refused: the kind is not installed, or Gatepost may not watch it.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(300);
 /// Duration of one watch of a store. Bounds the time during which a watch that is dead without a sign gives no hints.
 const WATCH_DURATION: Duration = Duration::from_secs(60);
 const FOLDER_CHANGES: WatchMask = WatchMask::CLOSE_WRITE
@@ -83,13 +85,13 @@ impl Hints {
             Self::Files(path) => {
                 let mut failure = None;
                 loop {
-                    pause(watch_files(&path, changed).await, &mut failure).await;
+                    pause(&path.display(), watch_files(&path, changed).await, &mut failure).await;
                 }
             }
             Self::Etcd(client, prefix) => {
                 let mut failure = None;
                 loop {
-                    pause(watch_keys(&client, &prefix, changed).await, &mut failure).await;
+                    pause(&prefix, watch_keys(&client, &prefix, changed).await, &mut failure).await;
                 }
             }
             Self::Kubernetes(paths, read) => {
@@ -103,10 +105,10 @@ impl Hints {
 }
 
 /// Waits until a watch that has ended may begin again. Logs a failure when it differs from the one before.
-async fn pause<E: fmt::Display>(ended: Result<(), E>, failure: &mut Option<String>) {
+async fn pause<E: fmt::Display>(watched: &impl fmt::Display, ended: Result<(), E>, failure: &mut Option<String>) {
     let new = ended.err().map(|error| error.to_string());
     if let Some(error) = new.as_ref().filter(|_| new != *failure) {
-        tracing::info!(%error, "changes of the configuration are seen by the read of each second only");
+        tracing::info!(%watched, %error, "changes of the configuration are seen by the read of each second only");
     }
     *failure = new;
     sleep(if failure.is_some() { FAILURE_PAUSE } else { PAUSE }).await;
@@ -172,20 +174,20 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
     loop {
         let last = read.wait_for(Option::is_some).await.ok().and_then(|read| read.clone());
         let Some((client, revision)) = last else { return };
-        let ended = match client.watch_metadata(path, None, &revision, WATCH_DURATION).await {
+        let watch = client.watch_metadata(path, None, &revision, WATCH_DURATION).await;
+        let refused = matches!(&watch, Err(KubeError::Refused { code: 403 | 404, .. }));
+        let ended = match watch {
             Ok(watch) => timeout(WATCH_DURATION, pass_changes(watch, &mut seen, changed)).await.unwrap_or(Ok(())),
-            // The revision is no longer kept.
-            Err(KubeError::Refused { code: 410, .. }) => Ok(()),
-            // The kind is not installed.
-            Err(KubeError::Refused { code: 404, .. }) => {
-                sleep(FAILURE_PAUSE).await;
-                Ok(())
-            }
+            // The kind is not installed, or the revision is no longer kept.
+            Err(KubeError::Refused { code: 404 | 410, .. }) => Ok(()),
             Err(error) => Err(error),
         };
         // What has changed meanwhile may have been changed back.
         seen.clear();
-        pause(ended, &mut failure).await;
+        pause(&path, ended, &mut failure).await;
+        if refused {
+            sleep(REFUSAL_PAUSE).await;
+        }
     }
 }
 
@@ -228,11 +230,52 @@ fn state(object: &Value) -> (String, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
 
-    use tokio::sync::Notify;
+    use gatepost_kube_support::KubeAccess;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        sync::Notify,
+    };
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_tried_again_after_minutes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": server}}], "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
+        fs::write(&path, config.to_string()).unwrap();
+        let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+        let client = KubeClient::open(&access).await.unwrap();
+        for (status, watches) in [(403, 1), (404, 1), (500, 27)] {
+            let asked = AtomicUsize::new(0);
+            let serve = async {
+                loop {
+                    let (mut socket, _) = listener.accept().await.unwrap();
+                    asked.fetch_add(1, Relaxed);
+                    let _ = socket.read(&mut [0; 4096]).await.unwrap();
+                    let head = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    socket.write_all(head.as_bytes()).await.unwrap();
+                }
+            };
+            let (_sender, read) = watch::channel(Some((client.clone(), "1".to_owned())));
+            tokio::select! {
+                () = serve => {}
+                never = Hints::Kubernetes(vec!["/apis/a".to_owned()], read).watch(&|_| {}) => match never {},
+                () = sleep(Duration::from_secs(265)) => {}
+            }
+            assert_eq!(asked.load(Relaxed), watches, "{status}");
+        }
+    }
 
     #[tokio::test]
     async fn a_change_of_a_configuration_file_is_a_hint() {

@@ -301,10 +301,10 @@ fn by_shadow_outcome(
     [name, type_of]: [(&str, &str); 2],
     shadow: &ShadowMetrics,
 ) -> fmt::Result {
-    let counts: Vec<_> = shadow.counts().collect();
-    let was_in_shadow = counts.iter().any(|(_, count)| *count > 0);
-    let counts = counts.iter().filter(|_| was_in_shadow);
-    counts.into_iter().try_for_each(|(outcome, count)| counter(out, &[name, type_of, ("outcome", outcome)], *count))
+    if shadow.counts().all(|(_, count)| count == 0) {
+        return Ok(());
+    }
+    shadow.counts().try_for_each(|(outcome, count)| counter(out, &[name, type_of, ("outcome", outcome)], count))
 }
 
 /// Encodes a sample of a counter for each outcome.

@@ -22,18 +22,20 @@ labels! {
         WouldDeny = "would_deny",
         /// Its call or evaluation failed.
         Failed = "failed",
-        /// The process stopped before it had decided.
+        /// It has not decided: the process stopped before, or had no memory or thread to spare.
         Abandoned = "abandoned",
     }
 }
 
 labels! {
-    /// Reason why a request was not decided in shadow.
+    /// Reason why a request was not decided in shadow, or not by everything.
     pub enum ShadowDrop {
         /// Too many requests were being decided in shadow.
         Slots = "slots",
         /// The memory budget was in use.
         Memory = "memory",
+        /// All threads for expressions were in use.
+        Threads = "threads",
     }
 }
 

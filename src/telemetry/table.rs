@@ -78,7 +78,7 @@ families! {
     HOOK_CALLS_IN_VAIN = Counter "gatepost_hook_calls_in_vain_total" ["hook", "type"]
         "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them as cancelled.";
     HOOK_SHADOW_CALLS = Counter "gatepost_hook_shadow_calls_total" ["hook", "type", "outcome"]
-        "Calls of a hook in shadow, after the verdict, by outcome: allowed, would_patch, would_deny, failed, or abandoned (the process stopped before). Absent for a hook that never was in shadow.";
+        "Calls of a hook in shadow, after the verdict, by outcome: allowed, would_patch, would_deny, failed, or abandoned (the process stopped before, or had no memory or thread to spare). Absent for a hook that never was in shadow.";
     HOOK_CONDITION_EXCLUSIONS = Counter "gatepost_hook_match_condition_exclusions_total" ["hook", "type"]
         "Reviews that matched this hook and did not call it, because one of its match conditions is false.";
     HOOK_CONDITION_ERRORS = Counter "gatepost_hook_match_condition_errors_total" ["hook", "type"]
@@ -106,7 +106,7 @@ families! {
     POLICY_SHADOW_DECISIONS = Counter "gatepost_policy_shadow_decisions_total" ["policy", "type", "outcome"]
         "Decisions of a policy in shadow, after the verdict, by outcome as of gatepost_hook_shadow_calls_total. Absent for a policy that never was in shadow.";
     SHADOW_DROPPED = Counter "gatepost_shadow_dropped_total" ["reason"]
-        "Allowed requests that hooks or policies in shadow would have decided and did not, by reason: slots (64 requests were being decided in shadow) or memory (the memory budget was in use).";
+        "Allowed requests that hooks or policies in shadow would have decided and did not, or not all of them, by reason: slots (64 requests were being decided in shadow), memory (the memory budget was in use) or threads (expressions of other requests were being evaluated).";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]

@@ -13,7 +13,7 @@ use crate::support::{
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
-use crate::webhook;
+use crate::{policies_decide_in_process::loops, webhook};
 use gatepost::{
     front::{Bound, FrontLimits},
     live::break_glass::BreakGlassOrigin,
@@ -21,11 +21,14 @@ use gatepost::{
     telemetry::{Audit, ShadowMetrics},
 };
 use gatepost_api::{BreakGlass, Rope, Verdict};
-use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_base::{
+    memory::{MemoryBudget, Purpose},
+    offload,
+};
 use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 
 const DENIED: &str = "admission webhook \"h.example.com\" denied the request: no";
 
@@ -156,6 +159,34 @@ async fn the_deadline_rejects_only_if_something_that_enforces_is_late() {
         assert_eq!(verdict.allowed(), allowed, "{second:?} {:?}", verdict.refusal);
         assert!(verdict.refusal.is_none_or(|refusal| refusal.code == 504));
     }
+}
+
+/// Also what would have been called once more, and what would have been called after the others.
+#[tokio::test]
+async fn the_deadline_rejects_if_something_that_enforces_has_calls_to_come() {
+    let (hung, yes) = (ScriptedHook::start(Script::Hang).await, ScriptedHook::start(Script::Allow).await);
+    let (allows, patches) = (judging(|_| json!({"allowed": true})).await, judging(|_| add_label("team", "a")).await);
+    let late = |hook_type: &str| hook("l.example.com", &hung.url(), &format!("type: {hook_type}\nenforcement: Audit"));
+    let again = |more: &str| {
+        let first = entry("a", "Mutating", &allows, &format!("reinvocationPolicy: IfNeeded\n{more}"));
+        vec![first, entry("b", "Mutating", &patches, "enforcement: Audit"), late("Mutating")]
+    };
+    let transactional = |more: &str| {
+        let more = format!("phase: Transactional\nsideEffects: NoneOnDryRun\nfailurePolicy: Ignore\n{more}");
+        vec![late("Validating"), hook("t.example.com", &yes.url(), &more)]
+    };
+    for (hooks, allowed) in [
+        (again(""), false),
+        (again("enforcement: Audit"), true),
+        (transactional(""), false),
+        (transactional("enforcement: Audit"), true),
+    ] {
+        let gate = gate(&document(&hooks), Reasons::First);
+        let verdict = ask_within(&gate, create_pod("1", 0), Duration::from_millis(500)).await;
+        assert_eq!(verdict.allowed(), allowed, "{hooks:?} {:?}", verdict.refusal);
+        assert!(verdict.refusal.is_none_or(|refusal| refusal.code == 504));
+    }
+    assert_eq!(yes.seen().len(), 0);
 }
 
 #[tokio::test]
@@ -390,6 +421,66 @@ async fn shadows_are_dropped_and_counted_without_slots_or_memory() {
     drop(others);
     drop(decided(&memory, create_pod("4", 100 << 10)).await.1.expect("room again"));
     assert_eq!(memory.memory.held(), 0);
+}
+
+/// Mutating policies in shadow, each of which takes less than the steps on a worker's thread, and all together more.
+fn slow_in_shadow() -> String {
+    let patch = format!("{} ? [JSONPatch{{op: 'add', path: '/metadata/labels/x', value: 'y'}}] : []", loops(4));
+    let mutations = format!("[{{patchType: JSONPatch, jsonPatch: {{expression: {patch:?}}}}}]");
+    let spec = format!("reinvocationPolicy: Never\n  mutations: {mutations}");
+    let shadow = ["gatepost.dev/enforcement: Shadow", ""];
+    ('a'..='p').map(|name| policy("Mutating", &name.to_string(), shadow, &spec)).collect()
+}
+
+fn policy_counts(gate: &AdmissionDeps) -> Vec<Vec<(&'static str, u64)>> {
+    gate.current.load().policies.iter().map(|live| counts(&live.metrics.shadow)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shadows_share_the_steps_of_a_worker_and_are_dropped_while_no_thread_is_free() {
+    let (begun, mut has_begun) = mpsc::unbounded_channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
+    let permits = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) - 1;
+    for _ in 0..permits {
+        let (begun, goes_on) = (begun.clone(), Arc::clone(&goes_on));
+        tokio::spawn(offload::evaluate(move || {
+            begun.send(()).unwrap();
+            drop(goes_on.lock().map(|goes_on| goes_on.recv()));
+        }));
+    }
+    for _ in 0..permits {
+        has_begun.recv().await.unwrap();
+    }
+    let allows = judging(|_| json!({"allowed": true})).await;
+    let hooks = gate(&document(&[entry("a", "Validating", &allows, "enforcement: Shadow")]), Reasons::First);
+    decided(&hooks, create_pod("1", 400 << 10)).await.1.unwrap().run().await;
+    assert_eq!(hook_counts(&hooks), [("abandoned", 1)], "a large review is not encoded");
+    let gate = gate(&slow_in_shadow(), Reasons::First);
+    shadowed(&gate).await;
+    drop(go_on);
+    let counts = policy_counts(&gate);
+    assert_eq!((&*counts[0], &*counts[15]), (&[("would_patch", 1)][..], &[("abandoned", 1)][..]));
+    assert_eq!(metric(&gate, "gatepost_shadow_dropped_total{reason=\"threads\"}"), "1");
+}
+
+#[tokio::test]
+async fn shadows_leave_the_memory_of_answers_to_what_enforces() {
+    let scripted = ScriptedHook::start(Script::Allow).await;
+    for (bytes, counted, dropped) in [(4 << 20, "would_patch", "0"), (1 << 20, "abandoned", "1")] {
+        let mutation = "mutations: [{patchType: JSONPatch, jsonPatch: {expression: \"[JSONPatch{op: 'add', path: \
+                        '/metadata/labels/x', value: 'y'}]\"}}]";
+        let spec = format!("reinvocationPolicy: Never\n  {mutation}");
+        let text = policy("Mutating", "m", ["gatepost.dev/enforcement: Shadow", ""], &spec);
+        let hooks = document(&[hook("h.example.com", &scripted.url(), "")]);
+        let mut deps = Arc::into_inner(gate(&(hooks + &text), Reasons::First)).unwrap();
+        deps.memory = MemoryBudget::new(bytes);
+        let gate = Arc::new(deps);
+        shadowed(&gate).await;
+        assert_eq!(policy_counts(&gate), [vec![(counted, 1)]]);
+        assert_eq!(metric(&gate, "gatepost_shadow_dropped_total{reason=\"memory\"}"), dropped);
+        assert_eq!(gate.memory.held(), 0);
+    }
 }
 
 #[tokio::test]

@@ -139,6 +139,27 @@ async fn an_expensive_policy_is_ended_and_others_still_decide() {
     assert!(refusal.message.contains("'strict' with binding 'strict' denied request"), "{}", refusal.message);
 }
 
+/// An expression of this many nested loops.
+pub(crate) fn loops(depth: usize) -> String {
+    let letters = "['a','b','c','d','e','f','g','h']";
+    (0..depth).fold("true".to_owned(), |inner, depth| format!("{letters}.all(x{depth}, {inner})"))
+}
+
+/// Together these policies need more steps than one may.
+#[tokio::test]
+async fn a_policy_fails_only_by_steps_of_its_own() {
+    let (slow, patch) = (loops(6), "[JSONPatch{op: 'add', path: '/metadata/labels/a', value: 'b'}]");
+    for is_mutating in [false, true] {
+        let policies = (0..24).map(|number| match is_mutating {
+            false => validating(&format!("slow-{number}"), "Fail", &slow),
+            true => mutating(&format!("slow-{number}"), "Never", &format!("{slow} ? {patch} : {patch}")),
+        });
+        let gate = gate(&policies.collect::<String>(), Reasons::First);
+        let verdict = ask_within(&gate, create_pod("1", 0), LONG).await;
+        assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    }
+}
+
 #[tokio::test]
 async fn the_deadline_ends_an_evaluation() {
     let both: String = (0..40).map(|number| validating(&format!("endless-{number}"), "Ignore", ENDLESS)).collect();
@@ -235,9 +256,7 @@ async fn large_objects_are_mutated_beside_the_worker() {
 /// A suspended evaluation goes on behind the binding that has denied; the denial must not be lost.
 #[tokio::test]
 async fn a_mutating_policy_that_moves_beside_the_worker_keeps_its_denials() {
-    let letters = "['a','b','c','d','e','f','g','h']";
-    let loops = (0..5).rev().fold("true".to_owned(), |inner, depth| format!("{letters}.all(x{depth}, {inner})"));
-    for value in ["'a'".to_owned(), format!("{loops} ? 'a' : 'b'")] {
+    for value in ["'a'".to_owned(), format!("{} ? 'a' : 'b'", loops(5))] {
         let patch = format!("[JSONPatch{{op: 'add', path: '/metadata/labels/team', value: {value}}}]");
         let spec = format!(
             "paramKind: {{apiVersion: v1, kind: ConfigMap}}\n  reinvocationPolicy: Never\n  \

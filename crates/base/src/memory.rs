@@ -23,6 +23,9 @@ impl Purpose {
     pub const ALL: [Self; 4] = [Self::Review, Self::Answer, Self::Queue, Self::Verdict];
 }
 
+/// Part of the budget, one in so many, beyond which answers and queues leave no room for spare work.
+const SPARE_SHARE: usize = 8;
+
 /// The memory budget of the whole process, in bytes of capacity (not length).
 ///
 /// It has two parts, which overlap. Reviews are admitted while callers (reviews, verdicts) use less than three quarters
@@ -148,6 +151,14 @@ impl Reservation {
         true
     }
 
+    /// Like [`Reservation::try_grow`], for spare work, which is the first to go without: half of the budget stays free,
+    /// and most of what answers and queues may have is left to the answers on which verdicts depend.
+    #[must_use]
+    pub fn try_grow_spare(&mut self, more: usize) -> bool {
+        let limit = self.budget.limit;
+        more <= (limit / 2).saturating_sub(self.budget.held()) && self.try_grow_below(limit / SPARE_SHARE, more)
+    }
+
     /// Changes the purpose of the reservation, and its number of bytes. Returns false, and changes nothing, if there is
     /// no room for the additional bytes.
     #[must_use]
@@ -180,6 +191,20 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spare_work_leaves_half_of_the_budget_and_most_of_the_answers_part() {
+        let budget = MemoryBudget::new(800);
+        let mut spare = budget.empty(Purpose::Answer);
+        assert!(spare.try_grow_spare(60) && !spare.try_grow_spare(41), "an eighth");
+        let answer = budget.reserve(Purpose::Queue, 30).unwrap();
+        assert!(!spare.try_grow_spare(11) && spare.try_grow_spare(10), "with answers and queues");
+        drop(answer);
+        let reviews = budget.reserve(Purpose::Review, 320).unwrap();
+        assert!(!spare.try_grow_spare(11) && spare.try_grow_spare(10), "half of all");
+        assert_eq!((spare.bytes(), budget.held()), (80, 400));
+        drop(reviews);
+    }
 
     #[test]
     fn reservations_stop_at_the_limit() {

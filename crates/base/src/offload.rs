@@ -29,6 +29,9 @@ static PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits())
 /// Permits for expressions, one fewer: expressions run longest, and callers' objects decide how long.
 static EXPRESSION_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits() - 1));
 
+/// Permit for spare work.
+static SPARE_PERMIT: Semaphore = Semaphore::const_new(1);
+
 fn permits() -> usize {
     available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
@@ -41,8 +44,13 @@ pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
     }
     // The semaphore is never closed.
     let permit = PERMITS.acquire().await.ok();
+    run_with(permit, work).await
+}
+
+/// Runs work on another thread, with permits that it keeps until it is finished.
+async fn run_with<T: Send + 'static>(permits: impl Send + 'static, work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = spawn_blocking(move || {
-        let _permit = permit;
+        let _permits = permits;
         work()
     });
     match done.await.map_err(JoinError::try_into_panic) {
@@ -62,6 +70,14 @@ pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         work()
     })
     .await
+}
+
+/// Runs spare work, which waits for other spare work and keeps no other work waiting for its turn: `None` if any other
+/// work has the permits when the turn comes. It evaluates expressions, or takes as long.
+pub async fn run_spare<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let spare = SPARE_PERMIT.acquire().await.ok()?;
+    let permits = (spare, EXPRESSION_PERMITS.try_acquire().ok()?, PERMITS.try_acquire().ok()?);
+    Some(run_with(permits, work).await)
 }
 
 /// Like [`run`], for work that can be cancelled: if the future is dropped, the flag becomes true, and the work should
@@ -105,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_work_has_a_turn_whatever_expressions_take() {
+    async fn other_work_has_a_turn_and_spare_work_has_none_whatever_expressions_take() {
         let (go_on, goes_on) = mpsc::channel::<()>();
         let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
         let expressions: Vec<_> = (0..2 * permits())
@@ -118,10 +134,12 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(run(OFFLOAD_THRESHOLD, || "done").await, "done");
+        assert_eq!(run_spare(|| "done").await, None, "spare work does not wait for its turn among them");
         drop(go_on);
         for expression in expressions {
             expression.await.unwrap();
         }
+        assert_eq!(run_spare(|| "done").await, Some("done"));
     }
 
     #[tokio::test]

@@ -164,7 +164,7 @@ impl CallRunner {
             Ok(request) => request,
             Err(failure) => return Ok(CallOutcome { connection: Some(connection), ..failed(failure) }),
         };
-        let (reply, connection) = connection.post(request, MAX_ANSWER, &self.dialler.answers).await?;
+        let (reply, connection) = connection.post(request, MAX_ANSWER, &self.dialler.answers.for_call(call)).await?;
         Ok(CallOutcome { result: Some(Ok(Reply::Http(reply))), connection, http2: false })
     }
 }

@@ -29,7 +29,8 @@ pub(in crate::hooks) struct CallExchange {
 impl CallExchange {
     /// Creates the exchange of a call whose answer may have at most `limit` bytes.
     pub(super) fn new(call: Call, limit: usize, answers: &Arc<AnswerBudget>) -> Self {
-        Self { call, limit, head: None, body: AnswerBuffer::new(answers) }
+        let body = AnswerBuffer::new(&answers.for_call(&call));
+        Self { call, limit, head: None, body }
     }
 
     /// Delivers the failure of a call that the hook reports as not processed.

@@ -7,7 +7,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::timeout_at;
 
 use super::{
     super::{
@@ -23,15 +22,13 @@ use super::{
     namespace_object, too_long,
 };
 use gatepost_api::{HookType, Review};
-use gatepost_base::{
-    clock::now,
-    memory::{Purpose, Reservation},
-    offload,
-};
+use gatepost_base::{clock::now, memory::Reservation};
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_json_patch::Document;
 use gatepost_policy::{Mutated, MutationLimits, Outcome, Suspended, document::Reinvocation, mutate as mutate_one};
 
+/// Description of the patches in a rejection.
+const PATCHES: &str = "patches of mutating admission policies";
 /// Memory for what mutations make, in bytes, besides several times the object.
 const MIN_MUTATION_BYTES: usize = 256 << 10;
 
@@ -47,16 +44,6 @@ pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mu
     let tasks = matching_tasks(ctx, ctx.review, draft, HookType::Mutating).await;
     match tasks.is_empty() || ctx.review.object.is_none() {
         true => Flow::Continue(()),
-        // In shadow, no policy sees what another one has changed.
-        false if ctx.is_shadow => {
-            for task in tasks {
-                let _ = Box::pin(change(ctx, draft, vec![task])).await;
-                (draft.object, draft.reinvocable) = (None, None);
-                // Reviews that wait for a verdict come first.
-                tokio::task::yield_now().await;
-            }
-            Flow::Continue(())
-        }
         false => Box::pin(change(ctx, draft, tasks)).await,
     }
 }
@@ -91,6 +78,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
         partial: Partial::default(),
         tasks,
         namespace,
+        arrived: None,
         document: None,
         next: (0, 0, 0),
         applied: Vec::new(),
@@ -100,10 +88,13 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
     let mut ends = Vec::new();
     let indexes: Vec<_> = mutating.tasks.iter().map(|task| task.index).collect();
     let ended = mutating.run(ctx, review, &mut ends).await;
-    if ended.is_err() {
-        count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..]);
+    if let Err(why) = &ended {
+        count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..], why);
     }
     let _ = conclude(ctx, draft, HookType::Mutating, ends);
+    if ctx.is_shadow {
+        return Flow::Continue(());
+    }
     let mutating = match ended {
         Ok(mutating) => mutating,
         // What they have changed so far is lost as well.
@@ -132,7 +123,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
 /// Returns the rejection of a request whose object policies have changed in a way that cannot be used.
 fn not_changed(failure: &PatchFailure) -> StatusError {
     Box::new(match failure {
-        PatchFailure::NoRoom => rejection::no_room("patches of mutating admission policies"),
+        PatchFailure::NoRoom => rejection::no_room(PATCHES),
         PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why) => {
             rejection::internal(&format!("mutating admission policies: {why}"))
         }
@@ -154,6 +145,8 @@ struct Mutating {
     before: Option<Arc<PatchedObject>>,
     tasks: Vec<PolicyTask>,
     namespace: Option<Bytes>,
+    /// In shadow, the object before all policies, once it is read: no policy sees what another one has changed.
+    arrived: Option<Document>,
     /// The object, once it is read, with its memory.
     document: Option<(Document, Reservation)>,
     /// Next evaluation: indexes of the task, the binding and the param.
@@ -177,9 +170,9 @@ impl Mutating {
         let until = ctx.caller.deadline.instant();
         let object = review.object.clone().unwrap_or_default();
         // The object, its text for expressions, and its parts that mutations make.
-        let room = ctx.deps.memory.reserve(Purpose::Answer, 4 * object.len() + MIN_MUTATION_BYTES);
-        let mut room = room.ok_or_else(|| not_changed(&PatchFailure::NoRoom))?;
+        let mut room = ctx.reserve(4 * object.len() + MIN_MUTATION_BYTES, PATCHES)?;
         let document = document_of(review, object, self.before.as_ref(), &mut room).map_err(|why| not_changed(&why))?;
+        self.arrived = ctx.is_shadow.then(|| document.clone());
         self.document = Some((document, room));
         let steps = Cell::new(MAX_STEPS);
         let mut offloaded = is_large(review, &self.tasks, self.namespace.as_ref());
@@ -188,12 +181,12 @@ impl Mutating {
             let (found, suspended);
             (self, found, suspended) = if offloaded {
                 let (review, mutating) = (review.clone(), self);
-                let evaluating = offload::evaluate(move || {
+                let evaluating = ctx.evaluate(move || {
                     let steps = Cell::new(MAX_POLICY_STEPS);
                     let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
                     mutating.evaluate(&review, decisions, &allowance)
                 });
-                timeout_at(until.into(), evaluating).await.map_err(|_| Box::new(rejection::out_of_time()))?
+                evaluating.await?
             } else {
                 let allowance = Allowance { steps: &steps, over: &|| now() >= until };
                 self.evaluate(review, decisions, &allowance)
@@ -228,13 +221,20 @@ impl Mutating {
         let Some((mut document, room)) = self.document.take() else { return (self, Vec::new(), None) };
         let namespace = self.namespace.clone();
         let namespace = namespace.as_deref().map(|object| JsonDocument::new(object.into()));
-        let current = document.rope().copy_of(0..document.rope().len());
+        let text = |document: &Document| document.rope().copy_of(0..document.rope().len());
+        let (current, arrived) = (text(&document), self.arrived.clone().map(|arrived| (text(&arrived), arrived)));
         let mut input = conditions::input(review, true, decisions, namespace);
         input.object = Some(JsonDocument::new(current.as_ref().into()));
         let (mut ends, mut suspended) = (Vec::new(), None);
         let (mut task, mut binding, mut param) = self.next;
         'tasks: while let Some(PolicyTask { index, policy, bindings, failure }) = self.tasks.get(task) {
             let began = Instant::now();
+            if let Some((text, arrived)) = &arrived
+                && (binding, param) == (0, 0)
+                && !arrived.rope().is_same(document.rope())
+            {
+                (document, input.object) = (arrived.clone(), Some(JsonDocument::new(text.as_ref().into())));
+            }
             let Partial { mut outcome, mut excluded, mut is_changed, took } = std::mem::take(&mut self.partial);
             if let Some(why) = failure {
                 outcome = gatepost_policy::failed(policy, why);

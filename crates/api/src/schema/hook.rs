@@ -293,8 +293,9 @@ const CLIENT: [(&str, &str); 5] = [
         "caBundle, caFile, serverName and client certificates have no meaning on a plaintext connection: use grpcs:// or https://, or remove them",
     ),
     (
-        "!has(self.authorizationFile) || !has(self.url) || !self.url.startsWith('grpc:')",
-        "authorizationFile would be readable on a plaintext connection: use grpcs://",
+        "!has(self.authorizationFile) || !has(self.url) || !self.url.startsWith('grpc:') || \
+         self.url.lowerAscii().startsWith('grpc://localhost') || self.url.startsWith('grpc://127.') || self.url.startsWith('grpc://[::1]')",
+        "authorizationFile would be readable on a plaintext connection to another machine: use grpcs://",
     ),
 ];
 

@@ -315,8 +315,8 @@ fn actions(at: &Node<'_>, hook_type: HookType) -> Actions {
 }
 
 /// Joins policies and bindings. Returns every policy that is bound, in order, with its place: once for each enforcement
-/// of its bindings. Adds notes on policies
-/// without bindings, which decide nothing, and on bindings of policies that do not exist.
+/// of its bindings. Adds notes on policies without bindings, which decide nothing, and on bindings of policies that do
+/// not exist.
 pub(crate) fn bound(
     definitions: &[Placed<Definition>],
     bindings: &[Placed<Binding>],
