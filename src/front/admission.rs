@@ -55,7 +55,7 @@ async fn decide_grpc(
 ) -> Result<Outgoing, Refusal> {
     let ConnectionContext { front, session, worker, .. } = context;
     let (deps, limits) = (&front.deps, &front.limits);
-    let GrpcHead { deadline, stores_unfinished, forwarded, audit_id, namespace_labels } =
+    let GrpcHead { deadline, stores_unfinished, forwarded, audit_id, namespace_labels, other_versions } =
         GrpcHead::read(headers, arrived, limits.timeout)?;
     let mut inflight = front.enter(session, arrived)?;
     let message = {
@@ -70,7 +70,7 @@ async fn decide_grpc(
         phase,
         deadline,
         worker: *worker,
-        other_versions: OtherVersions::Fail,
+        other_versions,
         segment: None,
         forwarded,
         stores_unfinished,
@@ -133,7 +133,8 @@ async fn decide_http(
             }
         }
     };
-    let WebhookRoute { phase, other_versions, segment } = route;
+    let WebhookRoute { phase, one_version, segment } = route;
+    let other_versions = if one_version { OtherVersions::ReviewedSeparately } else { OtherVersions::Fail };
     let caller = Caller {
         phase,
         deadline,

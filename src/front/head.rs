@@ -8,14 +8,18 @@
 //!   (`docs/reference/webhook-semantics.md` §6). So the margin is 1 s, at most a quarter: 10 s leaves 9 s. The bound
 //!   applies after the margin. Without `?timeout=` there is no margin.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
-use gatepost_api::{Deadline, ForwardedContext, Hops, Labels, TraceContext};
+use crate::review::{ListedVersions, OtherVersions};
+use gatepost_api::{Deadline, ForwardedContext, Gvr, Hops, Labels, TraceContext};
 use gatepost_wire::{metadata, names};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -24,6 +28,10 @@ const HOPS: HeaderName = HeaderName::from_static(Hops::HEADER);
 const NAMESPACE_LABELS: HeaderName = HeaderName::from_static(names::NAMESPACE_LABELS);
 /// Set if the caller stores objects before they are initialized.
 const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
+/// Resource of the request in each version in which the caller can send it, as `GROUP/VERSION/RESOURCE` joined by commas.
+const VERSIONS: HeaderName = HeaderName::from_static(names::VERSIONS);
+/// Maximum number of these versions.
+const MAX_VERSIONS: usize = 64;
 /// Identifier of the client's request in the caller's audit log, as a kube-apiserver returns it to its clients.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Longest audit id, as in a kube-apiserver.
@@ -44,6 +52,8 @@ pub(super) struct GrpcHead {
     pub(super) forwarded: ForwardedContext,
     /// Identifier of the request in the caller's audit log, if it sent a valid one.
     pub(super) audit_id: Option<Box<str>>,
+    /// Treatment of hooks that want the object in another version.
+    pub(super) other_versions: OtherVersions,
 }
 
 /// Namespace labels that the caller sent.
@@ -68,7 +78,8 @@ impl GrpcHead {
         let deadline = Deadline::after(now, timeout - (timeout / 20).min(GRPC_MARGIN));
         let (namespace_labels, forwarded) = (namespace_labels(headers)?, forwarded(headers)?);
         let (stores_unfinished, audit_id) = (stores_unfinished(headers)?, audit_id(headers));
-        Ok(Self { deadline, namespace_labels, stores_unfinished, forwarded, audit_id })
+        let other_versions = other_versions(headers)?;
+        Ok(Self { deadline, namespace_labels, stores_unfinished, forwarded, audit_id, other_versions })
     }
 }
 
@@ -171,6 +182,25 @@ fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
         Some(only) if only == "stored" => Ok(true),
         Some(_) => Err(Refusal::Unfinished),
     }
+}
+
+/// Returns the listed versions; without the header the calls of hooks that want another version fail.
+fn other_versions(headers: &HeaderMap) -> Result<OtherVersions, Refusal> {
+    let Some(only) = single(headers, VERSIONS).map_err(|()| Refusal::Versions)? else { return Ok(OtherVersions::Fail) };
+    let texts = only.to_str().map_err(|_| Refusal::Versions)?.split(',');
+    let mut listed = Vec::new();
+    for text in texts {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(group), Some(version), Some(resource), None)
+                if !version.is_empty() && !resource.is_empty() && listed.len() < MAX_VERSIONS =>
+            {
+                listed.push(Gvr { group: group.into(), version: version.into(), resource: resource.into() });
+            }
+            _ => return Err(Refusal::Versions),
+        }
+    }
+    Ok(OtherVersions::Listed(Arc::new(ListedVersions::new(listed))))
 }
 
 /// Returns the audit id if it is valid: a single one of letters, digits and `-_.:`. Any other is dropped and not

@@ -11,6 +11,7 @@
 //! | a timeout of zero | DEADLINE_EXCEEDED | 400 |
 //! | an invalid `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
 //! | `gatepost-unfinished` with another word than `stored` | INVALID_ARGUMENT | |
+//! | an invalid `gatepost-versions` | INVALID_ARGUMENT | |
 //! | an invalid `gatepost-hops` | INVALID_ARGUMENT | 400 |
 //! | a review that has passed through four Gateposts | FAILED_PRECONDITION | 508 |
 //! | no message or no body | INTERNAL | 400 |
@@ -77,6 +78,8 @@ pub(super) enum Refusal {
     NamespaceLabels,
     #[error("gatepost-unfinished must be the word stored, once")]
     Unfinished,
+    #[error("gatepost-versions must be 1 to 64 texts GROUP/VERSION/RESOURCE joined by commas, once")]
+    Versions,
     #[error("{} must be a number from 0 to 255, once", Hops::HEADER)]
     Hops,
     #[error(
@@ -188,7 +191,7 @@ impl Refusal {
             Self::ContentEncoding => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, Refused::Compressed),
             Self::Timeout | Self::TimeoutParameter => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Timeout),
             Self::NamespaceLabels => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NamespaceLabels),
-            Self::Unfinished | Self::Hops | Self::NotAClaim | Self::NotAMessage => {
+            Self::Unfinished | Self::Versions | Self::Hops | Self::NotAClaim | Self::NotAMessage => {
                 (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Framing)
             }
             Self::NotAReview(_) => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NotAReview),

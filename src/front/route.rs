@@ -7,7 +7,6 @@ use super::{
     head::media_type,
     refusal::{Refusal, shortened},
 };
-use crate::review::OtherVersions;
 use gatepost_api::{Phase, registration::Segment};
 use gatepost_wire::names;
 
@@ -38,11 +37,12 @@ pub(super) enum InitializationCall {
     Hold,
 }
 
-/// Review over plain HTTP: its phase, and the treatment of hooks of other versions.
+/// Review over plain HTTP: its phase, and the hooks that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WebhookRoute {
     pub(super) phase: Phase,
-    pub(super) other_versions: OtherVersions,
+    /// True if the caller sends a review of its own for each version.
+    pub(super) one_version: bool,
     /// Segment of the mutating hooks to call, if `gatepost register` has registered segments separately.
     pub(super) segment: Option<Segment>,
 }
@@ -56,14 +56,14 @@ impl WebhookRoute {
         };
         // The paths of one version are for a kube-apiserver with one webhook per version of a resource. They are paths
         // because a webhook's URL must not have a query. `gatepost register` prints them.
-        let (phase, other_versions) = match path {
-            "/validate" => (Phase::Validate, OtherVersions::Fail),
-            "/validate/one-version" => (Phase::Validate, OtherVersions::ReviewedSeparately),
-            "/mutate" => (Phase::Mutate, OtherVersions::Fail),
-            "/mutate/one-version" => (Phase::Mutate, OtherVersions::ReviewedSeparately),
+        let (phase, one_version) = match path {
+            "/validate" => (Phase::Validate, false),
+            "/validate/one-version" => (Phase::Validate, true),
+            "/mutate" => (Phase::Mutate, false),
+            "/mutate/one-version" => (Phase::Mutate, true),
             _ => return None,
         };
-        Some(Self { phase, other_versions, segment })
+        Some(Self { phase, one_version, segment })
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
                 Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
             route(&request.into_parts().0)
         };
-        let webhook = |phase, other_versions| Ok(Route::Webhook(WebhookRoute { phase, other_versions, segment: None }));
+        let webhook = |phase, one_version| Ok(Route::Webhook(WebhookRoute { phase, one_version, segment: None }));
         let review = "/gatepost.v1.Admission/Review";
         for kind in ["application/grpc", "application/grpc+proto", "application/grpc; charset=utf-8"] {
             assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
@@ -130,19 +130,13 @@ mod tests {
             assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
             assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
             // Their own faults are found later.
-            assert_eq!(
-                routed("GET", kind, "/validate?timeout=1s"),
-                webhook(Phase::Validate, OtherVersions::Fail),
-                "{kind}"
-            );
-            assert_eq!(routed("POST", kind, "/mutate"), webhook(Phase::Mutate, OtherVersions::Fail), "{kind}");
-            let apart = webhook(Phase::Validate, OtherVersions::ReviewedSeparately);
+            assert_eq!(routed("GET", kind, "/validate?timeout=1s"), webhook(Phase::Validate, false), "{kind}");
+            assert_eq!(routed("POST", kind, "/mutate"), webhook(Phase::Mutate, false), "{kind}");
+            let apart = webhook(Phase::Validate, true);
             assert_eq!(routed("POST", kind, "/validate/one-version?timeout=1s"), apart, "{kind}");
-            for (path, other_versions) in
-                [("/mutate", OtherVersions::Fail), ("/mutate/one-version", OtherVersions::ReviewedSeparately)]
-            {
+            for (path, one_version) in [("/mutate", false), ("/mutate/one-version", true)] {
                 let segment = Some(Segment { number: 2, of: 3 });
-                let one = Ok(Route::Webhook(WebhookRoute { phase: Phase::Mutate, other_versions, segment }));
+                let one = Ok(Route::Webhook(WebhookRoute { phase: Phase::Mutate, one_version, segment }));
                 assert_eq!(routed("POST", kind, &format!("{path}/segment/2/of/3?timeout=1s")), one, "{kind}");
             }
             for path in

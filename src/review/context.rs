@@ -27,7 +27,7 @@ use crate::{
     telemetry::{Audit, Metrics, ShadowDrop},
 };
 use gatepost_api::{
-    Deadline, Dispatch, Enforcement, ForwardedContext, Labels, Phase, ResourceInitializers, Review,
+    Deadline, Dispatch, Enforcement, ForwardedContext, Gvr, Labels, Phase, ResourceInitializers, Review, Served,
     registration::Segment,
 };
 use gatepost_base::{
@@ -125,13 +125,53 @@ pub struct AdmissionDeps {
 }
 
 /// Treatment of hooks that want the object in a version other than the review's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OtherVersions {
     /// Their calls fail. No other review calls them, and they must not be skipped silently.
     #[default]
     Fail,
     /// They are skipped. The caller sends a review of its own for each version.
     ReviewedSeparately,
+    /// They are skipped, and the verdict names the versions that they want of these, in which the caller can send the
+    /// request. The caller then sends a review in each.
+    Listed(Arc<ListedVersions>),
+}
+
+/// Versions of a request's resource in which the caller can send it, in the order that it prefers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListedVersions {
+    pub(super) resources: Vec<Gvr>,
+    /// The same, for rules.
+    served: Served,
+}
+
+impl ListedVersions {
+    /// Creates the list.
+    pub fn new(resources: Vec<Gvr>) -> Self {
+        let mut served = Served::default();
+        for Gvr { group, version, resource } in &resources {
+            served.add(group, version, resource);
+        }
+        Self { resources, served }
+    }
+}
+
+/// Resources that the cluster or the caller serves.
+pub(super) enum ServedView<'a> {
+    /// From the cluster's discovery.
+    Cluster(DiscoveryView),
+    /// From the caller's list.
+    Caller(&'a Served),
+}
+
+impl ServedView<'_> {
+    /// Returns the resources and versions.
+    pub(super) fn served(&self) -> &Served {
+        match self {
+            Self::Cluster(view) => view.served(),
+            Self::Caller(served) => served,
+        }
+    }
 }
 
 /// Facts about one call of the caller that are not in its review.
@@ -226,9 +266,13 @@ impl<'a> ReviewContext<'a> {
         self.generation.snapshot.initializers_of(&resource.group, &resource.resource)
     }
 
-    /// Returns the resources that the cluster serves; `None` if no cluster is watched.
-    pub(super) fn served(&self) -> Option<DiscoveryView> {
-        self.deps.discovery.as_ref().map(|discovery| discovery.look(now()))
+    /// Returns the resources that are served; `None` if the caller lists none and no cluster is watched.
+    pub(super) fn served(&self) -> Option<ServedView<'a>> {
+        match &self.caller.other_versions {
+            // Newer than discovery, and of the server that has the resource.
+            OtherVersions::Listed(listed) => Some(ServedView::Caller(&listed.served)),
+            _ => self.deps.discovery.as_ref().map(|discovery| ServedView::Cluster(discovery.look(now()))),
+        }
     }
 
     /// Runs `reading`, which reads `bytes` bytes of the review: off the worker's thread if there are many, and until

@@ -27,6 +27,7 @@ use super::{
     failure::{self, InitializerFailure, is_skipped_on_failure, is_unproven},
     rejection::{self, StatusError},
     verdict::MAX_WARNINGS,
+    versions,
 };
 use crate::telemetry::InitializerOutcome;
 use gatepost_api::{
@@ -66,7 +67,9 @@ pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<
 /// Initializes a new object, or continues the initialization of one that is updated. Validating hooks of a CREATE are
 /// called only once the object is initialized, and so see the object that becomes visible.
 pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
-    if ctx.mutates() && may_need_initializers(ctx) {
+    if versions::is_repeated(ctx) {
+        Flow::Continue(())
+    } else if ctx.mutates() && may_need_initializers(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).run()).await
     } else if !ctx.mutates() && stored::must_check_marks(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).run_mark_check()).await

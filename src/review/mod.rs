@@ -25,6 +25,7 @@ mod select;
 mod shadow;
 mod validate;
 mod verdict;
+mod versions;
 
 use std::{sync::Arc, time::Instant};
 
@@ -38,7 +39,7 @@ use self::{
     object::PatchedObject,
 };
 pub use self::{
-    context::{AdmissionDeps, Caller, OtherVersions, Reasons, ShadowSlots, Speculation},
+    context::{AdmissionDeps, Caller, ListedVersions, OtherVersions, Reasons, ShadowSlots, Speculation},
     initialize::{ObjectRead, ReadPolicy, read_policy},
     record::{CallRecord, Change, Decider, Ending},
     shadow::ShadowReview,
@@ -171,6 +172,9 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
         verdict.patch = draft.object.as_ref().and_then(|object| object.difference.clone());
     }
     policies::annotate(&draft, &mut verdict);
+    if verdict.allowed() && !draft.skips_hooks {
+        versions::annotate(ctx, &mut verdict);
+    }
     let outcome = outcome(ctx, &draft, &verdict);
     bypass.annotate(&deps.metrics, &mut verdict);
     if generation.number > 0 {

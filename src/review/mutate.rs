@@ -20,7 +20,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    context::ReviewContext,
+    context::{ReviewContext, ServedView},
     draft::{Draft, Flow},
     facts::Facts,
     failure,
@@ -30,10 +30,7 @@ use super::{
     round::{self, Until},
     select::{self, Role, SelectedHook, Selection},
 };
-use crate::{
-    hooks::RequestKind,
-    live::{LiveHook, discovery::DiscoveryView},
-};
+use crate::{hooks::RequestKind, live::LiveHook};
 use gatepost_api::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo};
 use gatepost_base::clock::now;
 use gatepost_config::MatchSet;
@@ -173,7 +170,7 @@ impl<'a> MutatingPhase<'a, '_> {
             }
             let role = {
                 let served = self.ctx.served();
-                select::role(facts, matched, served.as_ref().map(DiscoveryView::served))
+                select::role(facts, matched, served.as_ref().map(ServedView::served))
             };
             match role {
                 Ok(Role::Selected(hook)) if hook.is_undiscovered && !self.discovery_refreshed => {

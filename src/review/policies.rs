@@ -20,19 +20,18 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS},
-    context::{OtherVersions, Reasons, ReviewContext},
+    context::{Reasons, ReviewContext, ServedView},
     draft::{Draft, Flow},
     facts::{Facts, SelectorError},
     policy_task::{BoundTask, Params, PolicyTask},
     record::{CallRecord, Decider, Ending},
     rejection::{self, StatusError},
-    select::is_called_by_other_review,
+    versions,
 };
 use crate::{
     live::{
         LivePolicy,
         cluster_objects::{ObjectQuery, ObjectsError, ParamSelection},
-        discovery::DiscoveryView,
     },
     telemetry::{PolicyOutcome, ShadowMetrics, ShadowOutcome},
 };
@@ -82,7 +81,7 @@ impl Decider for LivePolicy {
 /// Returns true if a policy that decides now has a rule for this request.
 pub(super) fn any_match(ctx: &ReviewContext<'_>) -> bool {
     let (served, mut matching) = (ctx.served(), MatchSet::new());
-    ctx.generation.snapshot.matching_policies(ctx.review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    ctx.generation.snapshot.matching_policies(ctx.review, served.as_ref().map(ServedView::served), &mut matching);
     matching.iter().filter_map(|matched| ctx.generation.policies.get(matched.index as usize)).any(|live| {
         let in_phase = match live.policy.definition.hook_type {
             HookType::Mutating => ctx.mutates(),
@@ -128,7 +127,7 @@ async fn matching_tasks<'a>(
 ) -> Vec<PolicyTask> {
     let served = ctx.served();
     let mut matching = MatchSet::new();
-    ctx.generation.snapshot.matching_policies(review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    ctx.generation.snapshot.matching_policies(review, served.as_ref().map(ServedView::served), &mut matching);
     match matching.is_empty() {
         true => Vec::new(),
         false => Collecting(Facts::new(ctx, review, None)).tasks(&matching, draft, hook_type).await,
@@ -143,13 +142,12 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
     async fn tasks(&mut self, matching: &MatchSet, draft: &mut Draft<'a>, hook_type: HookType) -> Vec<PolicyTask> {
         let (ctx, review) = (self.0.ctx, self.0.review);
         let served = ctx.served();
-        let served = served.as_ref().map(DiscoveryView::served);
+        let served = served.as_ref().map(ServedView::served);
         let mut tasks = Vec::with_capacity(matching.len());
         for &Match { index, how } in matching {
             let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
             let definition = &live.policy.definition;
-            let of_other_review = ctx.caller.other_versions == OtherVersions::ReviewedSeparately
-                && is_called_by_other_review(&*live.policy, how, review);
+            let of_other_review = versions::is_for_other_review(ctx, &*live.policy, how, review);
             let decides = definition.hook_type == hook_type && ctx.is_due(live.policy.enforcement) && !of_other_review;
             if !decides || ctx.bypass.skips(&definition.name) {
                 continue;
@@ -196,7 +194,7 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
     /// Returns those tasks, with those bindings, whose selectors match the object as it is now.
     async fn still_apply(&mut self, tasks: Vec<PolicyTask>) -> Vec<PolicyTask> {
         let served = self.0.ctx.served();
-        let served = served.as_ref().map(DiscoveryView::served);
+        let served = served.as_ref().map(ServedView::served);
         let mut kept = Vec::new();
         for mut task in tasks {
             match self.applies(&task.policy.definition.constraints, served).await {

@@ -10,19 +10,20 @@ use smallvec::SmallVec;
 
 use super::{
     conditions::{ConditionsResult, Inputs},
-    context::{OtherVersions, ReviewContext},
+    context::{ReviewContext, ServedView},
     draft::Draft,
     facts::{Facts, Missing},
     failure::{self, UnknownSelection},
     rejection::{self, StatusError},
+    versions,
 };
 use crate::{
-    live::{LiveHook, Rotation, discovery::DiscoveryView},
+    live::{LiveHook, Rotation},
     telemetry::UnmetConditions,
 };
 use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment};
 use gatepost_cel::Condition;
-use gatepost_config::{Match, MatchKind, MatchSet, Ruled, WantedVersion};
+use gatepost_config::{Match, MatchKind, MatchSet, WantedVersion};
 
 /// A hook to be called.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
         return matching;
     }
     let served = ctx.served();
-    snapshot.matching(review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    snapshot.matching(review, served.as_ref().map(ServedView::served), &mut matching);
     let segment = caller.segment.filter(|_| hook_type == HookType::Mutating);
     matching.retain(|matched| {
         let in_segment =
@@ -209,10 +210,7 @@ enum PreliminaryRole<'a> {
 fn preliminary_role<'a>(facts: &Facts<'a, '_>, matched: Match) -> PreliminaryRole<'a> {
     let (ctx, review) = (facts.ctx, facts.review);
     let Some(live) = ctx.generation.hooks.get(matched.index as usize) else { return PreliminaryRole::None };
-    let reviewed_separately = ctx.caller.other_versions == OtherVersions::ReviewedSeparately;
-    if reviewed_separately && is_called_by_other_review(&*live.hook, matched.how, review)
-        || ctx.bypass.skips(&live.hook.name)
-    {
+    if versions::is_for_other_review(ctx, &*live.hook, matched.how, review) || ctx.bypass.skips(&live.hook.name) {
         return PreliminaryRole::None;
     }
     match live.rotation {
@@ -328,17 +326,6 @@ fn candidate_role<'a>(
         && served.is_some_and(|served| served.is_known_to_lack(&made.group, &made.resource));
     let unable = unable(live, matched.how, facts.review, served).or(unavailable);
     Ok(Role::Selected(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
-}
-
-/// Returns true if another review of the request is for this hook or policy: the one in the version that it wants; or,
-/// if its rules match the client's own request and this review is converted, the one that is not.
-pub(super) fn is_called_by_other_review(entry: &impl Ruled, how: MatchKind, review: &Review) -> bool {
-    let mut rules = (0..).map_while(|number| entry.rule(number));
-    match how {
-        MatchKind::AsMade => false,
-        MatchKind::AsSent => rules.any(|rule| rule.matches(&RuleTarget::as_made(review))),
-        MatchKind::OtherVersion(_) => true,
-    }
 }
 
 /// Returns the failure of a hook that wants another version. Upstream converts the object; a review has it in one

@@ -4,14 +4,13 @@
 //! others, one by one, and only while nothing has rejected the request.
 
 use super::{
-    context::ReviewContext,
+    context::{ReviewContext, ServedView},
     draft::{Draft, Flow},
     facts::Facts,
     rejection,
     round::{self, Until},
     select::{self, Selection, SelectionError},
 };
-use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
 use gatepost_config::Match;
 
@@ -72,7 +71,7 @@ fn select<'a>(facts: &Facts<'a, '_>, matching: &[Match]) -> Result<Selection<'a>
     let served = facts.ctx.served();
     let mut selected = Selection::default();
     for (at, matched) in matching.iter().enumerate() {
-        match select::role(facts, *matched, served.as_ref().map(DiscoveryView::served)) {
+        match select::role(facts, *matched, served.as_ref().map(ServedView::served)) {
             Ok(role) => selected.add(at, role),
             Err(error) => {
                 selected.count_unmet(at);

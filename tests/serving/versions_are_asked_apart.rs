@@ -2,15 +2,15 @@
 //! about each version in a review of its own (`/validate/one-version`).
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::support::{
     gate::{ask as ask_as_made, caller, document, gate, revision},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::review::{AdmissionDeps, Caller, OtherVersions, Reasons, decide};
-use gatepost_api::{Rope, Verdict};
+use gatepost::review::{AdmissionDeps, Caller, ListedVersions, OtherVersions, Reasons, decide};
+use gatepost_api::{Gvr, Rope, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
 use gatepost_wire::{
     inbound::view,
     pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},
@@ -118,4 +118,122 @@ async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
         assert!(ask(&gate, sent, made, OtherVersions::ReviewedSeparately).await.allowed(), "{sent} {made}");
         assert_eq!((one.seen().len() - before.0, any.seen().len() - before.1), asked, "made in {made}, sent in {sent}");
     }
+}
+
+/// The versions of `things` that the caller can send, and what is wanted besides the client's.
+fn listed(versions: &[&str]) -> OtherVersions {
+    let things = |version: &&str| Gvr { group: "x.io".into(), version: (*version).into(), resource: "things".into() };
+    OtherVersions::Listed(Arc::new(ListedVersions::new(versions.iter().map(things).collect())))
+}
+
+fn wanted(verdict: &Verdict) -> Option<&str> {
+    verdict.audit_annotations.iter().find(|(key, _)| key == OTHER_VERSIONS_ANNOTATION).map(|(_, value)| &**value)
+}
+
+/// A caller that lists its versions has each hook called once, in the version that an apiserver would choose, and none
+/// that wants a version which is not listed.
+#[tokio::test]
+async fn listed_versions_call_each_hook_once() {
+    let hooks = [(); 4].map(|()| ScriptedHook::start(Script::Allow));
+    let [one, two, either, ninth] = &futures_util::future::join_all(hooks).await[..] else { panic!("four hooks") };
+    let either_of = hook_for("v0", either, "").replace("[v0]", "[v3, v2, v1]");
+    let gate = gate(
+        &document(&[hook_for("v1", one, ""), hook_for("v2", two, ""), either_of, hook_for("v9", ninth, "")]),
+        Reasons::First,
+    );
+    for (made, sent, asked, names) in [
+        // The third hook takes v1 as it was made.
+        ("v1", "v1", [1, 0, 1], Some("x.io/v2/things")),
+        ("v1", "v2", [0, 1, 0], None),
+        // Of the versions in one rule the caller's order decides.
+        ("v4", "v4", [0, 0, 0], Some("x.io/v1/things,x.io/v2/things")),
+        ("v4", "v1", [1, 0, 1], None),
+        ("v4", "v2", [0, 1, 0], None),
+        ("v4", "v3", [0, 0, 0], None),
+    ] {
+        let seen = || [one, two, either].map(|hook| hook.seen().len());
+        let before = seen();
+        let verdict = ask(&gate, sent, made, listed(&["v4", "v1", "v2", "v3"])).await;
+        assert!(verdict.allowed(), "{made} {sent} {verdict:?}");
+        let after = seen();
+        assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), asked, "made in {made}, sent in {sent}");
+        assert_eq!(wanted(&verdict), names, "made in {made}, sent in {sent}");
+    }
+    assert!(ninth.seen().is_empty());
+}
+
+/// The first rule decides before the caller's order does; `matchPolicy: Exact` wants no other version.
+#[tokio::test]
+async fn listed_versions_are_chosen_by_the_first_rule() {
+    let (rules, exact) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
+    let rule = |version: &str| {
+        format!("{{operations: [CREATE], apiGroups: [x.io], apiVersions: [{version}], resources: [things]}}")
+    };
+    let ordered = hook_for("v3", &rules, "").replace(&rule("v3"), &format!("{}, {}", rule("v3"), rule("v1")));
+    let gate = gate(&document(&[ordered, hook_for("v2", &exact, "  matchPolicy: Exact\n")]), Reasons::First);
+    let versions = || listed(&["v4", "v1", "v2", "v3"]);
+    assert_eq!(wanted(&ask(&gate, "v4", "v4", versions()).await), Some("x.io/v3/things"));
+    for (sent, asked) in [("v1", 0), ("v2", 0), ("v3", 1)] {
+        let before = rules.seen().len();
+        assert!(ask(&gate, sent, "v4", versions()).await.allowed());
+        assert_eq!(rules.seen().len() - before, asked, "{sent}");
+    }
+    assert!(exact.seen().is_empty());
+}
+
+/// Policies, too, by the rules that take the name of the object; and what is denied in the client's version wants no
+/// other.
+#[tokio::test]
+async fn listed_versions_evaluate_a_policy_once() {
+    let policy = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+                  metadata: {name: no}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [x.io], \
+                  apiVersions: [v1], operations: ['*'], resources: [things], resourceNames: [nobody]}, {apiGroups: \
+                  [x.io], apiVersions: [v2], operations: ['*'], resources: [things]}]}\n  \
+                  validations: [{expression: 'false'}]\n\
+                  ---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+                  metadata: {name: no}\nspec: {policyName: no, validationActions: [Deny]}\n";
+    let gate = gate(policy, Reasons::First);
+    let as_made = ask(&gate, "v1", "v1", listed(&["v1", "v2"])).await;
+    assert!(as_made.allowed());
+    assert_eq!(wanted(&as_made), Some("x.io/v2/things"));
+    assert!(!ask(&gate, "v2", "v1", listed(&["v1", "v2"])).await.allowed());
+    let denied = ask(&gate, "v2", "v2", listed(&["v1", "v2"])).await;
+    assert!(!denied.allowed() && wanted(&denied).is_none());
+}
+
+/// Initializers act in the review of the client's version alone.
+#[tokio::test]
+async fn listed_versions_initialize_an_object_once() {
+    let initializers = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: i}\n\
+                        resourceInitializers:\n- apiGroup: x.io\n  resource: things\n  initializers:\n  \
+                        - {name: team.example.com, builtIn: {labels: {team: red}}}\n";
+    let gate = gate(initializers, Reasons::First);
+    for (sent, other_versions, acts) in [
+        ("v1", listed(&["v1", "v2"]), true),
+        ("v2", listed(&["v1", "v2"]), false),
+        ("v2", OtherVersions::ReviewedSeparately, true),
+    ] {
+        let verdict = ask(&gate, sent, "v1", other_versions).await;
+        assert!(verdict.allowed(), "{verdict:?}");
+        assert_eq!(verdict.patch.is_some(), acts, "{sent}");
+    }
+}
+
+/// The caller knows its versions better than the table of Kubernetes' own resources does.
+#[tokio::test]
+async fn listed_versions_may_be_newer_than_the_table() {
+    let hook = ScriptedHook::start(Script::Allow).await;
+    let rule = hook_for("v9", &hook, "").replace("[x.io]", "['']").replace("[things]", "[pods]");
+    let gate = gate(&document(&[rule]), Reasons::First);
+    let pods = |version: &str| Gvr { group: "".into(), version: version.into(), resource: "pods".into() };
+    for (versions, names) in [(vec!["v1", "v9"], Some("/v9/pods")), (vec!["v1", "v8"], None)] {
+        let listed = ListedVersions::new(versions.into_iter().map(pods).collect());
+        let caller =
+            Caller { other_versions: OtherVersions::Listed(Arc::new(listed)), ..caller(Duration::from_secs(5)) };
+        let review = view(Rope::new([message(create_pod("u", 0))])).expect("a review");
+        let verdict = decide(&gate, &review, &caller).await;
+        assert!(verdict.allowed(), "{verdict:?}");
+        assert_eq!(wanted(&verdict), names);
+    }
+    assert!(hook.seen().is_empty());
 }

@@ -19,6 +19,11 @@ pub trait Ruled {
     /// Returns the rule of this number; `None` beyond the last one.
     fn rule(&self, number: usize) -> Option<&Rule>;
 
+    /// Returns true if the rule of this number takes objects of this name.
+    fn takes_name(&self, _number: usize, _name: &str) -> bool {
+        true
+    }
+
     /// Returns the treatment of requests in other versions.
     fn match_policy(&self) -> MatchPolicy;
 
@@ -43,6 +48,10 @@ impl Ruled for Hook {
 impl Ruled for Policy {
     fn rule(&self, number: usize) -> Option<&Rule> {
         self.definition.constraints.rules.get(number).map(|named| &named.rule)
+    }
+
+    fn takes_name(&self, number: usize, name: &str) -> bool {
+        self.definition.constraints.rules.get(number).is_some_and(|named| named.names(name))
     }
 
     fn match_policy(&self) -> MatchPolicy {

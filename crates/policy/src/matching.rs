@@ -94,7 +94,7 @@ impl MatchResources {
 impl NamedRule {
     /// Returns true if the rule is about objects of this name. An object whose name the server generates has the empty
     /// name.
-    fn names(&self, name: &str) -> bool {
+    pub fn names(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|known| **known == *name)
     }
 }

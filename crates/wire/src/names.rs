@@ -25,6 +25,8 @@ pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// Key of the request metadata with the namespace's labels. It is forwarded to hooks, so that sidecars can be chained.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
+/// Key of the request metadata with the versions in which the caller can send the request.
+pub const VERSIONS: &str = "gatepost-versions";
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,15 @@ pub mod admission_client {
     /// Admission decides whether a write may happen.
     ///
     /// The sidecar serves it to apiservers, and calls it on gRPC hooks: a sidecar is itself a hook, so sidecars chain.
+    ///
+    /// A caller that can convert objects lists, in the request metadata `gatepost-versions`, the request's resource in each
+    /// version in which it can send it, the client's included and in its own order of preference: `GROUP/VERSION/RESOURCE`,
+    /// joined by commas, at most 64. It sends the request as its client made it. If hooks want it in other versions of the
+    /// list (`matchPolicy: Equivalent`), an answer that allows it names these, in the same form, in the audit annotation
+    /// `gatepost.dev/other-versions`. The caller then sends a review in each, with the client's version in `requestKind` and
+    /// `requestResource`, and the same list. Each hook is called in one version. If the annotation `gatepost.dev/revision`
+    /// differs between these answers, the caller begins anew. Without the list, the call of such a hook fails.
+    ///
     /// A call that ends with gRPC status OK carries a verdict in `response`; `allowed: false` is a definite no.
     /// Any other gRPC status means that no verdict was reached.
     #[derive(Debug, Clone)]
@@ -238,6 +247,15 @@ pub mod admission_server {
     /// Admission decides whether a write may happen.
     ///
     /// The sidecar serves it to apiservers, and calls it on gRPC hooks: a sidecar is itself a hook, so sidecars chain.
+    ///
+    /// A caller that can convert objects lists, in the request metadata `gatepost-versions`, the request's resource in each
+    /// version in which it can send it, the client's included and in its own order of preference: `GROUP/VERSION/RESOURCE`,
+    /// joined by commas, at most 64. It sends the request as its client made it. If hooks want it in other versions of the
+    /// list (`matchPolicy: Equivalent`), an answer that allows it names these, in the same form, in the audit annotation
+    /// `gatepost.dev/other-versions`. The caller then sends a review in each, with the client's version in `requestKind` and
+    /// `requestResource`, and the same list. Each hook is called in one version. If the annotation `gatepost.dev/revision`
+    /// differs between these answers, the caller begins anew. Without the list, the call of such a hook fails.
+    ///
     /// A call that ends with gRPC status OK carries a verdict in `response`; `allowed: false` is a definite no.
     /// Any other gRPC status means that no verdict was reached.
     #[derive(Debug)]

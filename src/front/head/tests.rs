@@ -51,6 +51,29 @@ fn compressed_grpc_is_refused() {
 }
 
 #[test]
+fn versions_are_listed() {
+    let read = |value: &str| other_versions(&headers(&[("gatepost-versions", value)]));
+    let of = |group: &str, version: &str, resource: &str| Gvr {
+        group: group.into(),
+        version: version.into(),
+        resource: resource.into(),
+    };
+    let both = [of("", "v1", "events"), of("events.k8s.io", "v1", "events")];
+    assert_eq!(
+        read("/v1/events,events.k8s.io/v1/events"),
+        Ok(OtherVersions::Listed(Arc::new(ListedVersions::new(both.into()))))
+    );
+    assert_eq!(other_versions(&headers(&[])), Ok(OtherVersions::Fail));
+    let many = vec!["a/v1/b"; MAX_VERSIONS].join(",");
+    assert!(read(&many).is_ok());
+    for value in ["", ",", "v1/pods", "/v1/pods,", "a/v1/b/c", "a//b", "a/v1/", &format!("{many},a/v1/b")] {
+        assert_eq!(read(value), Err(Refusal::Versions), "{value}");
+    }
+    let twice = headers(&[("gatepost-versions", "/v1/pods"), ("gatepost-versions", "/v1/pods")]);
+    assert_eq!(other_versions(&twice), Err(Refusal::Versions));
+}
+
+#[test]
 fn audit_id_is_ignored_unless_printable() {
     let taken = |pairs: &[(&'static str, &str)]| {
         let head = GrpcHead::read(&headers(pairs), Instant::now(), MAX_TIMEOUT).expect("never refused for it");
