@@ -48,6 +48,7 @@ const (
 
 	auditIDKey         = "audit-id"
 	namespaceLabelsKey = "gatepost-namespace-labels-bin"
+	versionsKey        = "gatepost-versions"
 )
 
 // A method of gatepost.v1.Admission; see proto/gatepost/v1/admission.proto.
@@ -170,6 +171,9 @@ func (c *client) call(ctx context.Context, method method, message *message) (*ad
 	}
 	if message.namespaceLabels != nil {
 		ctx = metadata.AppendToOutgoingContext(ctx, namespaceLabelsKey, string(message.namespaceLabels))
+	}
+	if message.versions != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, versionsKey, message.versions)
 	}
 	var answer admissionv1.AdmissionReview
 	var trailer metadata.MD

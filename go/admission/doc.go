@@ -9,7 +9,8 @@
 // and names the sidecar in the file of --admission-control-config-file; see [Configuration].
 //
 // An object is encoded once in each phase, however many hooks Gatepost calls. A CREATE or UPDATE is two calls: Mutate,
-// then Validate, which the server runs inside its storage. A DELETE or CONNECT is one call.
+// then Validate, which the server runs inside its storage. A DELETE or CONNECT is one call. Hooks that want another version
+// than the client's have a call of their own, for which the object is converted.
 //
 // Gatepost's rules are followed over a stream, and a request that none of them matches makes no call. Without rules that are
 // known to be up to date, each request makes one.

@@ -53,27 +53,30 @@ type message struct {
 	oldObjectHead, oldObject []byte
 	auditID                  string
 	namespaceLabels          []byte
+	// Versions in which the request can be sent.
+	versions string
 }
 
 var objectEncoder = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, nil, nil, jsonserializer.SerializerOptions{})
 
-// A request with its objects in the version in which the client wrote them. (The VersionedAttributes of k8s.io/apiserver
-// have other fields in 1.36 than in 1.37.)
+// A request in one version, with its objects in that version. (The VersionedAttributes of k8s.io/apiserver have other
+// fields in 1.36 than in 1.37.)
 type request struct {
 	admission.Attributes
+	version
 	object, oldObject runtime.Object
 }
 
-func newRequest(attributes admission.Attributes, objects admission.ObjectInterfaces) (*request, error) {
-	request := &request{Attributes: attributes}
+func newRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces) (*request, error) {
+	request := &request{Attributes: attributes, version: in}
 	var err error
 	if object := attributes.GetObject(); object != nil {
-		if request.object, err = admission.ConvertToGVK(object, attributes.GetKind(), objects); err != nil {
+		if request.object, err = admission.ConvertToGVK(object, in.kind, objects); err != nil {
 			return nil, err
 		}
 	}
 	if object := attributes.GetOldObject(); object != nil {
-		if request.oldObject, err = admission.ConvertToGVK(object, attributes.GetKind(), objects); err != nil {
+		if request.oldObject, err = admission.ConvertToGVK(object, in.kind, objects); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +113,6 @@ func newMessage(attributes *request) (*message, error) {
 		return nil, err
 	}
 
-	kind, resource := kindMessage(attributes.GetKind()), resourceMessage(attributes.GetResource())
 	var fields []byte
 	text := func(number protowire.Number, text string) {
 		if text != "" {
@@ -121,8 +123,8 @@ func newMessage(attributes *request) (*message, error) {
 		fields = protowire.AppendBytes(protowire.AppendTag(fields, number, protowire.BytesType), bytes)
 	}
 	text(fieldUID, string(message.uid))
-	nested(fieldKind, kind)
-	nested(fieldResource, resource)
+	nested(fieldKind, kindMessage(attributes.kind))
+	nested(fieldResource, resourceMessage(attributes.resource))
 	text(fieldSubResource, attributes.GetSubresource())
 	text(fieldName, attributes.GetName())
 	text(fieldNamespace, attributes.GetNamespace())
@@ -136,8 +138,8 @@ func newMessage(attributes *request) (*message, error) {
 	if options != nil {
 		nested(fieldOptions, append(rawHead(options), options...))
 	}
-	nested(fieldRequestKind, kind)
-	nested(fieldRequestResource, resource)
+	nested(fieldRequestKind, kindMessage(attributes.GetKind()))
+	nested(fieldRequestResource, resourceMessage(attributes.GetResource()))
 	text(fieldRequestSubResource, attributes.GetSubresource())
 	message.after = fields
 

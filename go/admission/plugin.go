@@ -40,6 +40,12 @@ const (
 	behind = "ValidatingAdmissionWebhook"
 	// patchAnnotations is the prefix of annotations that hold patches; they are for the audit level Request.
 	patchAnnotations = "patch.webhook.admission.k8s.io/"
+	// ownAnnotations is the prefix of annotations that are of no hook.
+	ownAnnotations = "gatepost.dev/"
+	// revision is the annotation with the revision of the configuration that decided.
+	revision = ownAnnotations + "revision"
+	// otherVersions is the annotation with the versions in which Gatepost wants the request too.
+	otherVersions = ownAnnotations + "other-versions"
 	// failedOpen is the prefix of the audit annotation of a call that failed and let the request pass.
 	failedOpen = "failed-open.plugin.gatepost.dev/"
 	// maxPatchOperations bounds a patch; 10,000 insertions at the head of one array take some 0.3 s.
@@ -135,41 +141,39 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	if reinvocation.IsReinvoke() && p.configuration.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy {
 		return nil
 	}
-	request, err := newRequest(attributes, objects)
+	first, err := encodeRequest(attributes, versionOf(attributes), objects)
 	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	message, err := newMessage(request)
-	if err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
 	// In the second round hooks are called if the object has changed since they saw it.
 	seen, ok := reinvocation.Value(PluginName).([]byte)
-	if ok && reinvocation.IsReinvoke() && bytes.Equal(seen, message.object) {
+	if ok && reinvocation.IsReinvoke() && bytes.Equal(seen, first.message.object) {
 		return nil
 	}
-	response, err := p.ask(ctx, mutate, request, message)
-	if err != nil || response == nil {
-		return err
-	}
-	patched, err := p.patched(ctx, request, objects, message, response)
-	if err != nil {
-		return err
-	}
-	if patched == nil {
-		reinvocation.SetValue(PluginName, message.object)
+	isPatched := false
+	err = p.inEachVersion(ctx, mutate, first, objects, func(one *encodedRequest, response *admissionv1.AdmissionResponse) error {
+		patched, err := p.patched(ctx, one.request, objects, one.message, response)
+		if err != nil || patched == nil {
+			return err
+		}
+		isPatched = true
+		if !apiequality.Semantic.DeepEqual(one.request.object, patched) {
+			reinvocation.SetShouldReinvoke()
+		}
+		objects.GetObjectDefaulter().Default(patched)
+		if err := objects.GetObjectConvertor().Convert(patched, attributes.GetObject(), nil); err != nil {
+			return apierrors.NewInternalError(err)
+		}
 		return nil
-	}
-	if !apiequality.Semantic.DeepEqual(request.object, patched) {
-		reinvocation.SetShouldReinvoke()
-	}
-	objects.GetObjectDefaulter().Default(patched)
-	if err := objects.GetObjectConvertor().Convert(patched, attributes.GetObject(), nil); err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	if p.configuration.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy {
+	})
+	switch {
+	case err != nil:
+		return err
+	case !isPatched:
+		reinvocation.SetValue(PluginName, first.message.object)
+	case p.configuration.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy:
 		// As it comes back from the server's own type, which may fill in more.
-		if after, err := newRequest(attributes, objects); err == nil {
+		if after, err := newRequest(attributes, versionOf(attributes), objects); err == nil {
 			if seen, err := encode(after.object); err == nil {
 				reinvocation.SetValue(PluginName, seen)
 			}
@@ -187,19 +191,16 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	if !p.isSent(method, attributes, objects) {
 		return nil
 	}
-	request, err := newRequest(attributes, objects)
+	first, err := encodeRequest(attributes, versionOf(attributes), objects)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
-	message, err := newMessage(request)
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	response, err := p.ask(ctx, method, request, message)
-	if err == nil && response != nil && len(response.Patch) > 0 {
-		return p.failed(ctx, method, request, errPatchWhileValidating)
-	}
-	return err
+	return p.inEachVersion(ctx, method, first, objects, func(one *encodedRequest, response *admissionv1.AdmissionResponse) error {
+		if len(response.Patch) > 0 {
+			return p.failed(ctx, method, one.request, errPatchWhileValidating)
+		}
+		return nil
+	})
 }
 
 // isSent reports whether the request goes to the sidecar: unless its own rules, or the sidecar's, do not name it.
@@ -261,6 +262,10 @@ func (p *Plugin) ask(ctx context.Context, method method, request *request, messa
 		return nil, p.failed(ctx, method, request, err)
 	}
 	for key, value := range response.AuditAnnotations {
+		// What Gatepost itself says of a request it says of each version.
+		if key == otherVersions || request.isConverted() && strings.HasPrefix(key, ownAnnotations) {
+			continue
+		}
 		level := auditinternal.LevelMetadata
 		if strings.HasPrefix(key, patchAnnotations) {
 			level = auditinternal.LevelRequest
@@ -395,7 +400,7 @@ func (p *Plugin) patched(ctx context.Context, request *request, objects admissio
 	// Custom resources have no Go type.
 	var object runtime.Object = &unstructured.Unstructured{}
 	if _, ok := request.object.(*unstructured.Unstructured); !ok {
-		if object, err = objects.GetObjectCreater().New(request.GetKind()); err != nil {
+		if object, err = objects.GetObjectCreater().New(request.kind); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 	}
