@@ -105,9 +105,16 @@ plugin_tests() {
   )
 }
 
+# Both servers with the plugin; once, as it takes a while.
+build_plugged() {
+  [[ -z "${plugged:-}" ]] || return 0
+  PLUGIN=1 kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building the servers with the plugin"
+  plugged=1
+}
+
 plugin() {
   echo "======== plugin: kube-apiserver asks Gatepost by the compiled-in plugin, in protobuf over a unix socket"
-  PLUGIN=1 kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building kube-apiserver with the plugin"
+  build_plugged
   check "plugin: its own tests pass" plugin_tests
   rm -rf "$work/folder"
   mkdir "$work/folder"

@@ -11,6 +11,7 @@
 #   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
 #   tests/e2e/run.sh --mutual-only       only kube-apiserver that shows Gatepost a client certificate
 #   tests/e2e/run.sh --plugin-only       only kube-apiserver with the admission plugin compiled in, beside hooks asked directly
+#   tests/e2e/run.sh --aggregated-only   only sample-apiserver behind such a kube-apiserver, both with the plugin
 #   tests/e2e/run.sh --mutating-only    only hooks that change objects, directly and behind Gatepost
 #   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
 #   tests/e2e/run.sh --policies-only     only policies, as objects of the API and in Gatepost's configuration
@@ -44,6 +45,7 @@ source ./documented.sh
 source ./console.sh
 source ./mutual.sh
 source ./plugin.sh
+source ./aggregated.sh
 source ./move.sh
 source ./manifests.sh
 source ./mutating.sh
@@ -97,6 +99,7 @@ begin_cluster
 [[ "${1:-}" != --label-only ]] || { labelled; summary; exit; }
 [[ "${1:-}" != --read-proxy-only ]] || { read_proxied; summary; exit; }
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }
+[[ "${1:-}" != --aggregated-only ]] || { aggregated; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
 [[ "${1:-}" != --second-half ]] || { second_half; summary; exit; }
 ((${#modes[@]} == 0)) || [[ "${1:-}" == --plugin-only ]] || definitions
@@ -142,6 +145,7 @@ if ((${#modes[@]} > 0)); then
   [[ "${1:-}" == --first-half ]] || second_half
   mutual
   plugin
+  aggregated
 fi
 
 if ((${#modes[@]} > 0)); then
