@@ -46,12 +46,12 @@ pub(super) struct Interpreter<'a, 'm> {
 type ValueResult<'a> = Result<Value<'a>, Fault>;
 
 /// The value of a selection. A value that is optional is not boxed yet: mostly, the next selection or `orValue` takes it.
-enum Found<'a> {
+enum SelectedValue<'a> {
     Plain(Value<'a>),
     Optional(Option<Value<'a>>),
 }
 
-impl<'a> From<Value<'a>> for Found<'a> {
+impl<'a> From<Value<'a>> for SelectedValue<'a> {
     fn from(value: Value<'a>) -> Self {
         match value {
             Value::Optional(inner) => Self::Optional(inner.map(Rc::unwrap_or_clone)),
@@ -60,16 +60,16 @@ impl<'a> From<Value<'a>> for Found<'a> {
     }
 }
 
-impl<'a> From<Found<'a>> for Value<'a> {
-    fn from(found: Found<'a>) -> Self {
-        match found {
-            Found::Plain(value) => value,
-            Found::Optional(inner) => Value::optional(inner),
+impl<'a> From<SelectedValue<'a>> for Value<'a> {
+    fn from(selected: SelectedValue<'a>) -> Self {
+        match selected {
+            SelectedValue::Plain(value) => value,
+            SelectedValue::Optional(inner) => Value::optional(inner),
         }
     }
 }
 
-type FoundResult<'a> = Result<Found<'a>, Fault>;
+type SelectionResult<'a> = Result<SelectedValue<'a>, Fault>;
 
 /// Returns the value of a program.
 pub(super) fn value<'a>(
@@ -96,10 +96,10 @@ impl<'a> Interpreter<'a, '_> {
                     value => Ok(value.clone()),
                 }
             }
-            Node::Select { .. } | Node::Index { .. } => self.found(node).map(Value::from),
+            Node::Select { .. } | Node::Index { .. } => self.selection(node).map(Value::from),
             Node::Has { operand, field } => match self.qualified(operand)? {
-                Found::Optional(None) => Ok(Value::Bool(false)),
-                Found::Plain(of) | Found::Optional(Some(of)) => self.has(&of, field).map(Value::Bool),
+                SelectedValue::Optional(None) => Ok(Value::Bool(false)),
+                SelectedValue::Plain(of) | SelectedValue::Optional(Some(of)) => self.has(&of, field).map(Value::Bool),
             },
             Node::Call { function, args, ambiguous } => {
                 let mut values: SmallVec<[Value<'a>; 3]> = SmallVec::new();
@@ -150,11 +150,11 @@ impl<'a> Interpreter<'a, '_> {
                 }
             }
             Node::InLiterals { sought, list } => self.in_literals(sought, list),
-            Node::OptionalOr { first, second, plain } => match self.found(first)? {
-                Found::Optional(Some(value)) if *plain => Ok(value),
-                there @ Found::Optional(Some(_)) => Ok(there.into()),
-                Found::Optional(None) => self.value(second),
-                Found::Plain(_) => Err(Fault::no_such_overload()),
+            Node::OptionalOr { first, second, plain } => match self.selection(first)? {
+                SelectedValue::Optional(Some(value)) if *plain => Ok(value),
+                there @ SelectedValue::Optional(Some(_)) => Ok(there.into()),
+                SelectedValue::Optional(None) => self.value(second),
+                SelectedValue::Plain(_) => Err(Fault::no_such_overload()),
             },
             Node::List(items) => {
                 let items = self.items(items);
@@ -222,7 +222,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// Evaluates a selection, or another node.
-    fn found(&mut self, node: &'a Node) -> FoundResult<'a> {
+    fn selection(&mut self, node: &'a Node) -> SelectionResult<'a> {
         let found = match node {
             Node::Select { operand, field, optional } => {
                 let of = self.qualified(operand)?;
@@ -236,10 +236,10 @@ impl<'a> Interpreter<'a, '_> {
                 }
                 self.index(of, &by, *optional, matches!(**index, Node::Literal(_)))
             }
-            other => return self.value(other).map(Found::from),
+            other => return self.value(other).map(SelectedValue::from),
         };
         // An absent optional costs nothing.
-        if !matches!(found, Ok(Found::Optional(None))) {
+        if !matches!(found, Ok(SelectedValue::Optional(None))) {
             self.meter.pay(1)?;
         }
         found
@@ -247,22 +247,22 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
     /// conditional.
-    fn qualified(&mut self, operand: &'a Node) -> FoundResult<'a> {
-        let found = self.found(operand)?;
+    fn qualified(&mut self, operand: &'a Node) -> SelectionResult<'a> {
+        let found = self.selection(operand)?;
         if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
             self.meter.pay(1)?;
         }
         Ok(found)
     }
 
-    fn select(&self, of: Found<'a>, field: &str, optional: bool) -> FoundResult<'a> {
+    fn select(&self, of: SelectedValue<'a>, field: &str, optional: bool) -> SelectionResult<'a> {
         match of {
-            Found::Optional(None) => Ok(of),
-            Found::Optional(Some(of)) => self.optional_field(&of, field).map(Found::Optional),
-            Found::Plain(of) if optional => self.optional_field(&of, field).map(Found::Optional),
-            Found::Plain(Value::Null) => Err(Fault::no_such_key(field)),
-            Found::Plain(of) => {
-                access::field(&of, field, self.meter)?.map(Found::from).ok_or_else(|| Fault::no_such_key(field))
+            SelectedValue::Optional(None) => Ok(of),
+            SelectedValue::Optional(Some(of)) => self.optional_field(&of, field).map(SelectedValue::Optional),
+            SelectedValue::Plain(of) if optional => self.optional_field(&of, field).map(SelectedValue::Optional),
+            SelectedValue::Plain(Value::Null) => Err(Fault::no_such_key(field)),
+            SelectedValue::Plain(of) => {
+                access::field(&of, field, self.meter)?.map(SelectedValue::from).ok_or_else(|| Fault::no_such_key(field))
             }
         }
     }
@@ -289,14 +289,14 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Returns a field or item. The error names a missing key only if the key is literal: others may come from an
     /// object.
-    fn index(&self, of: Found<'a>, by: &Value<'a>, optional: bool, named: bool) -> FoundResult<'a> {
+    fn index(&self, of: SelectedValue<'a>, by: &Value<'a>, optional: bool, named: bool) -> SelectionResult<'a> {
         let of = match of {
-            Found::Optional(None) => return Ok(of),
-            Found::Optional(Some(of)) => return self.item(&of, by).map(Found::Optional),
-            Found::Plain(of) if optional => return self.item(&of, by).map(Found::Optional),
-            Found::Plain(of) => of,
+            SelectedValue::Optional(None) => return Ok(of),
+            SelectedValue::Optional(Some(of)) => return self.item(&of, by).map(SelectedValue::Optional),
+            SelectedValue::Plain(of) if optional => return self.item(&of, by).map(SelectedValue::Optional),
+            SelectedValue::Plain(of) => of,
         };
-        self.item(&of, by)?.map(Found::from).ok_or_else(|| match by {
+        self.item(&of, by)?.map(SelectedValue::from).ok_or_else(|| match by {
             Value::String(key) if named => Fault::no_such_key(key.as_str()),
             Value::Int(place) if named && access::is_list(&of) => Fault::error(format!("index out of bounds: {place}")),
             Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(&of) => Fault::out_of_range(),

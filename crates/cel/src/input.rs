@@ -165,7 +165,7 @@ const MAX_FREE_BYTES: usize = 64;
 pub struct JsonDocument<'a> {
     text: Result<Cow<'a, str>, &'static str>,
     /// The outermost value, and the containers located in it so far.
-    root: Place,
+    root: ContainerNode,
     /// True if all of it is known to be JSON.
     checked: bool,
     /// The ends of its larger containers, found on first use; or the reason why it is not JSON.
@@ -182,8 +182,8 @@ enum ReadString {
     Unescaped(Rc<str>),
 }
 
-/// The place of a container in a document.
-pub(super) struct Place {
+/// A container of a document.
+pub(super) struct ContainerNode {
     at: u32,
     is_list: bool,
     /// What is in it, located on first use.
@@ -193,8 +193,8 @@ pub(super) struct Place {
 /// The offsets of the values of one container.
 pub(super) struct Index {
     offsets: Offsets,
-    /// The places of the values, made when an expression first reads a container in this one.
-    places: OnceCell<Box<[Place]>>,
+    /// Those values that are containers, by their offsets. Created when an expression first reads one of them.
+    containers: OnceCell<Vec<ContainerNode>>,
 }
 
 enum Offsets {
@@ -245,13 +245,13 @@ pub(super) enum DocumentValue<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     document: &'a JsonDocument<'a>,
-    place: &'a Place,
+    node: &'a ContainerNode,
 }
 
 impl fmt::Debug for Container<'_> {
     /// Never shows the contents.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Container({})", self.place.at)
+        write!(f, "Container({})", self.node.at)
     }
 }
 
@@ -282,7 +282,7 @@ impl<'a> JsonDocument<'a> {
             })
         };
         let blanks = |text: &str| text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
-        let root = Place::new(text.as_deref().unwrap_or_default(), text.as_deref().map_or(0, blanks) as u32);
+        let root = ContainerNode::new(text.as_deref().unwrap_or_default(), text.as_deref().map_or(0, blanks) as u32);
         Self { text, root, checked: false, ends: OnceCell::new(), strings: RefCell::default() }
     }
 
@@ -313,6 +313,12 @@ impl<'a> JsonDocument<'a> {
         self.root.located()
     }
 
+    /// Returns the number of nodes of containers in the outermost value.
+    #[cfg(test)]
+    pub(super) fn container_nodes(&self) -> usize {
+        self.root.nodes()
+    }
+
     fn text(&self) -> Result<&str, Fault> {
         self.text.as_deref().map_err(|why| Fault::error(*why))
     }
@@ -322,17 +328,17 @@ impl<'a> JsonDocument<'a> {
         self.value(self.text()?, self.root.at, || &self.root, meter)
     }
 
-    /// Returns the value at `at`, whose place `place` returns.
+    /// Returns the value at `at`. If it is a container, `node` returns its node.
     fn value(
         &'a self,
         text: &'a str,
         at: u32,
-        place: impl FnOnce() -> &'a Place,
+        node: impl FnOnce() -> &'a ContainerNode,
         meter: &Meter<'_>,
     ) -> Result<DocumentValue<'a>, Fault> {
         let at = at as usize;
         let value = match text.as_bytes().get(at) {
-            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, place: place() }),
+            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, node: node() }),
             Some(b'"') => DocumentValue::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
                 "null" => DocumentValue::Null,
@@ -378,7 +384,7 @@ fn not_json(error: &json::JsonError) -> Fault {
     Fault::error(format!("the object is not JSON at {error}"))
 }
 
-impl Place {
+impl ContainerNode {
     fn new(text: &str, at: u32) -> Self {
         let is_list = text.as_bytes().get(at as usize) == Some(&b'[');
         Self { at, is_list, index: OnceCell::new() }
@@ -388,7 +394,14 @@ impl Place {
     #[cfg(test)]
     fn located(&self) -> usize {
         let Some(index) = self.index.get() else { return 0 };
-        1 + index.places.get().map_or(0, |places| places.iter().map(Self::located).sum())
+        1 + index.containers.get().into_iter().flatten().map(Self::located).sum::<usize>()
+    }
+
+    /// Returns the number of nodes of containers in it.
+    #[cfg(test)]
+    fn nodes(&self) -> usize {
+        let inner = self.index.get().and_then(|index| index.containers.get());
+        inner.into_iter().flatten().map(|node| 1 + node.nodes()).sum()
     }
 }
 
@@ -409,11 +422,17 @@ impl Index {
         }
     }
 
-    /// Returns the places of the values.
-    fn places(&self, text: &str) -> &[Place] {
-        self.places.get_or_init(|| {
-            (0..self.len()).filter_map(|number| self.offset(number)).map(|at| Place::new(text, at)).collect()
-        })
+    /// Returns the container at `at`, which is one of the values.
+    fn container(&self, text: &str, at: u32) -> &ContainerNode {
+        let containers = self.containers.get_or_init(|| {
+            let is_container = |at: &u32| matches!(text.as_bytes().get(*at as usize), Some(b'{' | b'['));
+            let offsets = (0..self.len()).filter_map(|number| self.offset(number)).filter(is_container);
+            let mut containers: Vec<_> = offsets.map(|at| ContainerNode::new(text, at)).collect();
+            // They are not in order if the object has equal keys.
+            containers.sort_unstable_by_key(|node| node.at);
+            containers
+        });
+        &containers[containers.partition_point(|node| node.at < at)]
     }
 }
 
@@ -428,23 +447,29 @@ impl<'a> Container<'a> {
     }
 
     pub(super) const fn is_list(self) -> bool {
-        self.place.is_list
+        self.node.is_list
     }
 
     /// Returns the offsets of the values in it, which are located on first use.
     fn index(self, meter: &Meter<'_>) -> Result<&'a Index, Fault> {
-        if let Some(index) = self.place.index.get() {
+        if let Some(index) = self.node.index.get() {
             return Ok(index);
         }
-        let (index, end) = self.located(self.text()?).map_err(|error| not_json(&error))?;
-        // All of its bytes were read.
-        meter.read(end - self.place.at as usize)?;
-        Ok(self.place.index.get_or_init(|| Box::new(index)))
+        let (text, at) = (self.text()?, self.node.at as usize);
+        let ends = self.document.ends(text).map_err(|error| not_json(&error))?;
+        // All of its bytes are read. Those of a large container count before its index takes memory.
+        let known_end = ends.end_of(at);
+        known_end.map_or(Ok(()), |end| meter.read(end.saturating_sub(at)))?;
+        let (index, end) = self.located(text, ends).map_err(|error| not_json(&error))?;
+        if known_end.is_none() {
+            meter.read(end - at)?;
+        }
+        Ok(self.node.index.get_or_init(|| Box::new(index)))
     }
 
     /// Locates the values in it. Returns their offsets and its end.
-    fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
-        let (at, ends) = (self.place.at as usize, self.document.ends(text)?);
+    fn located(self, text: &'a str, ends: &json::Ends) -> Result<(Index, usize), json::JsonError> {
+        let at = self.node.at as usize;
         let (offsets, end) = if self.is_list() {
             let mut offsets = Vec::new();
             let end = ends.items(text, at, |at| offsets.push(at as u32))?;
@@ -454,7 +479,7 @@ impl<'a> Container<'a> {
             let end = ends.members(text, at, |key_at, key, at| members.add(text, key_at as u32, key, at as u32))?;
             (Offsets::Map(members), end)
         };
-        Ok((Index { offsets, places: OnceCell::new() }, end))
+        Ok((Index { offsets, containers: OnceCell::new() }, end))
     }
 
     /// Returns the number of values in it.
@@ -467,7 +492,7 @@ impl<'a> Container<'a> {
         let index = self.index(meter)?;
         let Some(at) = index.offset(number) else { return Ok(None) };
         let text = self.text()?;
-        self.document.value(text, at, || &index.places(text)[number], meter).map(Some)
+        self.document.value(text, at, || index.container(text, at), meter).map(Some)
     }
 
     /// Returns every key of an object; none of a list.

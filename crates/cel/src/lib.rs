@@ -53,19 +53,20 @@
 //!
 //! Compiling: `lexer` splits text into tokens, `parse` makes a `tree` of them within bounds, in which `macros` are
 //! expanded; `check` finds types and names, and builds a `program`. An `environment` has the names that a policy adds,
-//! and the types that a result may have. Evaluating: `evaluate` walks the program over an `input`, whose
-//! objects are JSON text, of which only the containers that the expression reads are located. A `meter` counts cost as upstream does, and steps, which bound the time on the caller's thread.
-//! `conditions` combines the values of several expressions. An `evaluator` holds the variables of a policy; `mutation`
-//! writes an `Object` or a list of `JSONPatch` as JSON; `explain` names the parts that made an expression false.
+//! and the types that a result may have. Evaluating: `evaluate` walks the program over an `input`, whose objects are
+//! JSON text, of which only the containers that the expression reads are located. A `meter` counts cost as upstream
+//! does, and steps, which bound the time on the caller's thread. `conditions` combines the values of several
+//! expressions. An `evaluator` holds the variables of a policy; `mutation` writes an `Object` or a list of `JSONPatch`
+//! as JSON; `explain` names the parts that made an expression false.
 //!
 //! Nothing here blocks, and nothing calls an authorizer. An expression that uses `authorizer` is evaluated until an
 //! access check has no decision yet. The caller obtains the decision, and evaluates again. Rules of custom
 //! resources are not supported.
 //!
 //! The upstreams are cel-go and `k8s.io/apiserver/pkg/cel`, in the versions that `tests/cel` names. Values, errors and
-//! costs are theirs, and so are the limits on text: 100,000 characters, and expressions in each other 250 deep. The limits
-//! on memory, on pattern sizes and on the tree (250 deep and 20,000 nodes with its macros written out) are this crate's
-//! own. A fault of the text is the first of those that upstream reports. In policies, these differ:
+//! costs are theirs, and so are the limits on text: 100,000 characters, and expressions in each other 250 deep. The
+//! limits on memory, on pattern sizes and on the tree (250 deep and 20,000 nodes with its macros written out) are this
+//! crate's own. A fault of the text is the first of those that upstream reports. In policies, these differ:
 //!
 //! - `variables` needs a field: `dyn(variables)` is rejected.
 //! - A name of a variable in which kube-apiserver would read an escape, such as `a__dash__b`, is rejected.

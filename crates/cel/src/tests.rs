@@ -173,6 +173,11 @@ fn last_of_equal_keys_counts() {
     let object = format!("{{ {} }}", many.join(" , "));
     assert_eq!(decided("object.k0 == 50 && object.k49 == 99 && size(object) == 50", &object), Ok(true));
     assert_eq!(decided("object.all(k, k.startsWith('k')) && !('k50' in object)", &object), Ok(true));
+    // Equal keys of which one is written with an escape, among keys that are found by hash.
+    let many: String = (0..30).map(|n| format!("\"k{n}\":{{}},")).collect();
+    let object = format!(r#"{{{many}"\u006b0":{{"x":1}},"\u006bx":{{}},"kx":{{"y":1}},"k29":[2]}}"#);
+    assert_eq!(decided("object.k0.x == 1 && object.kx.y == 1 && object.k29[0] == 2", &object), Ok(true));
+    assert_eq!(decided("size(object) == 31 && object.k28 == {} && !('ky' in object)", &object), Ok(true));
 }
 
 #[test]
@@ -246,6 +251,34 @@ fn unused_containers_are_not_located() {
     let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
     assert_eq!(decision, ConditionsDecision::Matches);
     assert_eq!(input.object.as_ref().unwrap().located_containers(), 2);
+}
+
+#[test]
+fn only_containers_have_nodes() {
+    for (list, nodes) in [("1,".repeat(10_000), 3), ("{},".repeat(10_000), 10_003), ("[],".repeat(10_000), 10_003)] {
+        let object = format!(r#"{{"list":[{list}{{"a":1}},[2]]}}"#);
+        let input = input(&object, "null");
+        let expression = "object.list[10000].a == 1 && object.list[10001][0] == 2 && size(object.list) == 10002";
+        let condition = [Condition::compile("c", expression).unwrap()];
+        let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
+        assert_eq!(decision, ConditionsDecision::Matches);
+        let object = input.object.as_ref().unwrap();
+        assert_eq!((object.located_containers(), object.container_nodes()), (4, nodes));
+    }
+}
+
+#[test]
+fn large_container_counts_as_read_before_it_is_indexed() {
+    // Whoever locates its values finds that it is not JSON.
+    let object = format!(r#"{{"items":[1 1,{}1]}}"#, "1,".repeat(100_000));
+    let end = object.len() as u32;
+    let document = JsonDocument::recorded(Cow::Borrowed(object.as_bytes()), [(0, end), (9, end - 1)].into());
+    let input = Input { object: Some(document), ..input("{}", "null") };
+    let condition = [Condition::compile("c", "object.items[0] == 1").unwrap()];
+    let decide = |steps| with_steps(steps, |allowance| decide(&condition, &input, allowance));
+    // The object and the list are 6,250 steps each.
+    assert_eq!(decide(10_000), ConditionsDecision::TooLong);
+    assert!(matches!(decide(20_000), ConditionsDecision::Failed(why) if why.contains("not JSON")));
 }
 
 #[test]

@@ -61,6 +61,12 @@ impl Ends {
         Self(ends)
     }
 
+    /// Returns the recorded end of the container at `at`; `None` for a small one.
+    pub fn end_of(&self, at: usize) -> Option<usize> {
+        let found = self.0.binary_search_by_key(&at, |(begin, _)| *begin as usize).ok()?;
+        Some(self.0[found].1 as usize)
+    }
+
     /// Calls `each` for every key of the object at `at`, as [`members`](crate::members) does.
     ///
     /// # Errors
@@ -186,15 +192,14 @@ impl EndsRecorder {
 
     #[cold]
     fn record(&mut self, begin: u32, end: u32) {
-        while self.ends.len() >= self.most {
+        while self.ends.len() >= self.most && end - begin >= self.least {
             self.least = self.least.saturating_mul(2);
-            if end - begin < self.least {
-                return;
-            }
             let least = self.least;
             self.ends.retain(|(begin, end)| end - begin >= least);
         }
-        self.ends.push((begin, end));
+        if end - begin >= self.least {
+            self.ends.push((begin, end));
+        }
     }
 }
 
@@ -316,6 +321,23 @@ mod tests {
         let ends = Ends::of(&deep, 0).unwrap();
         assert!(ends.0.len() <= deep.len() / BYTES_PER_CONTAINER);
         agrees(&deep, &ends, 0);
+    }
+
+    #[test]
+    fn sparse_recorder_drops_the_smaller_containers_first() {
+        let containers = |len: usize, many: usize| vec![format!("[\"{}\"]", "x".repeat(len - 4)); many].join(",");
+        // 512 bytes, 1 KiB, 2 KiB and 4 KiB are the minimums at which containers are recorded.
+        for (small, large, recorded) in [(511, 600, 11), (600, 1_100, 11), (1_100, 2_100, 11), (2_100, 4_100, 11)] {
+            let text = format!("[{},{}]", containers(small, MAX_SPARSE_CONTAINERS + 6), containers(large, 10));
+            let ends = sparse(&text, 0).expect("none of 4 KiB is dropped");
+            assert_eq!(ends.len(), recorded, "{small} {large}");
+            assert!(ends.iter().all(|(begin, end)| end - begin >= large as u32), "{small} {large}");
+            agrees(&text, &Ends(ends), 0);
+            let text = format!("[{},{}]", containers(large, 10), containers(small, MAX_SPARSE_CONTAINERS + 6));
+            assert_eq!(sparse(&text, 0).map(|ends| ends.len()), Some(recorded), "{large} {small}");
+        }
+        let text = format!("[{}]", containers(4_100, MAX_SPARSE_CONTAINERS));
+        assert_eq!(sparse(&text, 0), None, "some of 4 KiB are dropped");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use gatepost_cel::{
     AccessCheck, Allowance, ConditionsDecision, Evaluation, Evaluator, Expression, Failure, Input, JsonDocument,
     OUT_OF_BUDGET, Output,
 };
-
 use smallvec::SmallVec;
 
 use crate::{
