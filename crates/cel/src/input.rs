@@ -6,7 +6,6 @@ use std::{
     cell::{OnceCell, RefCell},
     collections::BTreeMap,
     fmt,
-    hash::{BuildHasher, RandomState},
     rc::Rc,
 };
 
@@ -15,6 +14,7 @@ use gatepost_json::ContainerEnds;
 
 use crate::{
     authorization::{AccessDecisions, ResourceAccess},
+    members::Members,
     meter::{Fault, Meter},
 };
 
@@ -154,9 +154,6 @@ pub(super) enum Part {
 /// The first bytes of an object in Kubernetes' protobuf envelope.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
-/// Minimum number of keys of an object whose keys are found by hash.
-const MIN_HASHED_KEYS: usize = 24;
-
 /// Maximum length of a string whose end is not cached, and of a number or key that does not count as read. Reading
 /// shorter ones again is cheap.
 const MAX_FREE_BYTES: usize = 64;
@@ -201,33 +198,6 @@ enum Offsets {
     List(Vec<u32>),
     /// An object. The last of equal keys counts, as in Go's decoder.
     Map(Members),
-}
-
-/// The members of one object.
-#[derive(Default)]
-struct Members {
-    all: Vec<Member>,
-    /// The hash table of many members.
-    hashed: Option<Box<HashedKeys>>,
-}
-
-/// One member of an object.
-struct Member {
-    key_at: u32,
-    /// The number of bytes of the key, or [`ESCAPED`].
-    key_len: u32,
-    at: u32,
-}
-
-/// The length of a key that is written with an escape. No key is as long, because its document is not.
-const ESCAPED: u32 = u32::MAX;
-
-/// A hash table with linear probing: the index of each member plus 1; free slots are 0. At least twice as many slots as
-/// members.
-struct HashedKeys {
-    slots: Vec<u32>,
-    /// Keyed for each object, so that nobody can choose keys that collide.
-    hasher: RandomState,
 }
 
 /// One value of a document. Containers are located when an expression reads them.
@@ -516,86 +486,4 @@ impl<'a> Container<'a> {
             None => Ok(None),
         }
     }
-}
-
-impl Members {
-    fn add(&mut self, text: &str, key_at: u32, key: Cow<'_, str>, at: u32) {
-        let key_len = if matches!(key, Cow::Borrowed(_)) { key.len() as u32 } else { ESCAPED };
-        let member = Member { key_at, key_len, at };
-        if let Some(number) = self.number_of(text, &key) {
-            self.all[number] = member;
-            return;
-        }
-        self.all.push(member);
-        let many = self.all.len();
-        match &mut self.hashed {
-            Some(hashed) if 2 * many <= hashed.slots.len() => hashed.add(&key, many - 1),
-            None if many < MIN_HASHED_KEYS => {}
-            _ => {
-                let mut hashed =
-                    HashedKeys { slots: vec![0; (4 * many).next_power_of_two()], hasher: RandomState::new() };
-                for (number, member) in self.all.iter().enumerate() {
-                    hashed.add(&json::string(text, member.key_at as usize).unwrap_or_default(), number);
-                }
-                self.hashed = Some(Box::new(hashed));
-            }
-        }
-    }
-
-    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
-        let Some(hashed) = &self.hashed else {
-            return self.all.iter().position(|member| member.is(text, key));
-        };
-        let mut slot = hashed.slot(key);
-        loop {
-            let number = hashed.slots[slot].checked_sub(1)? as usize;
-            if self.all[number].is(text, key) {
-                return Some(number);
-            }
-            slot = (slot + 1) % hashed.slots.len();
-        }
-    }
-}
-
-impl HashedKeys {
-    fn add(&mut self, key: &str, number: usize) {
-        let mut slot = self.slot(key);
-        while self.slots[slot] != 0 {
-            slot = (slot + 1) % self.slots.len();
-        }
-        self.slots[slot] = number as u32 + 1;
-    }
-
-    fn slot(&self, key: &str) -> usize {
-        self.hasher.hash_one(key) as usize % self.slots.len()
-    }
-}
-
-impl Member {
-    /// Returns true if this is its key.
-    fn is(&self, text: &str, key: &str) -> bool {
-        let at = self.key_at as usize;
-        match self.key_len {
-            ESCAPED => is_escaped_key(text, at, key),
-            len => len as usize == key.len() && text.as_bytes().get(at + 1..at + 1 + key.len()) == Some(key.as_bytes()),
-        }
-    }
-}
-
-/// Returns true if the string that has begun ends in these bytes.
-fn ends_within(raw: &[u8]) -> bool {
-    let mut escaped = false;
-    raw.iter().any(|byte| {
-        let ends = !escaped && *byte == b'"';
-        escaped = !escaped && *byte == b'\\';
-        ends
-    })
-}
-
-/// Returns true if the key at `at`, which is written with an escape, is this one.
-fn is_escaped_key(text: &str, at: usize, key: &str) -> bool {
-    // An escaped byte takes at most six bytes: a longer key is not equal, and is not read to its end.
-    let rest = &text.as_bytes()[at + 1..];
-    let longest = key.len().saturating_mul(6) + 1;
-    ends_within(&rest[..rest.len().min(longest)]) && json::string(text, at).is_ok_and(|found| found == key)
 }

@@ -91,6 +91,7 @@ mod functions;
 mod input;
 mod lexer;
 mod macros;
+mod members;
 mod meter;
 mod mutation;
 mod numbers;
