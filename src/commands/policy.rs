@@ -5,7 +5,6 @@ mod catalogue;
 mod cluster;
 mod decision;
 mod document;
-mod evaluation;
 mod import;
 mod kyverno;
 mod new;

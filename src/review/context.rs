@@ -219,6 +219,20 @@ pub(super) struct ReviewContext<'a> {
 }
 
 impl<'a> ReviewContext<'a> {
+    /// Creates the context of a decision that begins now, whatever the age of the configuration is.
+    pub(super) fn of(
+        deps: &'a AdmissionDeps,
+        review: &'a Review,
+        caller: &'a Caller,
+        generation: &'a Generation,
+        is_shadow: bool,
+    ) -> Self {
+        let began = now();
+        let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
+        let access = Access::new(deps.authorizer.as_deref());
+        Self { deps, review, caller, began, age: None, generation, bypass, access, is_shadow }
+    }
+
     /// Returns the span of the review. While the debug level is off, a span costs one load of its callsite's state.
     pub(super) fn span(&self) -> Span {
         let Self { review, generation, .. } = self;

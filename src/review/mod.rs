@@ -41,6 +41,7 @@ use self::{
 pub use self::{
     context::{AdmissionDeps, Caller, ListedVersions, OtherVersions, Reasons, ShadowSlots, Speculation},
     initialize::{ObjectRead, ReadPolicy, read_policy},
+    policies::{PolicyTrial, try_policies},
     record::{CallRecord, Change, Decider, Ending},
     shadow::ShadowReview,
     verdict::{CombinedVerdict, DroppedAnnotations, combine},

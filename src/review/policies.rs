@@ -6,8 +6,10 @@
 //! cluster's authorizer has decided.
 
 mod mutating;
+mod trial;
 
 pub(super) use self::mutating::{mutate, reinvoke};
+pub use self::trial::{PolicyTrial, try_policies};
 
 use std::{
     cell::Cell,
@@ -433,11 +435,7 @@ fn run(
         let documents: SmallVec<[_; 1]> = task.bindings.iter().map(BoundTask::documents).collect();
         let bound = task.bindings.iter().zip(&documents).map(|(bound, documents)| Bound {
             binding: &task.policy.bindings[bound.index],
-            params: match &bound.params {
-                Ok(_) if documents.is_empty() => Ok(WITHOUT_PARAMS),
-                Ok(_) => Ok(documents),
-                Err(why) => Err(why),
-            },
+            params: bound.params_of(documents),
         });
         match gatepost_policy::decide(&task.policy, bound, &input, allowance) {
             Ok(outcome) => {
@@ -458,6 +456,18 @@ impl BoundTask {
     fn documents(&self) -> Vec<Option<JsonDocument<'_>>> {
         let all = self.params.iter().flatten().flatten();
         all.map(|bytes| Some(JsonDocument::new(bytes.as_ref().into()))).collect()
+    }
+
+    /// Returns the params, each for one evaluation, of these documents.
+    fn params_of<'d>(
+        &'d self,
+        documents: &'d [Option<JsonDocument<'d>>],
+    ) -> Result<&'d [Option<JsonDocument<'d>>], &'d str> {
+        match &self.params {
+            Ok(_) if documents.is_empty() => Ok(WITHOUT_PARAMS),
+            Ok(_) => Ok(documents),
+            Err(why) => Err(why),
+        }
     }
 }
 

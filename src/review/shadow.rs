@@ -12,8 +12,6 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    bypass::BypassDecision,
-    conditions::Access,
     context::{AdmissionDeps, Caller, Reasons, ReviewContext},
     draft::Draft,
     object::PatchedObject,
@@ -23,10 +21,7 @@ use super::{
 };
 use crate::{live::GenerationGuard, telemetry::ShadowDrop};
 use gatepost_api::{HookType, Review};
-use gatepost_base::{
-    clock::now,
-    memory::{Purpose, Reservation},
-};
+use gatepost_base::memory::{Purpose, Reservation};
 
 /// Approximate memory of such a request besides its bytes: its task, and its calls of a few hooks.
 const OVERHEAD: usize = 8 << 10;
@@ -53,7 +48,9 @@ impl ShadowReview {
         generation: GenerationGuard,
         object: Option<Arc<PatchedObject>>,
     ) -> Option<Self> {
-        if !generation.snapshot.has_shadows() || !is_decided(&context(deps, review, caller, &generation)) {
+        if !generation.snapshot.has_shadows()
+            || !is_decided(&ReviewContext::of(deps, review, caller, &generation, true))
+        {
             return None;
         }
         let Some(slot) = deps.shadow_slots.try_take() else {
@@ -80,7 +77,7 @@ impl ShadowReview {
     /// this once the verdict is sent. Dropping the future cancels the calls still running.
     pub async fn run(self) {
         let Self { deps, review, caller, generation, object, _slot, _room } = self;
-        let ctx = context(&deps, &review, &caller, &generation);
+        let ctx = ReviewContext::of(&deps, &review, &caller, &generation, true);
         let draft = |object| Draft { skips_hooks: ctx.bypass.skips_all(), object, ..Draft::default() };
         let mutating = async {
             let mut draft = draft(None);
@@ -94,18 +91,6 @@ impl ShadowReview {
         };
         tokio::join!(mutating, validating);
     }
-}
-
-fn context<'a>(
-    deps: &'a AdmissionDeps,
-    review: &'a Review,
-    caller: &'a Caller,
-    generation: &'a GenerationGuard,
-) -> ReviewContext<'a> {
-    let began = now();
-    let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
-    let access = Access::new(deps.authorizer.as_deref());
-    ReviewContext { deps, review, caller, began, age: None, generation, bypass, access, is_shadow: true }
 }
 
 /// Returns true if a hook or policy in shadow has a rule for the request.

@@ -88,8 +88,10 @@ fn policy_that_decides_as_expected_passes() {
         .filter_map(|line| line.trim().strip_prefix("cost  no-latest-tag: ")?.strip_suffix(" of 10000000"))
         .map(|cost| cost.parse().expect("a number"))
         .collect();
-    assert_eq!((code, costs.len()), (Some(0), 7), "{stdout}");
-    assert!(costs.iter().take(6).all(|cost| *cost > 0), "{stdout}");
+    assert!(code == Some(0) && costs.len() == 6 && costs.iter().all(|cost| *cost > 0), "{stdout}");
+    let excluded = "  ok    Pods of kube-system are left alone\n        no-latest-tag: its selectors, or its bindings, \
+                    exclude this request\n";
+    assert!(stdout.contains(excluded), "{stdout}");
 }
 
 #[test]
@@ -180,6 +182,62 @@ fn unexpected_allowance_is_explained() {
         "            object.metadata.name = 'web'\n",
     ] {
         assert!(stdout.contains(part), "{part:?} is missing:\n{stdout}");
+    }
+}
+
+#[test]
+fn selectors_that_exclude_a_request_are_named() {
+    let selector =
+        "  validations: [{expression: 'false'}]\n  matchConstraints:\n    objectSelector: {matchLabels: {team: b}}\n";
+    let policy =
+        policy("p", "").replace("  matchConstraints: {", &format!("{selector}    ")).replace("]}]}\n", "]}]\n");
+    let tests = suite(&format!("tests: [{{name: t, object: {POD}, expect: Deny}}]\n"));
+    let (code, stdout) = tested(&[("p.yaml", &policy), ("t.yaml", &tests)], &[]);
+    assert!(
+        code == Some(1) && stdout.contains("p: its selectors, or its bindings, exclude this request\n"),
+        "{stdout}"
+    );
+}
+
+/// Explanations are of the evaluation that decided, as to its selectors, its namespace and the object.
+#[test]
+fn explanations_are_of_the_decision() {
+    let binding = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: \
+                   {name: b}\nspec: {policyName: p, validationActions: [Deny], matchResources: {SELECTOR}}\n";
+    let mutation = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: \
+                    m}\nspec:\n  reinvocationPolicy: Never\n  matchConstraints: {resourceRules: [{apiGroups: ['*'], \
+                    apiVersions: ['*'], operations: ['*'], resources: ['*']}]}\n  mutations:\n  - patchType: \
+                    JSONPatch\n    jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: \
+                    {\"a\": \"b\"}}]'}\n";
+    for (selector, object, expression, shows) in [
+        // The name label of a new Namespace, which nobody writes.
+        (
+            "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}",
+            "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}",
+            "object.metadata.name != 'shop'",
+            "object.metadata.name = 'shop'",
+        ),
+        // Another kind of that name has a namespace.
+        (
+            "",
+            "{apiVersion: example.com/v1, kind: Namespace, metadata: {name: x, namespace: shop}}",
+            "namespaceObject.metadata.name != 'shop'",
+            "namespaceObject.metadata.name = 'shop'",
+        ),
+        // A label that a mutation has added.
+        (
+            "objectSelector: {matchLabels: {a: b}}",
+            "{apiVersion: v1, kind: Pod, metadata: {name: web}}",
+            "object.metadata.labels.a != 'b'",
+            "object.metadata.labels.a = 'b'",
+        ),
+    ] {
+        let policy = policy("p", &format!("  validations: [{{expression: \"{expression}\", message: no}}]\n"));
+        let policies = [&policy, &binding.replace("SELECTOR", selector), mutation].concat();
+        let tests = suite(&format!("tests: [{{name: t, object: {object}, expect: Allow}}]\n"));
+        let (code, stdout) = tested(&[("p.yaml", &policies), ("t.yaml", &tests)], &[]);
+        assert!(code == Some(1) && stdout.contains(" denied request: no\n"), "{stdout}");
+        assert!(stdout.contains(shows), "{shows} is missing:\n{stdout}");
     }
 }
 
@@ -415,6 +473,20 @@ fn kyverno_tests_of_kyverno_policies_are_run() {
 }
 
 #[test]
+fn kyverno_result_pass_of_a_policy_that_excludes_the_resource_fails() {
+    let excluding = format!("  matchConditions: [{{name: c, expression: 'false'}}]\n{LABELLED}");
+    let test = "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: k}\npolicies: [p.yaml]\nresources: \
+                [pod.yaml]\nresults: [{policy: m, kind: Pod, resources: [web], result: pass}]\n";
+    for (spec, passes) in [(LABELLED, true), (&*excluding, false)] {
+        let policy = kyverno_policy("MutatingPolicy", "name: m", spec);
+        let (code, stdout) = tested(&[("p.yaml", &policy), ("pod.yaml", POD), ("kyverno-test.yaml", test)], &[]);
+        assert_eq!(code == Some(0), passes, "{stdout}");
+        let says = "expected that the policy is about the request, and it is not";
+        assert_eq!(stdout.contains(says), !passes, "{stdout}");
+    }
+}
+
+#[test]
 fn gatekeeper_suites_are_no_silent_success() {
     let suite = "apiVersion: test.gatekeeper.sh/v1alpha1\nkind: Suite\nmetadata: {name: s}\ntests: []\n";
     let (code, stdout) = tested(&[("suite.yaml", suite)], &[]);
@@ -471,6 +543,16 @@ fn what_cannot_be_translated_is_a_problem_with_its_place() {
         assert!(code == Some(1) && stderr.contains("p.yaml: [1].") && stderr.contains(says), "{says}: {stderr}");
         assert!(stdout.contains("name: good") && !stdout.contains("name: bad"), "{stdout}");
     }
+    let policy = kyverno_policy("ValidatingPolicy", "name: good", "  validations: [{expression: 'true'}]\n");
+    let item = policy.replace('\n', "\n  ");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", item.trim_end());
+    let folder_of_list = folder(&[("list.yaml", &list), ("empty.yaml", "")]);
+    let (code, stdout, stderr) = gatepost(folder_of_list.path(), &["policy", "import", "list.yaml", "empty.yaml"]);
+    assert!(code == Some(1) && stdout.contains("name: good"), "{stdout}{stderr}");
+    assert!(
+        stderr.starts_with("gatepost: empty.yaml: has no policy of policies.kyverno.io, so nothing is"),
+        "{stderr}"
+    );
     let cluster = "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: c}\n";
     let (code, stdout, stderr) = gatepost(folder(&[("p.yaml", cluster)]).path(), &["policy", "import", "p.yaml"]);
     assert!(code == Some(1) && stderr.contains("is a ClusterPolicy of kyverno.io/v1"), "{stdout}{stderr}");
@@ -496,9 +578,30 @@ fn policy_that_costs_more_than_its_baseline_is_slower() {
     assert!(stdout.contains("SLOWER  t.yaml (s) p: steps "), "{stdout}");
     let (code, stdout, _) = bench(&["--compare", "base.json", "--output", "json"]);
     assert!(code == Some(1) && stdout.contains("\"slower\": [\n"), "{stdout}");
+    let (code, stdout, _) = bench(&["--compare", "base.json", "--save", "base.json"]);
+    assert!(code == Some(1) && stdout.contains("SLOWER"), "compared with what it was before: {stdout}");
+    let other = "apiVersion: gatepost.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: other}\n";
+    fs::write(folder.path().join("other.yaml"), test.replace(&suite(""), other)).expect("written");
+    let (code, stdout, _) = bench(&["other.yaml", "--compare", "base.json"]);
+    assert!(code == Some(0) && stdout.contains("note    other.yaml (other) p is not in the baseline\n"), "{stdout}");
     fs::write(folder.path().join("base.json"), "{}").expect("written");
     let (code, _, stderr) = bench(&["--compare", "base.json"]);
     assert!(code == Some(1) && stderr.contains("the baseline has none of these policies"), "{stderr}");
+}
+
+#[test]
+fn bench_without_tests_says_what_to_do() {
+    let folder = folder(&[("p.yaml", &policy("p", "  validations: [{expression: 'true'}]\n"))]);
+    for (arguments, exit, says) in [
+        (&["missing"][..], 1, "missing: cannot be read: "),
+        (&["."], 1, ".: has no PolicyTest, so nothing is tested; write one as `gatepost policy test --help` shows"),
+        (&["p.yaml"], 1, "p.yaml: has no PolicyTest, so it tests nothing; name a folder with tests"),
+        (&[".", "--threshold", "ten"], 2, "invalid value 'ten' for '--threshold <PERCENT>'"),
+    ] {
+        let (code, stdout, stderr) = gatepost(folder.path(), &[&["policy", "bench"], arguments].concat());
+        assert_eq!((code, &*stdout), (Some(exit), ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+    }
 }
 
 /// Checks that elements are nested and that no text has a bare sign. Returns the names of all elements.

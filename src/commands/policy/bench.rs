@@ -1,20 +1,27 @@
 //! `policy bench`: measures policies on the requests of their tests, and compares them with a baseline.
 
-use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use gatepost_operator::command::{CommandExit, duration, finish};
+use gatepost_api::Phase;
+use gatepost_operator::command::{CommandExit, block_on, complain, duration, finish};
 use gatepost_wire::json_view;
 use serde_json::{Value, json};
 
 use super::{
     cluster::text_at,
-    evaluation::{PolicyReport, evaluate},
+    decision::{caller_of, deps_with_cluster},
     search::find,
     suite::Suite,
-    test::with_namespaces,
+    test::{DECISION_TIMEOUT, with_namespaces},
 };
+use crate::review::{PolicyTrial, try_policies};
 
 const EXAMPLES: &str = "\
 Costs and steps are the same on every machine, and times are not: compare times on one machine only,
@@ -53,7 +60,7 @@ pub(super) struct PolicyBenchArgs {
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
 
-    /// Percentage by which a median, a cost or the steps may grow
+    /// Percentage by which a median, a cost or the steps may grow; a whole number
     #[arg(long, value_name = "PERCENT", default_value_t = 10)]
     threshold: u32,
 
@@ -71,7 +78,7 @@ pub(super) struct PolicyBenchArgs {
 enum BenchFormat {
     /// One line for each policy.
     Text,
-    /// What `--save` writes.
+    /// What `--save` writes, with what is slower than the baseline and what is not in it.
     Json,
 }
 
@@ -108,46 +115,43 @@ impl Measures {
 impl PolicyBenchArgs {
     /// Measures, and prints the results.
     pub(super) fn run(&self) -> CommandExit {
-        finish(self.report())
+        finish(block_on(self.report()).and_then(|report| report))
     }
 
-    fn report(&self) -> Result<(String, CommandExit), String> {
+    async fn report(&self) -> Result<(String, CommandExit), String> {
         let (suites, mut problems) = find(&self.paths);
         let mut all = Vec::new();
         for suite in suites {
-            match self.measured(suite) {
+            match self.measured(suite).await {
                 Ok(measures) => all.extend(measures),
                 Err(more) => problems.extend(more),
             }
         }
         if !problems.is_empty() {
-            let lines = problems.iter().map(|problem| format!("{problem}\n"));
-            return Ok((lines.collect(), CommandExit::Failed));
+            problems.iter().for_each(|problem| _ = complain(problem));
+            return Ok((String::new(), CommandExit::Failed));
         }
         if all.is_empty() {
             return Err(
                 "no policy is about a request of a test, so nothing is measured; see `gatepost policy test`".to_owned()
             );
         }
-        let results =
+        let mut results =
             json!({"iterations": self.iterations, "policies": all.iter().map(Measures::value).collect::<Vec<_>>()});
+        // Read before --save, which may name the same file.
+        let baseline = self.compare.as_deref().map(baseline).transpose()?;
         let written = |path: &PathBuf| {
             fs::write(path, format!("{results:#}\n")).map_err(|error| format!("{}: {error}", path.display()))
         };
         self.save.as_ref().map_or(Ok(()), written)?;
-        let slower = match &self.compare {
-            Some(path) => {
-                let text = fs::read_to_string(path).map_err(|error| error.to_string());
-                let baseline = text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
-                let baseline: Value =
-                    baseline.map_err(|error| format!("{}: {error}; write it by --save", path.display()))?;
-                self.slower(&all, &baseline)?
-            }
-            None => Vec::new(),
-        };
+        let (slower, new) =
+            baseline.map_or_else(|| Ok(Default::default()), |baseline| self.compared(&all, &baseline))?;
         let exit = if slower.is_empty() { CommandExit::Good } else { CommandExit::Failed };
         let mut text = match self.output {
-            BenchFormat::Json => return Ok((format!("{:#}\n", with(results, "slower", slower.into())), exit)),
+            BenchFormat::Json => {
+                (results["slower"], results["notInBaseline"]) = (slower.into(), new.into());
+                return Ok((format!("{results:#}\n"), exit));
+            }
             BenchFormat::Text => String::new(),
         };
         for measures in &all {
@@ -164,22 +168,25 @@ impl PolicyBenchArgs {
             );
         }
         slower.iter().for_each(|line| text.push_str(&format!("SLOWER  {line}\n")));
+        new.iter().for_each(|name| text.push_str(&format!("note    {name} is not in the baseline\n")));
         Ok((text, exit))
     }
 
     /// Measures the policies of a suite.
-    fn measured(&self, suite: Suite) -> Result<Vec<Measures>, Vec<gatepost_config::Problem>> {
+    async fn measured(&self, suite: Suite) -> Result<Vec<Measures>, Vec<gatepost_config::Problem>> {
         let Suite { file, name, policies, cluster, tests, .. } = suite;
         let snapshot = gatepost_config::load(&policies, &|_| Err(std::io::ErrorKind::NotFound.into()))?;
-        let snapshot = with_namespaces(snapshot, &cluster, &tests);
+        let deps = deps_with_cluster(with_namespaces(snapshot, &cluster, &tests), cluster);
         let mut all: Vec<Measures> = Vec::new();
         for test in &tests {
             // `policy test` says what is wrong with such a request.
             let Ok(review) = json_view::view(Bytes::from(test.review.to_string())) else { continue };
             for iteration in 0..self.iterations {
-                for report in evaluate(&snapshot, &review, &test.review, &cluster, false) {
-                    let PolicyReport { name: policy, took, cost, steps, .. } = report;
-                    let name = format!("{file} ({name}) {policy}");
+                let caller = caller_of(Phase::Review, DECISION_TIMEOUT);
+                for PolicyTrial { policy, outcome, steps, took, .. } in
+                    try_policies(&deps, &review, &caller, false).await
+                {
+                    let name = format!("{file} ({name}) {}", policy.definition.name);
                     let at = all.iter().position(|own| own.name == name).unwrap_or_else(|| {
                         all.push(Measures { name, ..Measures::default() });
                         all.len() - 1
@@ -187,7 +194,7 @@ impl PolicyBenchArgs {
                     let own = &mut all[at];
                     own.times.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
                     if iteration == 0 {
-                        own.cost += cost;
+                        own.cost += outcome.cost;
                         own.steps += steps;
                     }
                 }
@@ -197,13 +204,15 @@ impl PolicyBenchArgs {
         Ok(all)
     }
 
-    /// Returns what has grown by more than the threshold.
-    fn slower(&self, all: &[Measures], baseline: &Value) -> Result<Vec<String>, String> {
+    /// Returns what has grown by more than the threshold, and the names of policies that the baseline does not have.
+    fn compared<'m>(&self, all: &'m [Measures], baseline: &Value) -> Result<(Vec<String>, Vec<&'m str>), String> {
         let before: Vec<&Value> = baseline["policies"].as_array().into_iter().flatten().collect();
-        let (mut slower, mut compared) = (Vec::new(), 0);
+        let (mut slower, mut new) = (Vec::new(), Vec::new());
         for own in all {
-            let Some(before) = before.iter().find(|before| text_at(before, "/policy") == own.name) else { continue };
-            compared += 1;
+            let Some(before) = before.iter().find(|before| text_at(before, "/policy") == own.name) else {
+                new.push(&*own.name);
+                continue;
+            };
             let now = own.value();
             for (key, least) in [("cost", 0), ("steps", 0), ("p50Nanoseconds", self.min_threshold.as_nanos())] {
                 let (Some(now), Some(before)) = (now[key].as_u64(), before[key].as_u64()) else {
@@ -215,14 +224,17 @@ impl PolicyBenchArgs {
                 }
             }
         }
-        match compared {
-            0 => Err("the baseline has none of these policies, so nothing is compared; write it by --save".to_owned()),
-            _ => Ok(slower),
+        match new.len() == all.len() {
+            true => {
+                Err("the baseline has none of these policies, so nothing is compared; write it by --save".to_owned())
+            }
+            false => Ok((slower, new)),
         }
     }
 }
 
-fn with(mut value: Value, key: &str, own: Value) -> Value {
-    value[key] = own;
-    value
+fn baseline(path: &Path) -> Result<Value, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string());
+    let baseline = text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+    baseline.map_err(|error| format!("{}: {error}; write it by --save", path.display()))
 }

@@ -29,8 +29,8 @@ pub(in crate::commands) fn deps_without_cluster(snapshot: Snapshot) -> Admission
 /// Every policy enforces, whatever its enforcement is.
 ///
 /// Must be called on a runtime, whose tasks answer for the cluster.
-pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: Arc<FixtureCluster>) -> AdmissionDeps {
-    deps(snapshot, Some(cluster))
+pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: FixtureCluster) -> AdmissionDeps {
+    deps(snapshot, Some(Arc::new(cluster)))
 }
 
 fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDeps {

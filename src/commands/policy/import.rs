@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use gatepost_operator::command::{CommandExit, complain, finish, yaml};
+use serde_json::Value;
 
 use super::{
-    document::{Field, Problems, documents, files_below, read_text},
+    document::{Field, Problems, documents, file_problem, files_below, read_text},
     translate::{is_kyverno_policy, translation},
 };
 
@@ -46,9 +47,6 @@ impl PolicyImportArgs {
         for problem in &problems {
             complain(problem);
         }
-        if text.is_empty() && problems.is_empty() {
-            return complain(&"there is no policy of policies.kyverno.io; name its file, or leave others in Kyverno");
-        }
         let exit = if problems.is_empty() { CommandExit::Good } else { CommandExit::Failed };
         finish(Ok::<_, String>((text, exit)))
     }
@@ -56,6 +54,7 @@ impl PolicyImportArgs {
     fn translated(&self, problems: &Problems) -> Result<String, String> {
         let mut output = String::new();
         for path in &self.paths {
+            let before = (output.len(), problems.len());
             let files = if path.is_dir() { files_below(path, true, problems) } else { vec![path.clone()] };
             for path in files {
                 let file = path.display().to_string();
@@ -64,6 +63,7 @@ impl PolicyImportArgs {
                     problems.add(problem);
                     Vec::new()
                 });
+                let all: Vec<_> = all.into_iter().flat_map(unlisted).collect();
                 let has_several = all.len() > 1;
                 for (index, document) in all.iter().enumerate() {
                     let field = Field::document(document, &file, has_several.then_some(index), problems);
@@ -83,8 +83,22 @@ impl PolicyImportArgs {
                     }
                 }
             }
+            if before == (output.len(), problems.len()) {
+                let (file, fix) = (path.display().to_string(), "name the file of one, or leave others in Kyverno");
+                let what = "has no policy of policies.kyverno.io";
+                problems.add(file_problem(&file, what, "so nothing is translated", fix));
+            }
         }
         Ok(output)
+    }
+}
+
+/// Returns the items of a list that kubectl has printed, or the document itself.
+fn unlisted(mut document: Value) -> Vec<Value> {
+    let is_list = document["kind"] == "List";
+    match document.get_mut("items").filter(|_| is_list).map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => vec![document],
     }
 }
 

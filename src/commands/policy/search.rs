@@ -31,6 +31,13 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<Suite>, Vec<Problem>) {
             suites.extend(suites_of(&file, is_named, &problems));
         }
     }
+    if suites.is_empty() && problems.len() == 0 {
+        for path in paths {
+            let fix = "write one as `gatepost policy test --help` shows, or begin with `gatepost policy new`";
+            let file = path.display().to_string();
+            problems.add(file_problem(&file, format!("has no {KIND}"), "so nothing is tested", fix));
+        }
+    }
     // Several suites may have one faulty policy.
     let mut unique: Vec<Problem> = Vec::new();
     problems.into_vec().into_iter().for_each(|problem| {

@@ -8,26 +8,24 @@ use std::{
 
 use bytes::Bytes;
 use gatepost_api::{Gvr, HookType, Phase, Review, Rope, Verdict};
-use gatepost_config::Snapshot;
+use gatepost_config::{MatchSet, Snapshot};
 use gatepost_json_patch::{Document, Patch, PatchLimits};
 use gatepost_operator::command::{CommandExit, block_on, finish};
-use gatepost_policy::Explanation;
+use gatepost_policy::{Definition, Explanation, Outcome, Policy};
 use gatepost_wire::json_view;
 use serde_json::Value;
 
 use super::{
     cluster::{FixtureCluster, labels_of, text_at},
     decision::{caller_of, deps_with_cluster},
-    document::file_problem,
-    evaluation::{PolicyReport, evaluate},
     report::{ReportFormat, RunReport, SuiteReport, TestReport, json_differences},
     search::find,
     suite::{Expectation, PolicyTest, Suite},
 };
-use crate::review::{AdmissionDeps, decide};
+use crate::review::{AdmissionDeps, PolicyTrial, decide, try_policies};
 
 /// Time for one decision. It is bounded by costs, and so far less is needed, also on a busy machine.
-const DECISION_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const DECISION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum cost of the validations of a policy, and of a mutation, as kube-apiserver has it.
 const MAX_COST: u64 = 10_000_000;
@@ -109,13 +107,6 @@ impl PolicyTestArgs {
     async fn report(&self) -> RunReport {
         let (suites, problems) = find(&self.paths);
         let mut report = RunReport { suites: Vec::new(), problems };
-        if suites.is_empty() && report.problems.is_empty() {
-            for path in &self.paths {
-                let fix = "write one as `gatepost policy test --help` shows, or begin with `gatepost policy new`";
-                let file = path.display().to_string();
-                report.problems.push(file_problem(&file, "has no PolicyTest", "so nothing is tested", fix));
-            }
-        }
         for suite in suites {
             match gatepost_config::load(&suite.policies, &|_| Err(std::io::ErrorKind::NotFound.into())) {
                 Ok(snapshot) => report.suites.push(self.run_suite(suite, snapshot).await),
@@ -134,16 +125,15 @@ impl PolicyTestArgs {
         let Suite { file, name, mut notes, cluster, tests, .. } = suite;
         notes.splice(0..0, snapshot.notes().iter().map(ToString::to_string));
         let snapshot = with_namespaces(snapshot, &cluster, &tests);
-        let cluster = Arc::new(cluster);
-        let deps = deps_with_cluster(snapshot, Arc::clone(&cluster));
+        let deps = deps_with_cluster(snapshot, cluster);
         let mut reports = Vec::with_capacity(tests.len());
         for test in tests {
-            reports.push(self.run_test(test, &deps, &cluster).await);
+            reports.push(self.run_test(test, &deps).await);
         }
         SuiteReport { file, name, notes, tests: reports }
     }
 
-    async fn run_test(&self, test: PolicyTest, deps: &AdmissionDeps, cluster: &FixtureCluster) -> TestReport {
+    async fn run_test(&self, test: PolicyTest, deps: &AdmissionDeps) -> TestReport {
         let PolicyTest { name, review: document, expectation } = test;
         let began = Instant::now();
         let mut report = TestReport {
@@ -160,13 +150,14 @@ impl PolicyTestArgs {
                 return report;
             }
         };
-        let verdict = decide(deps, &review, &caller_of(Phase::Review, DECISION_TIMEOUT)).await;
+        let caller = caller_of(Phase::Review, DECISION_TIMEOUT);
+        let verdict = decide(deps, &review, &caller).await;
         report.took = began.elapsed();
         let snapshot = &deps.current.load().snapshot;
         let outcome = TestOutcome { verdict: &verdict, review: &review, document: &document, snapshot };
         report.differences = outcome.differences(&expectation);
-        let policies = evaluate(snapshot, &review, &document, cluster, true);
-        let is_applied = policies.iter().any(|policy| policy.bindings > 0 && !policy.is_excluded);
+        let policies = try_policies(deps, &review, &caller, true).await;
+        let is_applied = policies.iter().any(|policy| !policy.outcome.is_excluded);
         if let Some(wanted) = expectation.is_applied.filter(|wanted| *wanted != is_applied) {
             let is = |yes| if yes { "is" } else { "is not" };
             let (wanted, got) = (is(wanted), is(is_applied));
@@ -175,10 +166,12 @@ impl PolicyTestArgs {
         if !report.differences.is_empty() {
             report.explanations = outcome.explanations(&policies);
         } else if policies.is_empty() {
-            report.notes.push(outcome.unmatched());
+            report.notes = outcome.explanations(&policies);
         }
         if self.costs {
-            let cost = |PolicyReport { name, cost, .. }: &PolicyReport| format!("cost  {name}: {cost} of {MAX_COST}");
+            let cost = |PolicyTrial { policy, outcome, .. }: &PolicyTrial| {
+                format!("cost  {}: {} of {MAX_COST}", policy.definition.name, outcome.cost)
+            };
             report.notes.extend(policies.iter().map(cost));
         }
         report
@@ -299,20 +292,30 @@ impl TestOutcome<'_> {
     }
 
     /// Returns lines that explain why the verdict is as it is.
-    fn explanations(&self, policies: &[PolicyReport]) -> Vec<String> {
-        if policies.is_empty() {
+    fn explanations(&self, policies: &[PolicyTrial]) -> Vec<String> {
+        let mut matching = MatchSet::new();
+        self.snapshot.matching_policies(self.review, None, &mut matching);
+        let matching = matching.iter().filter_map(|matched| self.snapshot.policies().get(matched.index as usize));
+        let is_tried = |policy: &Arc<Policy>| policies.iter().any(|tried| tried.policy.definition == policy.definition);
+        let unselected: Vec<_> = matching
+            .filter(|policy| !is_tried(policy))
+            .map(|policy| format!("{}: its selectors, or its bindings, exclude this request", policy.definition.name))
+            .collect();
+        if policies.is_empty() && unselected.is_empty() {
             return vec![self.unmatched()];
         }
         let denier = self.denier();
-        let shown = policies.iter().filter(|policy| denier.is_none_or(|name| *policy.name == *name));
-        shown.flat_map(|policy| self.explained(policy)).collect()
+        let is_shown = |name: &str| denier.is_none_or(|denier| name == denier);
+        let shown = policies.iter().filter(|tried| is_shown(&tried.policy.definition.name));
+        let shown = shown.flat_map(|policy| self.explained(policy));
+        shown.chain(unselected.into_iter().filter(|_| denier.is_none())).collect()
     }
 
-    fn explained(&self, policy: &PolicyReport) -> Vec<String> {
-        let PolicyReport { name, hook_type, bindings, is_excluded, explanations, .. } = policy;
+    fn explained(&self, trial: &PolicyTrial) -> Vec<String> {
+        let PolicyTrial { policy, outcome: Outcome { is_excluded, .. }, explanations, .. } = trial;
+        let Definition { name, hook_type, .. } = &*policy.definition;
         let is_secret = *self.review.kind.kind == *"Secret" && self.review.kind.group.is_empty();
         let head = match (self.verdict.allowed(), hook_type) {
-            _ if *bindings == 0 => format!("{name}: none of its bindings is about this request"),
             _ if *is_excluded => format!("{name}: a match condition is false"),
             (true, HookType::Mutating) => format!("{name}: has mutated the object, or had nothing to change"),
             (false, HookType::Mutating) => return Vec::new(),

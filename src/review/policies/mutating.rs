@@ -73,17 +73,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
     let before = draft.object.clone();
     let review = ctx.current_review(before.as_ref());
     let namespace = namespace_object(ctx, review, &mut tasks).await;
-    let mutating = Mutating {
-        before: before.clone(),
-        partial: Partial::default(),
-        tasks,
-        namespace,
-        arrived: None,
-        document: None,
-        next: (0, 0, 0),
-        applied: Vec::new(),
-        is_needed: false,
-    };
+    let mutating = Mutating::new(before.clone(), tasks, namespace);
     let fails_open = mutating.tasks.iter().all(PolicyTask::rejects_no_failure);
     let mut ends = Vec::new();
     let indexes: Vec<_> = mutating.tasks.iter().map(|task| task.index).collect();
@@ -118,6 +108,47 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
         draft.reinvocable = Some(Reinvocable { tasks, after: draft.object.clone(), is_needed });
     }
     draft.flow()
+}
+
+/// Evaluates one policy, for a trial. Returns its end, and the object that it leaves.
+pub(super) async fn try_policy(
+    ctx: &ReviewContext<'_>,
+    before: Option<Arc<PatchedObject>>,
+    task: PolicyTask,
+    namespace: Option<Bytes>,
+    allowance: &Allowance<'_>,
+) -> Result<(PolicyEnd, Option<Arc<PatchedObject>>), StatusError> {
+    let review = ctx.current_review(before.as_ref());
+    let mut mutating = Mutating::new(before.clone(), vec![task], namespace);
+    mutating.read_object(ctx, review)?;
+    let end = loop {
+        let (evaluated, mut ends, suspended) = mutating.evaluate(review, ctx.access.decisions(), allowance);
+        mutating = evaluated;
+        match ends.pop() {
+            Some(end) => break end,
+            None => settle(ctx, review, suspended).await?,
+        }
+    };
+    let Some((document, room)) = mutating.document else { return Ok((end, before)) };
+    let changed = completed(review, before.as_ref(), document, 0, room).map_err(|why| not_changed(&why))?;
+    Ok((end, changed.map(Arc::new).or(before)))
+}
+
+/// Decides what an evaluation without a bound waits for.
+///
+/// # Errors
+/// It waits for nothing that can be decided.
+pub(super) async fn settle(
+    ctx: &ReviewContext<'_>,
+    review: &Review,
+    suspended: Option<Suspended>,
+) -> Result<(), StatusError> {
+    match suspended {
+        Some(Suspended::Undecided(check)) => {
+            ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await
+        }
+        _ => Err(Box::new(rejection::out_of_time())),
+    }
 }
 
 /// Returns the rejection of a request whose object policies have changed in a way that cannot be used.
@@ -160,6 +191,22 @@ struct Mutating {
 }
 
 impl Mutating {
+    fn new(before: Option<Arc<PatchedObject>>, tasks: Vec<PolicyTask>, namespace: Option<Bytes>) -> Self {
+        let (partial, arrived, document, applied) = (Partial::default(), None, None, Vec::new());
+        Self { before, tasks, namespace, arrived, document, next: (0, 0, 0), partial, applied, is_needed: false }
+    }
+
+    /// Reads the object.
+    fn read_object(&mut self, ctx: &ReviewContext<'_>, review: &Review) -> Result<(), StatusError> {
+        let object = review.object.clone().unwrap_or_default();
+        // The object, its text for expressions, and its parts that mutations make.
+        let mut room = ctx.reserve(4 * object.len() + MIN_MUTATION_BYTES, PATCHES)?;
+        let document = document_of(review, object, self.before.as_ref(), &mut room).map_err(|why| not_changed(&why))?;
+        self.arrived = ctx.is_shadow.then(|| document.clone());
+        self.document = Some((document, room));
+        Ok(())
+    }
+
     /// Evaluates all policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
     async fn run(
         mut self,
@@ -168,12 +215,7 @@ impl Mutating {
         ends: &mut Vec<PolicyEnd>,
     ) -> Result<Self, StatusError> {
         let until = ctx.caller.deadline.instant();
-        let object = review.object.clone().unwrap_or_default();
-        // The object, its text for expressions, and its parts that mutations make.
-        let mut room = ctx.reserve(4 * object.len() + MIN_MUTATION_BYTES, PATCHES)?;
-        let document = document_of(review, object, self.before.as_ref(), &mut room).map_err(|why| not_changed(&why))?;
-        self.arrived = ctx.is_shadow.then(|| document.clone());
-        self.document = Some((document, room));
+        self.read_object(ctx, review)?;
         let steps = Cell::new(MAX_STEPS);
         let mut offloaded = is_large(review, &self.tasks, self.namespace.as_ref());
         loop {
