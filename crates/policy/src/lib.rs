@@ -61,17 +61,19 @@
 //!
 //! `document` has policies and bindings as they are written, `check` what kube-apiserver refuses, `definition` and
 //! `binding` what they become. `matching` compares rules. `decide` decides a validating policy, and `outcome` has the
-//! words. `mutate` applies mutations to an object, and `configuration` those that are merged into it.
+//! words. `mutate` applies mutations to an object, and `configuration` those that are merged into it, by the types of
+//! `schema`.
 //!
 //! Nothing here blocks, reads a clock or calls anything. The caller compares selectors, and finds params, namespaces
 //! and decisions of the authorizer. An evaluation that lacks such a decision, or takes too many steps, is suspended:
 //! the caller evaluates again.
 //!
 //! The upstream is `k8s.io/apiserver/pkg/admission/plugin/policy`, in the version that `tests/policies` names.
-//! Messages, their order, and costs are upstream's; the limits on how much one policy may say are this crate's. There
-//! are no schemas of objects here, which upstream has for mutations: a JSON patch may leave an object that its type
-//! does not allow, and an apply configuration merges objects, and fails where it would have to merge a list. A policy
-//! with two variables of one name, of which upstream uses the last, is refused.
+//! Messages, their order, and costs are upstream's; the limits on how much one policy may say are this crate's. Of
+//! schemas, which upstream has for mutations, there are only those by which configurations are applied to objects of
+//! built-in kinds. A JSON patch may leave an object that its type does not allow, and an apply configuration for a custom
+//! resource fails where it would have to merge a list. A policy with two variables of one name, of which upstream uses
+//! the last, is refused.
 
 mod binding;
 mod check;
@@ -83,6 +85,7 @@ mod explain;
 mod matching;
 mod mutate;
 mod outcome;
+mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -95,4 +98,5 @@ pub use self::{
     matching::{MatchResources, NamedRule, ParamKind},
     mutate::{Mutated, MutationLimits, mutate},
     outcome::{AuditedFailure, Denial, Outcome, binding_failed, failed},
+    schema::has_schema,
 };

@@ -3,6 +3,7 @@
 //
 //	go run .              all
 //	go run . NAME ...     the answers of these cases, to the standard output
+//	go run . --types      the table of built-in types of crates/policy
 package main
 
 import (
@@ -27,6 +28,10 @@ func main() {
 	must(flags.Set("stderrthreshold", "FATAL"))
 	klog.SetOutput(io.Discard)
 	names := os.Args[1:]
+	if slices.Equal(names, []string{"--types"}) {
+		types()
+		return
+	}
 	if len(names) > 0 {
 		for _, name := range names {
 			fmt.Printf("%s: %s\n", name, pretty(answer(name)))
@@ -52,6 +57,7 @@ func main() {
 	fmt.Fprintf(&out, "{\n%s\n}\n", strings.Join(lines, ",\n"))
 	must(os.WriteFile("../answers.json", out.Bytes(), 0o644))
 	podSecurity()
+	types()
 }
 
 // answer decides the case with the policies and bindings in the order of their names, and in the opposite order.

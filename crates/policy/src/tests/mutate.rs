@@ -243,7 +243,7 @@ fn json_patches_that_do_not_apply_fail_in_upstreams_words() {
     assert_eq!(failures, ["JSON Patch: Unexpected kind: hop"]);
 }
 
-/// `mutating/patch/smd_test.go`, TestApplyConfiguration, as far as no schema is needed.
+/// `mutating/patch/smd_test.go`, TestApplyConfiguration, as far as no schema is needed. So the objects have no kind.
 #[test]
 fn apply_configurations_merge_objects() {
     let increment = "Object{spec: Object.spec{replicas: object.spec.replicas % 2 == 0 ? \
@@ -289,7 +289,7 @@ fn apply_configurations_merge_objects() {
 }
 
 #[test]
-fn apply_configurations_that_need_a_schema_fail() {
+fn apply_configurations_that_need_an_unknown_schema_fail() {
     let object = r#"{"spec":{"volumes":[{"name":"x"}],"replicas":1,"selector":{"a":"b"}}}"#;
     for (expression, wanted) in [
         (
@@ -319,6 +319,122 @@ fn apply_configurations_that_need_a_schema_fail() {
         let (unchanged, failures) = mutated(mutating().apply(expression), object);
         assert_eq!((&*unchanged, failures), (object, vec![wanted.to_owned()]));
     }
+}
+
+fn deployment(spec: &str) -> String {
+    format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment","spec":{spec}}}"#)
+}
+
+/// A deployment, of whose pods these are fields.
+fn deployed(fields: &str) -> String {
+    deployment(&format!(r#"{{"template":{{"spec":{{{fields}}}}}}}"#))
+}
+
+/// Returns an expression that applies these fields of pods of a deployment. `@` stands for the type of such a field.
+fn apply_to_pods(fields: &str) -> String {
+    let fields = fields.replace('@', "Object.spec.template.spec.");
+    format!(
+        "Object{{spec: Object.spec{{template: Object.spec.template{{spec: Object.spec.template.spec{{{fields}}}}}}}}}"
+    )
+}
+
+/// `mutating/patch/smd_test.go`, TestApplyConfiguration, as far as a schema is needed, and the order of merged lists.
+#[test]
+fn apply_configurations_merge_lists_of_built_in_kinds() {
+    for (fields, object, wanted) in [
+        ("volumes: [@volumes{name: 'y'}]", r#""volumes":[{"name":"x"}]"#, r#""volumes":[{"name":"x"},{"name":"y"}]"#),
+        (
+            "volumes: [@volumes{name: 'y', hostPath: @volumes.hostPath{path: 'a'}}]",
+            r#""volumes":[{"name":"x"},{"name":"y"}]"#,
+            r#""volumes":[{"name":"x"},{"name":"y","hostPath":{"path":"a"}}]"#,
+        ),
+        (
+            "containers: [@containers{name: 'nginx', env: [@containers.env{name: 'test', value: 'c'}]}]",
+            r#""containers":[{"name":"nginx","env":[{"name":"test","value":"a"},{"name":"test","value":"b"},
+                {"name":"foo","value":"bar"}]}]"#,
+            r#""containers":[{"name":"nginx","env":[{"name":"test","value":"c"},{"name":"foo","value":"bar"}]}]"#,
+        ),
+        (
+            "containers: [@containers{name: 'c'}, @containers{name: 'x'}, @containers{name: 'a', tty: true}]",
+            r#""containers":[{"name":"a","newer":[{"than":"types"}]}, {"name":"b","name":"b"}, {"name":"c"}]"#,
+            r#""containers":[{"name":"b"},{"name":"c"},{"name":"x"},
+                {"name":"a","newer":[{"than":"types"}],"tty":true}]"#,
+        ),
+        (
+            "containers: [@containers{name: 'a', ports: [@containers.ports{containerPort: 53, hostPort: 1}]}]",
+            r#""containers":[{"name":"a","ports":[{"containerPort":53,"protocol":"UDP"},
+                {"protocol":"TCP","containerPort":53.0}]}]"#,
+            r#""containers":[{"name":"a","ports":[{"containerPort":53,"protocol":"UDP"},
+                {"protocol":"TCP","containerPort":53,"hostPort":1}]}]"#,
+        ),
+        ("volumes: [], containers: []", r#""volumes":[{}],"containers":null"#, r#""volumes":[{}],"containers":[]"#),
+    ] {
+        let (merged, failures) = mutated(mutating().apply(&apply_to_pods(fields)), &deployed(object));
+        assert!(failures.is_empty() && same(&merged, &deployed(wanted)), "{fields}: {merged} {failures:?}");
+    }
+}
+
+#[test]
+fn apply_configurations_that_do_not_fit_their_type_fail_in_upstreams_words() {
+    const NOT_TYPED: &str = "failed to convert patch object to typed object:";
+    const ATOMIC: &str = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs:";
+    let object = deployment(r#"{"replicas":1,"template":{"spec":{"initContainers":[{"image":"i"}],"volumes":[7]}}}"#);
+    for (expression, wanted) in [
+        (
+            "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'l': 'v'}}}}".to_owned(),
+            format!("{ATOMIC} .spec.selector"),
+        ),
+        (
+            apply_to_pods("nodeSelector: {'a': 'b'}, containers: [@containers{name: 'a', args: []}]"),
+            format!("{ATOMIC} .spec.template.spec.containers[0].args, .spec.template.spec.nodeSelector"),
+        ),
+        (
+            "Object{spec: Object.spec{replicasx: 1}}".to_owned(),
+            format!("{NOT_TYPED} .spec.replicasx: field not declared in schema"),
+        ),
+        (
+            "Object{spec: Object.spec{replicas: 'x', paused: 1}}".to_owned(),
+            format!(
+                "{NOT_TYPED} errors:\n  .spec.paused: expected boolean, got &{{1}}\n  \
+                 .spec.replicas: expected numeric (int or float), got string"
+            ),
+        ),
+        (
+            apply_to_pods("volumes: [@volumes{name: 'x'}]"),
+            ".spec.template.spec.volumes: failed to convert original object to typed object: \
+             element 0: associative list with keys may not have non-map elements"
+                .to_owned(),
+        ),
+    ] {
+        let (unchanged, failures) = mutated(mutating().apply(&expression), &object);
+        assert_eq!((&*unchanged, failures), (&*object, vec![format!("error applying patch: {wanted}")]));
+    }
+    let object = object.replace("apps/v1", "apps/v0");
+    let (_, failures) = mutated(mutating().apply("Object{spec: Object.spec{replicasx: 1}}"), &object);
+    assert_eq!(failures, [""; 0], "another kind");
+}
+
+#[test]
+fn long_lists_are_merged_in_linear_time() {
+    let list = |from: usize, to: usize| {
+        (from..to).map(|number| format!(r#"{{"name":"n{number}"}}"#)).collect::<Vec<_>>().join(",")
+    };
+    let paid = |items: usize| {
+        let object = deployed(&format!(r#""containers":[{}]"#, list(0, items)));
+        let applied = format!(
+            r#"{{"spec":{{"template":{{"spec":{{"containers":[{}]}}}}}}}}"#,
+            list(items / 2, items + items / 2)
+        );
+        let paid = Cell::new(0);
+        let pay = |bytes| {
+            paid.set(paid.get() + bytes);
+            Ok(())
+        };
+        let patch = crate::configuration::patch(object.as_bytes(), &applied, &pay).unwrap().unwrap();
+        assert!(patch.contains(&list(0, items + items / 2)));
+        paid.get() / object.len()
+    };
+    assert!(paid(500) <= 7 && paid(10_000) <= 7);
 }
 
 #[test]
