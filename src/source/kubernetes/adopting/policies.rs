@@ -9,7 +9,7 @@ use crate::source::kubernetes::objects::Kind;
 use gatepost_adopt::{ClusterEntry, EntryKey, ObjectAccess, PARKED_SUFFIX, Reason, can_be_parked, exempt_policy_match};
 use gatepost_api::{HookType, builtin::SHARED, other_group};
 use gatepost_config::{ENTRY_STATES, SourceFile, load};
-use gatepost_policy::{ParamSelector, Policy};
+use gatepost_policy::{ParamSelector, Policy, has_schema};
 
 /// Returns the verdict on one binding. `bypasses` are the bypass rules of our own configuration.
 pub(super) fn judge(
@@ -39,10 +39,14 @@ pub(super) fn judge(
         ));
     }
     let mut mutations = policy["mutations"].as_array().into_iter().flatten();
-    if mutations.any(|mutation| mutation["patchType"] == "ApplyConfiguration") {
-        return Verdict::unservable(
-            "it has an ApplyConfiguration, which only a schema can merge into a list; write a JSONPatch".to_owned(),
-        );
+    if mutations.any(|mutation| mutation["patchType"] == "ApplyConfiguration")
+        && let Some(resource) = without_schema(&policy["matchConstraints"]["resourceRules"])
+    {
+        return Verdict::unservable(format!(
+            "it has an ApplyConfiguration, which only a schema can merge into a list, and it may match {resource}, of \
+             which Gatepost has none; let it match nothing but built-in resources, each by its name, group and \
+             version, or write a JSONPatch"
+        ));
     }
     let problem = |what: Option<String>| Verdict::unservable(what.unwrap_or_else(|| "it decides nothing".to_owned()));
     let snapshot = match load(&files([(key, content, None)].into_iter()), &|_| Err(std::io::ErrorKind::NotFound.into()))
@@ -79,6 +83,21 @@ fn shared_params(policy: &Value) -> Option<String> {
              evaluate it with outdated params until it is restarted; move the params to a custom resource, or the \
              policy into Gatepost's configuration"
         )
+    })
+}
+
+/// Returns a resource that these rules match, and whose schema is not known here.
+fn without_schema(rules: &Value) -> Option<String> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    rules.as_array().into_iter().flatten().find_map(|rule| {
+        let [groups, versions, resources] = ["apiGroups", "apiVersions", "resources"].map(|key| texts(&rule[key]));
+        let groups_and_versions = groups.iter().flat_map(|group| versions.iter().map(move |version| (group, version)));
+        let mut all = groups_and_versions.flat_map(|of| resources.iter().map(move |resource| (of, resource)));
+        let ((group, version), resource) =
+            all.find(|((group, version), resource)| !has_schema(group, version, resource))?;
+        Some(format!("{resource} of \"{group}\" in version {version}"))
     })
 }
 

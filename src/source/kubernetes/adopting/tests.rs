@@ -546,9 +546,13 @@ fn binding_names_the_objects_that_its_policy_reads() {
 }
 
 #[test]
-fn mutating_binding_that_merges_is_left() {
-    let with = |mutation: Value| {
+fn mutating_binding_that_merges_objects_of_unknown_kinds_is_left() {
+    let with = |mutation: Value, (group, version, resource): (&str, &str, &str)| {
         let lists = policy(|policy, binding| {
+            policy["spec"]["matchConstraints"]["resourceRules"] = json!([
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+                {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE"], "resources": [resource]},
+            ]);
             let spec = policy["spec"].as_object_mut().unwrap();
             spec.remove("validations");
             spec.insert("mutations".to_owned(), json!([mutation]));
@@ -559,16 +563,22 @@ fn mutating_binding_that_merges_is_left() {
         own["kind"] = "MutatingWebhookConfiguration".into();
         own["webhooks"][0]["name"] = "gatepost.mutate.gatepost.dev".into();
         own["webhooks"][0]["clientConfig"]["url"] = "https://127.0.0.1:9440/mutate".into();
+        own["webhooks"][0]["rules"] = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
+            "resources": ["*/*"], "scope": "*"}]);
         let kinds = [Kind::Policies(HookType::Mutating), Kind::Bindings(HookType::Mutating)];
         let lists = kinds.into_iter().zip(lists.map(|(_, items)| items));
         let lists: Vec<_> = [(Kind::Webhooks(HookType::Mutating), vec![own])].into_iter().chain(lists).collect();
         word_of(&lists)
     };
     let patch = "[JSONPatch{op: 'add', path: '/data', value: {}}]";
-    assert_eq!(with(json!({"patchType": "JSONPatch", "jsonPatch": {"expression": patch}})), "ok");
+    let widgets = ("example.com", "v1", "widgets");
+    assert_eq!(with(json!({"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}), widgets), "ok");
     let merge = "Object{metadata: Object.metadata{labels: {'a': 'b'}}}";
     let merge = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": merge}});
-    assert_eq!(with(merge), "unservable");
+    assert_eq!(with(merge.clone(), ("apps", "v1", "deployments")), "ok");
+    for unknown in [widgets, ("apps", "*", "deployments"), ("apps", "v1", "*"), ("", "v1", "pods/exec")] {
+        assert_eq!(with(merge.clone(), unknown), "unservable", "{unknown:?}");
+    }
 }
 
 /// Its spec, as its owner has written it, is the same.
