@@ -10,7 +10,6 @@ use std::{
 
 use bytes::Bytes;
 
-use super::call::Call;
 use gatepost_api::CallFailure;
 use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
@@ -32,9 +31,9 @@ impl AnswerBudget {
         Arc::new(Self { memory: Arc::clone(memory), held: AtomicUsize::new(0), is_spare: false })
     }
 
-    /// Returns the budget of the answer to this call.
-    pub(super) fn for_call<'a>(self: &'a Arc<Self>, call: &Call) -> Cow<'a, Arc<Self>> {
-        match call.responses.are_spare() {
+    /// Returns the budget of an answer, on which a verdict depends or, if it is spare, does not.
+    pub(super) fn of_answer(self: &Arc<Self>, is_spare: bool) -> Cow<'_, Arc<Self>> {
+        match is_spare {
             true => Cow::Owned(Arc::new(Self {
                 memory: Arc::clone(&self.memory),
                 held: AtomicUsize::new(0),
@@ -159,10 +158,7 @@ impl AsRef<[u8]> for AnswerBuffer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::hooks::{Responses, http2::testing::call};
 
     #[test]
     fn one_hook_alone_has_half_of_the_answer_memory() {
@@ -183,10 +179,7 @@ mod tests {
     fn answers_in_shadow_leave_memory_for_others() {
         let budget = MemoryBudget::new(80_000);
         let room = AnswerBudget::new(&budget);
-        let answer = |in_shadow| {
-            let call = call(&Arc::new(Responses::new(in_shadow)), 0, Bytes::new(), Duration::ZERO);
-            AnswerBuffer::new(&room.for_call(&call))
-        };
+        let answer = |in_shadow| AnswerBuffer::new(&room.of_answer(in_shadow));
         let (mut shadow, mut enforcing) = (answer(true), answer(false));
         shadow.extend(&[0; 9000]).expect("less than an eighth");
         assert_eq!(shadow.extend(&[0; 2000]), Err(CallFailure::Overloaded));

@@ -14,8 +14,8 @@ use tokio::{
 use tracing::{Span, debug_span};
 
 use super::{
+    access::Access,
     bypass::BypassDecision,
-    conditions::Access,
     object::{PatchFailure, PatchedObject, apply_patch, bytes_to_scan, room_for},
     rejection::{self, StatusError},
 };

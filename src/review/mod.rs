@@ -5,6 +5,7 @@
 //! access checks are added as they are decided. To add a phase, write its function in a file and call it in [`run`].
 //! Two phases that never wait are in this file.
 
+mod access;
 mod attempt;
 mod audit;
 mod bypass;
@@ -32,8 +33,8 @@ use std::{sync::Arc, time::Instant};
 use tracing::Instrument as _;
 
 use self::{
+    access::Access,
     bypass::BypassDecision,
-    conditions::Access,
     context::ReviewContext,
     draft::{Draft, Flow},
     object::PatchedObject,

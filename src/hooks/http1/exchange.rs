@@ -164,7 +164,8 @@ impl CallRunner {
             Ok(request) => request,
             Err(failure) => return Ok(CallOutcome { connection: Some(connection), ..failed(failure) }),
         };
-        let (reply, connection) = connection.post(request, MAX_ANSWER, &self.dialler.answers.for_call(call)).await?;
+        let answers = self.dialler.answers.of_answer(call.responses.are_spare());
+        let (reply, connection) = connection.post(request, MAX_ANSWER, &answers).await?;
         Ok(CallOutcome { result: Some(Ok(Reply::Http(reply))), connection, http2: false })
     }
 }

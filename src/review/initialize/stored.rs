@@ -22,7 +22,7 @@ use tokio::time::timeout_at;
 
 use super::{
     super::{
-        conditions::user_of,
+        access::user_of,
         context::{AdmissionDeps, ReviewContext},
         draft::{Flow, StoredList},
         facts::Facts,
