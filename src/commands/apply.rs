@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,13 +16,13 @@ use super::{
     replicas::{self, ReplicaArgs},
 };
 use crate::{
-    rotate::{OnHazard, candidate::candidate},
-    source::{Contents, FileSource, SourceLocation},
+    rotate::{OnHazard, candidate::CandidateCache},
+    source::{Contents, FileSource, SourceLocation, file},
 };
 use gatepost_api::Revision;
 use gatepost_config::SourceFile;
-use gatepost_etcd_client::EtcdClient;
-use gatepost_kube_support::KubeClient;
+use gatepost_etcd_client::{EtcdClient, EtcdError};
+use gatepost_kube_support::{KubeClient, KubeError};
 use gatepost_replicas::wait;
 
 const EXAMPLES: &str = "\
@@ -31,14 +33,15 @@ Examples:
   gatepost apply -f images.yaml --config /etc/gatepost --wait --admin 127.0.0.1:9441
 
 What it does:
-  Checks what the configuration would be with these documents, as serve does. Writes them if they bring no new problem;
-  otherwise writes nothing. In etcd the key of a document is the prefix and the name of its file, in a folder it is a
+  Checks what the configuration would be with these documents, as serve does. Writes those that it does not have yet, if
+  they bring no new problem; otherwise writes nothing. A document replaces the one of its name, whoever has written that.
+  In etcd the key of a document is the prefix and the name of its file, in a folder it is a
   file of that name, and in a cluster it is an object of our own kinds. Each write is a state of its own: what must change
   together belongs into one document.
 
 Exit codes:
   0  written; with --wait: every live replica has it in force
-  1  not written, or with --wait: written, and a replica has rejected it, or time is up; see stderr
+  1  not written, or not all, as stderr says; with --wait: written, and a replica has rejected it, or time is up
   2  the command line is not understood";
 
 /// Write documents into the configuration, and wait until every replica has them in force
@@ -70,72 +73,133 @@ impl Apply {
             (Some(why), _) | (None, Err(why)) => return misused("apply", &why),
             (None, Ok(place)) => place,
         };
-        let (revision, written) = match block_on(write(&place, &self.filename)).flatten() {
+        let written = match block_on(apply(&place, &self.filename)).flatten() {
             Ok(written) => written,
             Err(why) => return complain(&why),
         };
-        let exit = print(format!("written at revision {revision}: {}\n", written.join(", ")));
+        let Written { revision, names } = written;
+        let exit = print(match &*names {
+            [] => format!("unchanged at revision {revision}\n"),
+            names => format!("written at revision {revision}: {}\n", names.join(", ")),
+        });
         if !self.wait {
             return exit;
         }
-        let expect = self.replicas.expect.max(1);
-        replicas::wait(self.replicas, self.timeout, |seen| wait::all_have_in_force(seen, &revision, expect))
+        let (expect, must_change) = (self.replicas.expect.max(1), !names.is_empty());
+        replicas::wait(self.replicas, self.timeout, |seen| {
+            wait::all_have_in_force(seen, &revision, expect, must_change)
+        })
     }
 }
 
-/// Writes the documents of these files. Returns the revision that has all of them, and their names in the source.
+/// Documents that were written.
+#[derive(Debug, PartialEq)]
+struct Written {
+    /// Revision that has all of them.
+    revision: Revision,
+    /// Their names in the source; none if it had them already.
+    names: Vec<String>,
+}
+
+/// Checks the documents of these files, and writes those that the source does not have.
 ///
 /// # Errors
-/// A message, if a file cannot be read, the documents bring a problem, or the source does not take them.
-async fn write(place: &SourceLocation, paths: &[PathBuf]) -> Result<(Revision, Vec<String>), String> {
+/// A message, if a file cannot be read, the documents bring a problem, or the source does not take them. It says what is
+/// written nevertheless.
+async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<Written, String> {
     if let SourceLocation::File(folder) = place
         && !folder.is_dir()
     {
         return Err(format!("{} is not a folder; give the folder that `serve --config` reads", folder.display()));
     }
-    let documents = documents(place, paths)?;
+    let mut documents = documents(place, paths)?;
     let mut source = place.open().await.map_err(|error| error.to_string())?;
     let before = source.read().await.map_err(|error| format!("{error}; nothing is written"))?;
-    let after = place.contents_with(&before, &documents);
-    let problems = new_problems(&before, &after);
+    let problems = new_problems(place, &before, &documents);
     if !problems.is_empty() {
         return Err(format!("{}\nnothing is written", problems.join("\n")));
     }
-    let names = documents.iter().map(|document| document.name.clone()).collect();
+    documents.retain(|document| !before.files.contains(document));
+    if documents.is_empty() {
+        return Ok(Written { revision: before.revision, names: Vec::new() });
+    }
+    let mut names = Vec::new();
     let mut at = None;
+    for document in &documents {
+        match write(place, document).await {
+            Ok(written_at) => at = at.max(written_at),
+            Err(why) if names.is_empty() => return Err(format!("{why}; nothing is written")),
+            Err(why) => return Err(format!("{why}; written before: {}", names.join(", "))),
+        }
+        names.push(document.name.clone());
+    }
+    let written = names.join(", ");
+    let after = source.read().await;
+    let after = after.map_err(|error| format!("{written} written, but the source cannot be read again: {error}"))?;
+    if let Some(lost) = documents.iter().find(|document| !after.files.iter().any(|file| file.name == document.name)) {
+        return Err(format!("{written} written, but {} is not part of the configuration", lost.name));
+    }
+    Ok(Written { revision: at.map_or(after.revision, Revision::Store), names })
+}
+
+/// Writes one document. Returns the store's revision that has it, if the source has revisions.
+async fn write(place: &SourceLocation, SourceFile { name, bytes }: &SourceFile) -> Result<Option<u64>, String> {
     match place {
         SourceLocation::File(folder) => {
-            for document in &documents {
-                let path = folder.join(&document.name);
-                replace_file(&path, &document.bytes, 0o644, None)
-                    .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-            }
+            let path = folder.join(name);
+            let failed = |why: &dyn std::fmt::Display| format!("{} cannot be written: {why}", path.display());
+            let mode = match fs::symlink_metadata(&path) {
+                Ok(there) if !there.is_file() => {
+                    return Err(failed(&"it is a link or a folder; write what it leads to"));
+                }
+                Ok(there) => Some(there.permissions().mode() & 0o777),
+                Err(_) => None,
+            };
+            replace_file(&path, bytes, 0o644, mode).map_err(|error| failed(&error))?;
+            Ok(None)
         }
         SourceLocation::Etcd(etcd) => {
-            let failed = |error: gatepost_etcd_client::EtcdError| format!("{error}; {}", error.fix());
+            let failed = |error: EtcdError| format!("{error}; {}", error.fix());
             let client = EtcdClient::open(&etcd.access).await.map_err(failed)?;
-            for SourceFile { name, bytes } in &documents {
-                let put = client.put(format!("{}{name}", etcd.prefix), bytes.clone(), None).await;
-                at = Some(put.map_err(failed)?);
-            }
+            client.put(format!("{}{name}", etcd.prefix), bytes.clone(), None).await.map(Some).map_err(failed)
         }
         SourceLocation::Kubernetes(cluster) => {
             let client = KubeClient::open(&cluster.access).await.map_err(with_fix)?;
-            for SourceFile { name, bytes } in &documents {
-                let path = format!("/apis/gatepost.dev/v1alpha1/{name}");
-                let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-                client.apply_as("gatepost-apply", &path, &object).await.map_err(with_fix)?;
-                let stored = client.get(&path).await.map_err(with_fix)?;
-                let version = stored["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
-                at = at.max(version);
-            }
+            let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            let path = format!("/apis/gatepost.dev/v1alpha1/{name}");
+            let query = "?fieldManager=gatepost-apply&fieldValidation=Strict";
+            let stored = match client.get(&path).await {
+                Err(KubeError::Refused { code: 404, .. }) => {
+                    let collection = path.rsplit_once('/').map_or(&*path, |(collection, _)| collection);
+                    client.create(&format!("{collection}{query}"), &object).await.map_err(with_fix)?
+                }
+                Ok(stored) if !stored["metadata"]["deletionTimestamp"].is_null() => {
+                    return Err(format!("{name} is being deleted; wait until it is gone"));
+                }
+                Ok(stored) => {
+                    let patch = replacement(&stored, object);
+                    let patched = client.patch(&format!("{path}{query}"), "application/merge-patch+json", &patch).await;
+                    patched.map_err(with_fix)?;
+                    client.get(&path).await.map_err(with_fix)?
+                }
+                Err(error) => return Err(with_fix(error)),
+            };
+            Ok(stored["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()))
         }
     }
-    let revision = match at {
-        Some(at) => Revision::Store(at),
-        None => source.read().await.map_err(|error| format!("written, but it cannot be read again: {error}"))?.revision,
-    };
-    Ok((revision, names))
+}
+
+/// Returns the merge patch that leaves nothing of the stored object's fields but its metadata and status. It is refused
+/// if the object has changed since. All fields of our kinds are lists or plain, and so replaced whole.
+fn replacement(stored: &Value, mut object: Value) -> Value {
+    if let (Some(fields), Some(new)) = (stored.as_object(), object.as_object_mut()) {
+        for name in fields.keys().filter(|name| !matches!(&***name, "metadata" | "status")) {
+            new.entry(name.clone()).or_insert(Value::Null);
+        }
+        new.remove("status");
+    }
+    object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+    object
 }
 
 /// Reads the documents, each under the name that it has in the source.
@@ -153,6 +217,15 @@ fn documents(place: &SourceLocation, paths: &[PathBuf]) -> Result<Vec<SourceFile
                     SourceLocation::Kubernetes(_) => name,
                     _ => Path::new(&name).file_name().map_or_else(|| name.clone(), |it| it.to_string_lossy().into()),
                 };
+                if matches!(place, SourceLocation::File(_)) && !file::is_listed(Path::new(&name)) {
+                    return Err(format!(
+                        "{name} would not be read in a folder; let its name end in .yaml, .yml or .json, and begin \
+                         without a dot"
+                    ));
+                }
+                if name.contains(char::is_control) {
+                    return Err(format!("{name:?} is no name for a document; nothing is written"));
+                }
                 if documents.insert(name.clone(), bytes).is_some() {
                     return Err(format!("{name} is given twice; nothing is written"));
                 }
@@ -188,19 +261,30 @@ fn objects(file: &SourceFile) -> Result<Vec<SourceFile>, String> {
     objects.into_iter().filter(|object| !object.is_null()).map(convert).collect()
 }
 
-/// Returns problems of the later contents that the earlier ones do not have.
-fn new_problems(before: &Contents, after: &Contents) -> Vec<String> {
-    let problems = |contents| match candidate(contents, OnHazard::Off) {
+/// Returns problems that the documents bring. If the configuration has some already, these might hide others, so that the
+/// documents are also judged by themselves.
+fn new_problems(place: &SourceLocation, before: &Contents, documents: &[SourceFile]) -> Vec<String> {
+    // A sidecar may have a cluster to ask.
+    let problems = |contents: &Contents| match CandidateCache::default().with_authorizer(true).candidate(
+        contents,
+        OnHazard::Off,
+        None,
+    ) {
         Ok(_) => BTreeSet::new(),
         Err(problems) => problems.iter().map(ToString::to_string).collect(),
     };
     let known: BTreeSet<String> = problems(before);
-    problems(after).difference(&known).cloned().collect()
+    let mut all = problems(&place.contents_with(before, documents));
+    if !known.is_empty() {
+        let none = Contents::new(Vec::new(), BTreeMap::new());
+        all.extend(problems(&place.contents_with(&none, documents)));
+    }
+    all.difference(&known).cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use serde_json::json;
 
     use super::*;
 
@@ -220,15 +304,16 @@ mod tests {
             (GOOD, GOOD.replace("one.x", "two.x").replace("name: a", "name: b"), Ok(vec!["new.yaml".to_owned()])),
             (GOOD, GOOD.to_owned(), Err("one.x")),
             ("kind: Nonsense\n", GOOD.to_owned(), Ok(vec!["new.yaml".to_owned()])),
+            ("kind: Nonsense\n", GOOD.replace("rules: []", "rules: [], caFile: x"), Err("caFile")),
             (GOOD, "kind: Nonsense\n".to_owned(), Err("new.yaml: apiVersion: is missing")),
         ] {
             let (documents, folder) = folders(configured);
             fs::write(documents.path().join("new.yaml"), &text).unwrap();
             let place = SourceLocation::File(folder.path().to_owned());
-            let outcome = write(&place, &[documents.path().join("new.yaml")]).await;
+            let outcome = apply(&place, &[documents.path().join("new.yaml")]).await;
             let there = fs::read_to_string(folder.path().join("new.yaml"));
             match (outcome, expected) {
-                (Ok((revision, names)), Ok(expected)) => {
+                (Ok(Written { revision, names }), Ok(expected)) => {
                     assert_eq!((names, there.unwrap()), (expected, text));
                     assert_eq!(revision, FileSource::new(folder.path()).read(READ_TIMEOUT).unwrap().revision);
                 }
@@ -245,13 +330,41 @@ mod tests {
     async fn documents_that_cannot_be_named_are_refused() {
         let (documents, folder) = folders(GOOD);
         let place = SourceLocation::File(folder.path().to_owned());
-        let refused = async |place: &SourceLocation, paths: &[PathBuf]| write(place, paths).await.unwrap_err();
+        let refused = async |place: &SourceLocation, paths: &[PathBuf]| apply(place, paths).await.unwrap_err();
         assert!(refused(&place, &[documents.path().to_owned()]).await.contains("nothing is written"));
         let new = documents.path().join("new.yaml");
         fs::write(&new, GOOD).unwrap();
         assert_eq!(refused(&place, &[new.clone(), new.clone()]).await, "new.yaml is given twice; nothing is written");
+        for unread in [".new.yaml", "new", "new.conf"] {
+            fs::copy(&new, documents.path().join(unread)).unwrap();
+            assert!(refused(&place, &[documents.path().join(unread)]).await.contains("would not be read in a folder"));
+        }
+        let linked = documents.path().join("linked");
+        fs::write(&linked, "").unwrap();
+        std::os::unix::fs::symlink(&linked, folder.path().join("new.yaml")).unwrap();
+        fs::write(&new, GOOD.replace("one.x", "two.x").replace("name: a", "name: b")).unwrap();
+        assert!(refused(&place, std::slice::from_ref(&new)).await.contains("it is a link or a folder"));
         let file = SourceLocation::File(new.clone());
         assert!(refused(&file, &[new]).await.contains("is not a folder; give the folder"));
+    }
+
+    #[test]
+    fn object_of_a_cluster_is_replaced_whole() {
+        let stored = json!({"apiVersion": "v", "kind": "K", "metadata": {"name": "n", "resourceVersion": "7"},
+            "externalAdmissionHooks": [{"name": "a"}], "bypass": [], "status": {"x": 1}});
+        let object = json!({"apiVersion": "v", "kind": "K", "metadata": {"name": "n"}, "externalAdmissionHooks": []});
+        let expected = json!({"apiVersion": "v", "kind": "K", "metadata": {"name": "n", "resourceVersion": "7"},
+            "externalAdmissionHooks": [], "bypass": null});
+        assert_eq!(replacement(&stored, object), expected);
+    }
+
+    #[tokio::test]
+    async fn documents_that_are_there_are_not_written_again() {
+        let (documents, folder) = folders(GOOD);
+        let place = SourceLocation::File(folder.path().to_owned());
+        fs::write(documents.path().join("other.yaml"), GOOD).unwrap();
+        let Written { names, .. } = apply(&place, &[documents.path().to_owned()]).await.unwrap();
+        assert_eq!(names, Vec::<String>::new());
     }
 
     #[test]

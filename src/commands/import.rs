@@ -42,13 +42,13 @@ Files:
 
 Park:
   The originals of the files in the folder stay, and each of their webhooks gets the match condition gatepost.dev/served,
-  which is false, as field manager gatepost-adopt. Every sidecar named by --admin must call all of them before. An
-  original that its file differs from is left. Deleted originals would lose what their owners look for, and from
+  which is false, as field manager gatepost-adopt. Every sidecar named by --admin must have the folder in force, call all
+  of them and enforce what they say. An original that its file differs from is left. Deleted originals would lose what their owners look for, and from
   Kubernetes 1.37 on the tokens that are bound to them. Where replicas serve with --adopt, use `gatepost adopt`.
 
 Exit codes:
   0  written: what would be in force is printed, what is not served and why, and what to do next; parked; given back
-  1  not written: stderr says why; or the folder has problems, which are on stdout as `gatepost check` prints them";
+  1  not written, not parked, or something stays parked: stderr says why; or the folder has problems, which are on stdout as `gatepost check` prints them";
 
 /// Copy the webhooks of a cluster into a folder, as a configuration
 ///
@@ -90,7 +90,12 @@ pub struct Import {
     #[arg(long, value_name = "URL", requires = "park")]
     admin: Vec<AdminUrl>,
 
-    /// Give the originals of the files in the folder back: the apiserver calls them again
+    /// With --park: park although the cluster has no registration of Gatepost: where it is on the apiservers' disks, or
+    /// follows at once
+    #[arg(long, requires = "park")]
+    unregistered: bool,
+
+    /// Give the originals of the files in the folder back, of both kinds: the apiserver calls them again
     #[arg(long)]
     give_back: bool,
 }
@@ -110,12 +115,12 @@ impl Import {
         if self.park {
             let local = [AdminUrl::local()];
             let sidecars = if self.admin.is_empty() { &local[..] } else { &self.admin };
-            let parked = block_on(park::park(&access, &self.folder, self.kind, sidecars)).flatten()?;
-            return Ok((parked, CommandExit::Good));
+            let parking = park::park(&access, &self.folder, self.kind, sidecars, self.unregistered);
+            return Ok((block_on(parking).flatten()?, CommandExit::Good));
         }
         if self.give_back {
-            let given = block_on(park::give_back(&access, &self.folder, self.kind)).flatten()?;
-            return Ok((given, CommandExit::Good));
+            let (given, all) = block_on(park::give_back(&access, &self.folder)).flatten()?;
+            return Ok((given, if all { CommandExit::Good } else { CommandExit::Failed }));
         }
         let (server, lists) = block_on(read(&access))?.map_err(with_fix)?;
         let mut report = String::new();

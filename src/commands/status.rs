@@ -87,7 +87,9 @@ impl Status {
         }
         let expect = self.replicas.expect.max(1);
         if let Some(wanted) = &self.wait {
-            return replicas::wait(self.replicas, self.timeout, |seen| wait::all_have_in_force(seen, wanted, expect));
+            return replicas::wait(self.replicas, self.timeout, |seen| {
+                wait::all_have_in_force(seen, wanted, expect, false)
+            });
         }
         let cluster = self.replicas.cluster();
         let seen = match replicas::read(self.replicas) {

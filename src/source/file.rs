@@ -151,8 +151,7 @@ impl FileSource {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if is_configuration(&path) && !hidden && !path.is_dir() {
+            if is_listed(&path) && !path.is_dir() {
                 paths.push(path);
             }
         }
@@ -180,6 +179,12 @@ impl FileSource {
     fn read_reference(&self, written: &str) -> Reference {
         references::read(&self.resolve(written))
     }
+}
+
+/// Returns true if a folder's file of this name is read.
+pub fn is_listed(path: &Path) -> bool {
+    let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    is_configuration(path) && !hidden
 }
 
 /// Returns true if a file of a folder with this name is configuration.

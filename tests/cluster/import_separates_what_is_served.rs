@@ -109,9 +109,11 @@ async fn originals_are_parked_only_if_a_sidecar_calls_their_hooks() {
     assert_eq!(import(&kubeconfig, &out, &[]).await.0, Some(0));
 
     let (code, _, stderr) = import(&kubeconfig, &out, &["--park", "--admin", "127.0.0.1:1"]).await;
-    assert!(code == Some(1) && stderr.contains("nothing is parked") && !parked(), "{stderr}");
+    assert!(code == Some(1) && stderr.contains("no registration of Gatepost for validating") && !parked(), "{stderr}");
+    let (code, _, stderr) = import(&kubeconfig, &out, &["--park", "--unregistered", "--admin", "127.0.0.1:1"]).await;
+    assert!(code == Some(1) && stderr.contains("no answer from") && !parked(), "{stderr}");
     let (code, message, _) = import(&kubeconfig, &out, &["--give-back"]).await;
-    assert!(code == Some(0) && message.contains("good: the apiserver calls it already"), "{message}");
+    assert!(code == Some(0) && message.contains("nothing is parked: the apiserver calls every webhook"), "{message}");
 
     good["webhooks"][0]["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
     cluster.has(VALIDATING, good.clone());
@@ -123,6 +125,13 @@ async fn originals_are_parked_only_if_a_sidecar_calls_their_hooks() {
 
     good["webhooks"][0]["timeoutSeconds"] = 3.into();
     cluster.has(VALIDATING, good);
-    let (_, message, _) = import(&kubeconfig, &out, &["--give-back"]).await;
-    assert!(message.contains("good: its file differs from it; import again") && parked(), "{message}");
+    let (_, _, stderr) = import(&kubeconfig, &out, &["--park"]).await;
+    assert!(
+        stderr.contains("good: its file differs; import again") && stderr.contains("nothing is parked"),
+        "{stderr}"
+    );
+    let (code, message, _) = import(&kubeconfig, &folder.path().join("hoks"), &["--give-back"]).await;
+    assert!(code == Some(1) && message.contains("PARKED     good") && parked(), "{message}");
+    let (code, message, _) = import(&kubeconfig, &out, &["--give-back"]).await;
+    assert!(code == Some(0) && message.contains("given back good") && !parked(), "{message}");
 }

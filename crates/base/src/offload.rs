@@ -72,12 +72,15 @@ pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     .await
 }
 
-/// Runs spare work, which waits for other spare work and keeps no other work waiting for its turn: `None` if any other
-/// work has the permits when the turn comes. It evaluates expressions, or takes as long.
+/// Runs spare work, which waits for other spare work: `None` if any other work is running when the turn comes. It takes
+/// none of the permits of other work, which so never waits for it.
 pub async fn run_spare<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let spare = SPARE_PERMIT.acquire().await.ok()?;
-    let permits = (spare, EXPRESSION_PERMITS.try_acquire().ok()?, PERMITS.try_acquire().ok()?);
-    Some(run_with(permits, work).await)
+    let is_idle = PERMITS.available_permits() == permits() && EXPRESSION_PERMITS.available_permits() == permits() - 1;
+    match is_idle {
+        true => Some(run_with(spare, work).await),
+        false => None,
+    }
 }
 
 /// Like [`run`], for work that can be cancelled: if the future is dropped, the flag becomes true, and the work should

@@ -33,11 +33,13 @@ pub enum Progress {
     Failed(String),
 }
 
-/// Checks that at least `expect` replicas are alive, and that all of them have the revision `wanted` in force.
-pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
+/// Checks that at least `expect` replicas are alive, and that all of them have the revision `wanted` in force. With
+/// `must_change`, the revision changes the configuration, so that a replica for which it changes nothing reads something
+/// else.
+pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize, must_change: bool) -> Progress {
     let mut missing = missing_replicas(seen, expect);
     for report in &seen.reports {
-        match pending_revision(report, wanted) {
+        match pending_revision(report, wanted, must_change) {
             Ok(pending) => missing.extend(pending),
             Err(why) => return Progress::Failed(why),
         }
@@ -54,7 +56,7 @@ pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) 
 ///
 /// # Errors
 /// The reason why it will never have the revision in force.
-fn pending_revision(report: &ReplicaReport, wanted: &Revision) -> Result<Option<String>, String> {
+fn pending_revision(report: &ReplicaReport, wanted: &Revision, must_change: bool) -> Result<Option<String>, String> {
     let (name, at) = (&report.replica, &report.revision);
     let in_force = report.in_force(wanted);
     if in_force.as_ref().is_some_and(|own| own.holds(wanted)) {
@@ -69,6 +71,9 @@ fn pending_revision(report: &ReplicaReport, wanted: &Revision) -> Result<Option<
             let count = rejected.count;
             return Err(format!("{name} has rejected it, for {count} problem(s): {problems}"));
         }
+    } else if read && must_change {
+        let reads = "and it changes nothing there: does the replica read another prefix, or other kinds of objects?";
+        return Ok(Some(format!("{name} has read that revision, {reads}")));
     } else if read {
         // That revision of the store changed nothing of ours, or the change was reverted.
         return Ok(None);

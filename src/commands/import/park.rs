@@ -3,50 +3,88 @@
 //! Each webhook gets the match condition that adoption writes, so that `import` and `release` know it. Nobody watches
 //! over it here: adoption, where it serves, gives back what it has not taken itself.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path, time::Duration};
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
-use gatepost_operator::command::with_fix;
+use gatepost_operator::command::{counted, with_fix};
+use serde_json::Value;
 
-use super::object::Object;
+use super::{ALL, object::Object};
+use crate::{commands::load::READ_TIMEOUT, source::FileSource};
 use gatepost_adopt::{ClusterEntry, EntryKind, MANAGER, conditions_document, remove_mark, webhooks_of};
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient};
 use gatepost_replicas::{AdminUrl, HookStanding};
-use serde_json::Value;
 
 /// Timeout of reading the report of one sidecar.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One webhook configuration of the cluster whose copy in the folder is what it says now.
+/// One webhook configuration of the cluster.
 struct Original {
     kind: EntryKind,
     name: String,
     webhooks: Vec<ClusterEntry>,
+    /// What its copy in the folder is.
+    copy: Copied,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    /// What the cluster has now.
+    Same,
+    /// Something else.
+    Different,
+    /// There is none.
+    No,
+}
+
+/// The webhook configurations of a cluster, without Gatepost's own.
+struct Originals {
+    all: Vec<Original>,
+    /// Types for which Gatepost has a registration in the cluster.
+    registered: Vec<HookType>,
 }
 
 /// Parks the originals of the files in the folder, once all these sidecars call their hooks. Returns a report.
 ///
 /// # Errors
-/// A message, if a sidecar does not call a hook, or the cluster cannot be read or written. Originals that the report names
-/// before it are parked then.
+/// A message, if there is nothing to park, a sidecar does not call a hook, nothing is registered to call Gatepost (unless
+/// `may_be_unregistered`), or the cluster cannot be read or written. Originals that the message names are parked then.
 pub(super) async fn park(
     access: &KubeAccess,
     folder: &Path,
     kinds: &[HookType],
     sidecars: &[AdminUrl],
+    may_be_unregistered: bool,
 ) -> Result<String, String> {
     let client = KubeClient::open(access).await.map_err(with_fix)?;
-    let (originals, mut report) = originals(&client, folder, kinds).await?;
-    let names = originals.iter().flat_map(|original| &original.webhooks).map(|webhook| &*webhook.key.name);
-    let names: BTreeSet<_> = names.collect();
+    let Originals { all, registered } = originals(&client, folder, kinds).await?;
+    let mut report = String::new();
+    for original in all.iter().filter(|original| original.copy != Copied::Same) {
+        let why =
+            if original.copy == Copied::No { "it has no file in the folder" } else { "its file differs; import again" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(report, "left       {}: {why}", original.name);
+    }
+    let originals: Vec<_> = all.into_iter().filter(|it| it.copy == Copied::Same && !it.webhooks.is_empty()).collect();
+    if originals.is_empty() {
+        return Err(format!("{report}nothing is parked: no original has a copy in {}", folder.display()));
+    }
+    let unregistered = originals.iter().find(|it| !registered.contains(&it.kind.hook_type()));
+    if let Some(original) = unregistered.filter(|_| !may_be_unregistered) {
+        let kind = original.kind.hook_type().as_str().to_lowercase();
+        return Err(format!(
+            "the cluster has no registration of Gatepost for {kind} hooks, so nothing is parked: nobody would call {}; \
+             register Gatepost first, or give --unregistered where it is registered on the apiservers' disks",
+            original.name
+        ));
+    }
+    let contents = FileSource::new(folder).read(READ_TIMEOUT).map_err(|error| error.to_string())?;
     for sidecar in sidecars {
-        if let Some(name) = uncalled(sidecar, &names).await?.first() {
-            return Err(format!(
-                "{sidecar} does not call {name}, so nothing is parked; see `gatepost status --admin {sidecar}`"
-            ));
+        if let Some(why) = uncalled(sidecar, &originals, &contents.digest).await? {
+            return Err(format!("{why}, so nothing is parked; see `gatepost status --admin {sidecar}`"));
         }
     }
-    for Original { kind, name, webhooks } in originals {
+    for Original { kind, name, webhooks, .. } in originals {
         let Some(first) = webhooks.first() else { continue };
         let conditions: Vec<_> = webhooks.iter().map(|it| (it.key.name.clone(), it.condition.to_string())).collect();
         let document = conditions_document(kind.hook_type(), &name, &first.uid, Some(&first.version), &conditions);
@@ -58,70 +96,86 @@ pub(super) async fn park(
                  need the feature gate AdmissionWebhookMatchConditions"
             ));
         }
-        // Writing to a String cannot fail.
-        let _ = writeln!(report, "parked     {name}: the apiserver calls its {} webhooks no more", webhooks.len());
+        let number = counted(webhooks.len(), "webhook");
+        let _ = writeln!(report, "parked     {name}: the apiserver calls its {number} no more");
     }
-    report.push_str("give them back by `gatepost import --give-back FOLDER`\n");
+    let _ = writeln!(report, "give them back by: gatepost import --give-back {}", folder.display());
     Ok(report)
 }
 
-/// Gives back the originals of the files in the folder. Returns a report.
+/// Gives back every original that is parked and has a file in the folder, whatever that says. Returns a report, and true
+/// if nothing is parked any more.
 ///
 /// # Errors
 /// A message, if the cluster cannot be read or written.
-pub(super) async fn give_back(access: &KubeAccess, folder: &Path, kinds: &[HookType]) -> Result<String, String> {
+pub(super) async fn give_back(access: &KubeAccess, folder: &Path) -> Result<(String, bool), String> {
     let client = KubeClient::open(access).await.map_err(with_fix)?;
-    let (originals, mut report) = originals(&client, folder, kinds).await?;
-    for Original { name, webhooks, .. } in originals {
+    let (mut report, mut all_given) = (String::new(), true);
+    for Original { name, webhooks, copy, .. } in originals(&client, folder, ALL).await?.all {
         let parked: Vec<_> = webhooks.iter().filter(|webhook| webhook.carries).map(|webhook| &webhook.key).collect();
         if parked.is_empty() {
-            let _ = writeln!(report, "unchanged  {name}: the apiserver calls it already");
+            continue;
+        }
+        if copy == Copied::No {
+            all_given = false;
+            let _ = writeln!(
+                report,
+                "PARKED     {name}: it has no file in the folder, and is left; see `gatepost release`"
+            );
             continue;
         }
         let given = remove_mark(&client, &parked, &Value::Null).await;
         given.map_err(|error| format!("{report}{name} is not given back: {}", with_fix(error)))?;
         let _ = writeln!(report, "given back {name}: the apiserver calls it again");
     }
-    Ok(report)
+    if report.is_empty() {
+        report.push_str("nothing is parked: the apiserver calls every webhook itself\n");
+    }
+    Ok((report, all_given))
 }
 
-/// Reads the originals of the files in the folder. Returns a line for each that has none, or another one.
-async fn originals(client: &KubeClient, folder: &Path, kinds: &[HookType]) -> Result<(Vec<Original>, String), String> {
-    let (mut originals, mut report) = (Vec::new(), String::new());
+/// Reads the webhook configurations of these kinds.
+async fn originals(client: &KubeClient, folder: &Path, kinds: &[HookType]) -> Result<Originals, String> {
+    let (mut all, mut registered) = (Vec::new(), Vec::new());
     for &hook_type in kinds {
         let kind = EntryKind::Webhook(hook_type);
         let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
-        let list = client.list(&path).await.map_err(with_fix)?;
-        for item in list.items {
+        for item in client.list(&path).await.map_err(with_fix)?.items {
             let webhooks = webhooks_of(hook_type, &item);
             let Ok(object) = Object::new(hook_type, item) else { continue };
             if object.is_our_own() {
+                registered.push(hook_type);
                 continue;
             }
-            match fs::read(folder.join(object.file())) {
-                Ok(text) if text == object.text()?.as_bytes() => {
-                    originals.push(Original { kind, name: object.name, webhooks });
-                }
-                Ok(_) => {
-                    let _ = writeln!(report, "left       {}: its file differs from it; import again", object.name);
-                }
-                Err(_) => {
-                    let _ = writeln!(report, "left       {}: it has no file in the folder", object.name);
-                }
-            }
+            let copy = match fs::read(folder.join(object.file())) {
+                Ok(text) if text == object.text()?.as_bytes() => Copied::Same,
+                Ok(_) => Copied::Different,
+                Err(_) => Copied::No,
+            };
+            all.push(Original { kind, name: object.name, webhooks, copy });
         }
     }
-    Ok((originals, report))
+    Ok(Originals { all, registered })
 }
 
-/// Returns those of the hooks that the sidecar does not call.
-async fn uncalled<'a>(sidecar: &AdminUrl, names: &BTreeSet<&'a str>) -> Result<Vec<&'a str>, String> {
+/// Returns what keeps the sidecar from calling, and enforcing, each hook of these originals; `None` if nothing does.
+async fn uncalled(sidecar: &AdminUrl, originals: &[Original], digest: &str) -> Result<Option<String>, String> {
     let report = sidecar.report(None, REPORT_TIMEOUT).await;
     let report = report.map_err(|why| format!("no answer from {sidecar}: {why}; nothing is parked"))?;
-    if report.stale {
-        return Err(format!("{sidecar} has no fresh configuration; nothing is parked"));
+    if report.stale || report.digest != digest {
+        return Ok(Some(format!("{sidecar} has not this folder in force, or not freshly")));
     }
-    let called = report.hooks.iter().filter(|hook| hook.state == HookStanding::Active);
-    let called: BTreeSet<_> = called.map(|hook| &*hook.name).collect();
-    Ok(names.iter().filter(|name| !called.contains(**name)).copied().collect())
+    // Hooks of two types may have one name.
+    let mut left: Vec<_> = report.hooks.iter().filter(|hook| hook.state == HookStanding::Active).collect();
+    for webhook in originals.iter().flat_map(|original| &original.webhooks) {
+        let name = &webhook.key.name;
+        let Some(place) = left.iter().position(|hook| hook.name == *name) else {
+            return Ok(Some(format!("{sidecar} does not call {name}")));
+        };
+        left.swap_remove(place);
+        if report.unenforced_left_out > 0 || report.unenforced.iter().any(|it| it.what == "hook" && it.name == *name) {
+            return Ok(Some(format!("{sidecar} does not enforce what {name} says (or has no room to say so)")));
+        }
+    }
+    Ok(None)
 }

@@ -134,7 +134,7 @@ async fn generation_is_reported_once_every_plugin_has_acknowledged_its_rule_inde
     let report = || replica_report(&health, &Replica::new("a"), (now(), SystemTime::UNIX_EPOCH), 10);
     let waited = |report: &ReplicaReport, revision| {
         let seen = ReplicasSeen { reports: vec![report.clone()], unreadable: Vec::new() };
-        wait::all_have_in_force(&seen, &revision, 1)
+        wait::all_have_in_force(&seen, &revision, 1, false)
     };
     publish(1, "pods");
     assert_eq!((report().generation, report().plugins), (1, None));

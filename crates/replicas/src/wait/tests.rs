@@ -91,20 +91,20 @@ fn failed(progress: Progress) -> String {
 fn revision_is_adopted_if_every_live_replica_has_it_or_a_later_one() {
     let all = seen(vec![replica("a", 7, 7), replica("b", 9, 9)]);
     let done = Progress::Done("2 replicas have revision 7 in force: a, b".to_owned());
-    assert_eq!(all_have_in_force(&all, &WANTED, 0), done);
+    assert_eq!(all_have_in_force(&all, &WANTED, 0, false), done);
     let one_short = seen(vec![replica("a", 7, 7), replica("b", 6, 6)]);
-    assert_eq!(waiting(all_have_in_force(&one_short, &WANTED, 0)), "b is at revision 6");
-    assert_eq!(waiting(all_have_in_force(&all, &WANTED, 3)), "2 of 3 replicas are alive: a, b");
+    assert_eq!(waiting(all_have_in_force(&one_short, &WANTED, 0, false)), "b is at revision 6");
+    assert_eq!(waiting(all_have_in_force(&all, &WANTED, 3, false)), "2 of 3 replicas are alive: a, b");
     let two_of_three = seen(vec![replica("a", 7, 7), replica("b", 7, 7), replica("c", 6, 6)]);
-    assert_eq!(waiting(all_have_in_force(&two_of_three, &WANTED, 0)), "c is at revision 6", "most are not all");
+    assert_eq!(waiting(all_have_in_force(&two_of_three, &WANTED, 0, false)), "c is at revision 6", "most are not all");
     assert_eq!(
-        waiting(all_have_in_force(&seen(Vec::new()), &WANTED, 0)),
+        waiting(all_have_in_force(&seen(Vec::new()), &WANTED, 0, false)),
         "no replica is alive",
         "nobody is never everybody"
     );
     let unreadable = ReportError { place: "http://c:1".to_owned(), why: "refused".to_owned() };
     let unheard = ReplicasSeen { unreadable: vec![unreadable], ..all };
-    assert_eq!(waiting(all_have_in_force(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
+    assert_eq!(waiting(all_have_in_force(&unheard, &WANTED, 0, false)), "no answer from http://c:1: refused");
 }
 
 #[test]
@@ -112,14 +112,17 @@ fn replica_name_used_twice_is_reported() {
     let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     twin.contested = true;
     let message = "two replicas go by the name a, and one hides the other: give each its own --replica";
-    assert_eq!(waiting(all_have_in_force(&seen(vec![twin.clone()]), &WANTED, 0)), message);
+    assert_eq!(waiting(all_have_in_force(&seen(vec![twin.clone()]), &WANTED, 0, false)), message);
     assert_eq!(waiting(drained(&seen(vec![twin]), HOOK, 0)), message);
 }
 
 #[test]
 fn store_revision_without_change_is_adopted_once_read() {
-    assert!(matches!(all_have_in_force(&seen(vec![replica("a", 3, 7)]), &WANTED, 0), Progress::Done(_)));
-    assert_eq!(waiting(all_have_in_force(&seen(vec![replica("a", 3, 6)]), &WANTED, 0)), "a is at revision 3");
+    assert!(matches!(all_have_in_force(&seen(vec![replica("a", 3, 7)]), &WANTED, 0, false), Progress::Done(_)));
+    assert_eq!(waiting(all_have_in_force(&seen(vec![replica("a", 3, 6)]), &WANTED, 0, false)), "a is at revision 3");
+    let elsewhere = waiting(all_have_in_force(&seen(vec![replica("a", 3, 7)]), &WANTED, 0, true));
+    assert!(elsewhere.starts_with("a has read that revision, and it changes nothing there"), "{elsewhere}");
+    assert!(matches!(all_have_in_force(&seen(vec![replica("a", 7, 7)]), &WANTED, 0, true), Progress::Done(_)));
 }
 
 #[test]
@@ -129,6 +132,7 @@ fn rejected_revision_fails_the_wait() {
             &seen(vec![replica("a", 8, 8), rejecting(replica("b", revision, observed), rejected)]),
             &WANTED,
             0,
+            false,
         )
     };
     assert_eq!(failed(rejects(5, 7, 7)), "b has rejected it, for 1 problem(s): a.yaml: x: is wrong");
@@ -146,12 +150,12 @@ fn file_source_is_waited_for_by_digest_only() {
     (files.revision, files.observed) = ("sha256:abababababababab".to_owned(), None);
     let all = seen(vec![files]);
     let digest = Revision::parse(&format!("sha256:{}", "ab".repeat(32))).unwrap();
-    assert!(matches!(all_have_in_force(&all, &digest, 0), Progress::Done(_)));
-    assert!(failed(all_have_in_force(&all, &WANTED, 0)).contains("wait for a digest, such as sha256:abab"));
+    assert!(matches!(all_have_in_force(&all, &digest, 0, false), Progress::Done(_)));
+    assert!(failed(all_have_in_force(&all, &WANTED, 0, false)).contains("wait for a digest, such as sha256:abab"));
     let other = Revision::parse("sha256:cdcd").unwrap();
-    assert_eq!(waiting(all_have_in_force(&all, &other, 0)), "a is at revision sha256:abababababababab");
+    assert_eq!(waiting(all_have_in_force(&all, &other, 0, false)), "a is at revision sha256:abababababababab");
     assert!(
-        matches!(all_have_in_force(&seen(vec![replica("b", 3, 3)]), &digest, 0), Progress::Done(_)),
+        matches!(all_have_in_force(&seen(vec![replica("b", 3, 3)]), &digest, 0, false), Progress::Done(_)),
         "stores have them too"
     );
 }
