@@ -179,11 +179,17 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
         let ended = match watch {
             Ok(watch) => timeout(WATCH_DURATION, pass_changes(watch, &mut seen, changed)).await.unwrap_or(Ok(())),
             // The kind is not installed, or the revision is no longer kept.
-            Err(KubeError::Refused { code: 404 | 410, .. }) => Ok(()),
+            Err(KubeError::Refused { code: 404 | 410, .. }) => {
+                seen.clear();
+                Ok(())
+            }
             Err(error) => Err(error),
         };
-        // What has changed meanwhile may have been changed back.
-        seen.clear();
+        // What has changed meanwhile may have been changed back. After a watch that has only run out, this keeps the
+        // next report of each replica from being taken for a change, for which requests may wait.
+        if ended.is_err() {
+            seen.clear();
+        }
         pause(&path, ended, &mut failure).await;
         if refused {
             sleep(REFUSAL_PAUSE).await;
@@ -209,7 +215,10 @@ async fn pass_changes(
                 true
             }
             WatchedChange::Bookmark(_) => false,
-            WatchedChange::Expired => break,
+            WatchedChange::Expired => {
+                seen.clear();
+                break;
+            }
         };
         if is_new {
             changed(true);
@@ -244,8 +253,9 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_watch_is_tried_again_after_minutes() {
+    /// Watches objects for so long, at an apiserver that answers each watch as told. Returns the number of watches, and
+    /// of changes that were noticed.
+    async fn watched(answer: impl Fn(usize) -> String, lasting: Duration) -> (usize, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
@@ -256,24 +266,50 @@ mod tests {
         fs::write(&path, config.to_string()).unwrap();
         let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
         let client = KubeClient::open(&access).await.unwrap();
-        for (status, watches) in [(403, 1), (404, 1), (500, 27)] {
-            let asked = AtomicUsize::new(0);
-            let serve = async {
-                loop {
-                    let (mut socket, _) = listener.accept().await.unwrap();
-                    asked.fetch_add(1, Relaxed);
-                    let _ = socket.read(&mut [0; 4096]).await.unwrap();
-                    let head = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                    socket.write_all(head.as_bytes()).await.unwrap();
-                }
-            };
-            let (_sender, read) = watch::channel(Some((client.clone(), "1".to_owned())));
-            tokio::select! {
-                () = serve => {}
-                never = Hints::Kubernetes(vec!["/apis/a".to_owned()], read).watch(&|_| {}) => match never {},
-                () = sleep(Duration::from_secs(265)) => {}
+        let (asked, noticed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let serve = async {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let answer = answer(asked.fetch_add(1, Relaxed));
+                let _ = socket.read(&mut [0; 4096]).await.unwrap();
+                socket.write_all(answer.as_bytes()).await.unwrap();
             }
-            assert_eq!(asked.load(Relaxed), watches, "{status}");
+        };
+        let (_sender, read) = watch::channel(Some((client, "1".to_owned())));
+        let count = |is_change| _ = noticed.fetch_add(usize::from(is_change), Relaxed);
+        tokio::select! {
+            () = serve => {}
+            never = Hints::Kubernetes(vec!["/apis/a".to_owned()], read).watch(&count) => match never {},
+            () = sleep(lasting) => {}
+        }
+        (asked.load(Relaxed), noticed.load(Relaxed))
+    }
+
+    fn http(status: u16, body: &str) -> String {
+        format!("HTTP/1.1 {status} A\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_tried_again_after_minutes() {
+        for (status, watches) in [(403, 1), (404, 1), (500, 27)] {
+            assert_eq!(watched(|_| http(status, ""), Duration::from_secs(265)).await, (watches, 0), "{status}");
+        }
+    }
+
+    /// Each watch but those that fail or expire begins with a report of the same object.
+    #[tokio::test(start_paused = true)]
+    async fn a_report_after_a_watch_that_ran_out_is_no_change() {
+        let report = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","generation":1}}}"#;
+        let expired = "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n";
+        for (between, noticed) in
+            [(http(200, ""), 1), (http(200, expired), 2), (http(410, ""), 2), (http(404, ""), 2), (http(500, ""), 2)]
+        {
+            let answer = |number| match number {
+                1 => between.clone(),
+                0 | 2 => http(200, &format!("{report}\n")),
+                _ => http(403, ""),
+            };
+            assert_eq!(watched(answer, Duration::from_secs(500)).await.1, noticed, "{between}");
         }
     }
 
