@@ -27,8 +27,10 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     };
     selected.conclude(ctx, draft, usize::MAX);
     let mut hooks = selected.hooks;
-    // Stable: both parts stay in configuration order.
-    hooks.sort_by_key(|hook| hook.live.hook.is_transactional);
+    if hooks.iter().any(|hook| hook.live.hook.is_transactional) {
+        // Stable: both parts stay in configuration order.
+        hooks.sort_by_key(|hook| hook.live.hook.is_transactional);
+    }
     let mut called = 0;
     while called < hooks.len() {
         let left = &hooks[called..];

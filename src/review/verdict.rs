@@ -90,8 +90,7 @@ pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> CombinedVerdict {
     // First, so that no hook's own warnings take their room.
     for call in calls.iter().filter(|call| call.decider.enforcement() == Enforcement::Warn) {
         for refusal in call.refusals() {
-            let message = shortened_to(MAX_UNENFORCED, &refusal.message).replace(char::is_control, " ");
-            parts.warnings.add(format!("not enforced: {message}"));
+            parts.warnings.add(format!("not enforced: {}", shortened_to(MAX_UNENFORCED, &refusal.message)));
         }
     }
     for (index, call) in calls.iter().enumerate() {
