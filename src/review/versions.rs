@@ -6,8 +6,9 @@
 //! versions that the caller does not serve.
 
 use super::context::{OtherVersions, ReviewContext, ServedView};
-use gatepost_api::{Gvr, HookType, MatchPolicy, Review, RuleTarget, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
+use gatepost_api::{Gvr, Hook, HookType, MatchPolicy, Review, RuleTarget, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
 use gatepost_config::{MatchKind, MatchSet, Ruled};
+use gatepost_policy::Policy;
 
 /// Returns true if another review of the request is for this hook or policy: the one in the version that it wants; or,
 /// if its rules match the client's own request and this review is converted, the one that is not.
@@ -46,7 +47,11 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     if is_repeated(ctx) || listed.iter().all(|one| one == made) {
         return;
     }
-    let is_due = |hook_type| if hook_type == HookType::Mutating { ctx.mutates() } else { ctx.validates() };
+    // What decides in shadow, or is skipped, is not worth a conversion that could fail.
+    let is_due = |hook_type, enforcement, name: &str| {
+        let in_phase = if hook_type == HookType::Mutating { ctx.mutates() } else { ctx.validates() };
+        in_phase && ctx.is_due(enforcement) && !ctx.bypass.skips(name) && !ctx.bypass.break_glass_covers(name)
+    };
     let mut is_wanted = vec![false; listed.len()];
     let mut add = |version: Option<&Gvr>| {
         if let Some(at) =
@@ -59,13 +64,15 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     let (served, mut matching) = (view.as_ref().map(ServedView::served), MatchSet::new());
     generation.snapshot.matching(review, served, &mut matching);
     for live in matching.iter().filter_map(|matched| generation.hooks.get(matched.index as usize)) {
-        if is_due(live.hook.hook_type) {
+        let Hook { hook_type, enforcement, name, .. } = &*live.hook;
+        if is_due(*hook_type, *enforcement, name) {
             add(wanted(&*live.hook, review, listed));
         }
     }
     generation.snapshot.matching_policies(review, served, &mut matching);
     for live in matching.iter().filter_map(|matched| generation.policies.get(matched.index as usize)) {
-        if is_due(live.policy.definition.hook_type) {
+        let Policy { definition, enforcement, .. } = &*live.policy;
+        if is_due(definition.hook_type, *enforcement, &definition.name) {
             add(wanted(&*live.policy, review, listed));
         }
     }

@@ -162,6 +162,17 @@ async fn listed_versions_call_each_hook_once() {
     assert!(ninth.seen().is_empty());
 }
 
+/// A conversion that fails must not reject a request for the sake of a hook that decides after it.
+#[tokio::test]
+async fn listed_versions_that_only_a_shadow_wants_are_not_named() {
+    let hook = ScriptedHook::start(Script::Allow).await;
+    for (more, names) in [("", Some("x.io/v2/things")), ("  enforcement: Shadow\n", None)] {
+        let gate = gate(&document(&[hook_for("v2", &hook, more)]), Reasons::First);
+        let verdict = ask(&gate, "v1", "v1", listed(&["v1", "v2"])).await;
+        assert_eq!((verdict.allowed(), wanted(&verdict)), (true, names));
+    }
+}
+
 /// The first rule decides before the caller's order does; `matchPolicy: Exact` wants no other version.
 #[tokio::test]
 async fn listed_versions_are_chosen_by_the_first_rule() {
