@@ -255,10 +255,11 @@ impl Check {
         self.errors.push(format!("{}: {}", cut(&self.path), cut(why)));
     }
 
+    fn is_full(&self) -> bool {
+        self.errors.len() >= MAX_ERRORS
+    }
+
     fn value(&mut self, of: &'static Type, value: &Value) {
-        if self.errors.len() >= MAX_ERRORS {
-            return;
-        }
         match (of, value) {
             (_, Value::Null) => {}
             (Type::Scalar(expected), _) => self.scalar(*expected, value),
@@ -292,6 +293,9 @@ impl Check {
 
     fn members(&mut self, of: &'static Type, members: &Map<String, Value>) {
         for (name, value) in members {
+            if self.is_full() {
+                return;
+            }
             let before = self.path.len();
             self.path.extend([".", name]);
             let member = of.member(name);
@@ -311,6 +315,10 @@ impl Check {
         let Some((of_items, relation)) = of.list() else { return };
         let mut seen = HashSet::new();
         for (at, item) in items.iter().enumerate() {
+            // An object may hold many duplicates, which a configuration can copy.
+            if self.is_full() {
+                return;
+            }
             let element = match relation {
                 Relation::Atomic => format!("[{at}]"),
                 _ => match relation.key(item) {
@@ -330,7 +338,7 @@ impl Check {
 
     /// Adds the paths of atomic values. As upstream, those in the values of maps are none.
     fn atomic(&mut self, of: &'static Type, value: &Value) {
-        if self.errors.len() >= MAX_ERRORS {
+        if self.is_full() {
             return;
         }
         if (value.is_object() || value.is_array()) && of.is_atomic(value) {
@@ -404,6 +412,16 @@ fn go_syntax(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_faults_make_a_short_message() {
+        let of = type_of("v1", "Pod").unwrap();
+        let port = serde_json::json!({"containerPort": 1, "protocol": "TCP"});
+        let container = serde_json::json!({"name": "a", "ports": vec![port; 10_000]});
+        let pod = serde_json::json!({"spec": {"containers": [container]}});
+        let why = of.check(pod.as_object().unwrap()).unwrap_err();
+        assert_eq!(why.matches("duplicate entries").count(), MAX_ERRORS, "{why}");
+    }
 
     #[test]
     fn every_struct_of_the_table_is_in_it() {
