@@ -153,13 +153,9 @@ func (c *client) close() {
 	}
 }
 
-// call sends a review. It waits for a connection for [connectWithin], and never sends the review a second time: gRPC
-// itself does so only where the sidecar has said that it did not process the call.
-func (c *client) call(ctx context.Context, method method, message *message) (*admissionv1.AdmissionResponse, error) {
-	connection, err := c.connected(ctx)
-	if err != nil {
-		return nil, err
-	}
+// call sends a review. It never sends it a second time: gRPC itself does so only where the sidecar has said that it did
+// not process the call.
+func (c *client) call(ctx context.Context, connection *grpc.ClientConn, method method, message *message) (*admissionv1.AdmissionResponse, error) {
 	if message.auditID != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, auditIDKey, message.auditID)
 	}
@@ -220,7 +216,16 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 }
 
-// connected returns a connection that is ready: the next one in turn, or else the first that is or becomes so.
+// still returns the connection that was used before, or another if there was none or it is lost.
+func (c *client) still(ctx context.Context, used *grpc.ClientConn) (*grpc.ClientConn, error) {
+	if used != nil && used.GetState() == connectivity.Ready {
+		return used, nil
+	}
+	return c.connected(ctx)
+}
+
+// connected returns a connection that is ready: the next one in turn, or else the first that is or becomes so, for which
+// it waits for [connectWithin].
 func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
 	first := int(c.next.Add(1) % uint64(len(c.connections)))
 	if connection := c.ready(first); connection != nil {

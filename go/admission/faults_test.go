@@ -73,7 +73,7 @@ func TestRequestsThatGatepostCannotReadAreOpenedByNobody(t *testing.T) {
 }
 
 func TestFailOpenIsInTheAuditLog(t *testing.T) {
-	request := annotated{Attributes: attributes(pod("a"), nil, admission.Create), annotations: map[string]string{}}
+	request := &noted{Attributes: attributes(pod("a"), nil, admission.Create)}
 	p := plugin(t, filepath.Join(t.TempDir(), "none"), "failurePolicy: Ignore")
 	if err := p.Validate(context.Background(), request, objects); err != nil {
 		t.Fatal(err)
@@ -226,16 +226,6 @@ func TestSocketPathIsNoURL(t *testing.T) {
 		}
 		_ = listener.Close()
 	}
-}
-
-type annotated struct {
-	admission.Attributes
-	annotations map[string]string
-}
-
-func (a annotated) AddAnnotation(key, value string) error {
-	a.annotations[key] = value
-	return nil
 }
 
 type equivalent struct {

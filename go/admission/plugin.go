@@ -246,15 +246,17 @@ func (r inResource) GetResource() schema.GroupVersionResource { return r.resourc
 
 // ask returns the sidecar's verdict if it admits the request, an error if the request is rejected, and neither if the
 // call has failed and the failure policy is Ignore.
-func (p *Plugin) ask(ctx context.Context, method method, request *request, message *message) (*admissionv1.AdmissionResponse, error) {
-	if !p.WaitForReady() {
-		return nil, admission.NewForbidden(request, errors.New("not yet ready to handle request"))
-	}
-	bounded, cancel := context.WithTimeout(ctx, p.configuration.Timeout.Duration)
+func (p *Plugin) ask(ctx context.Context, method method, round *round, request *request, message *message) (*admissionv1.AdmissionResponse, error) {
+	bounded, cancel := context.WithDeadline(ctx, round.deadline)
 	defer cancel()
+	message.versions = round.versions
 	message.auditID = auditID(ctx)
 	message.namespaceLabels = p.namespaceLabels(bounded, request)
-	response, err := p.client.call(bounded, method, message)
+	var response *admissionv1.AdmissionResponse
+	var err error
+	if round.connection, err = p.client.still(bounded, round.connection); err == nil {
+		response, err = p.client.call(bounded, round.connection, method, message)
+	}
 	if err == nil {
 		err = verify(message, response)
 	}
@@ -270,9 +272,7 @@ func (p *Plugin) ask(ctx context.Context, method method, request *request, messa
 		if strings.HasPrefix(key, patchAnnotations) {
 			level = auditinternal.LevelRequest
 		}
-		if err := request.AddAnnotationWithLevel(key, value, level); err != nil {
-			klog.FromContext(ctx).V(2).Info("Gatepost's audit annotation is left out", "key", key, "reason", err)
-		}
+		_ = request.AddAnnotationWithLevel(key, value, level)
 	}
 	for _, text := range response.Warnings {
 		warning.AddWarning(ctx, "", text)
@@ -309,9 +309,7 @@ func (p *Plugin) failed(ctx context.Context, method method, request *request, ca
 	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore && !errors.As(cause, &unreadable) {
 		klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing open", "call", call, "address", p.client.address)
 		key := failedOpen + call[strings.LastIndexByte(call, '/')+1:]
-		if err := request.AddAnnotation(key, shorten(cause.Error())); err != nil {
-			klog.FromContext(ctx).V(2).Info("An audit annotation is left out", "key", key, "reason", err)
-		}
+		_ = request.AddAnnotation(key, shorten(cause.Error()))
 		return nil
 	}
 	klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing closed", "call", call, "address", p.client.address)

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 )
@@ -16,6 +20,8 @@ import (
 const (
 	// maxVersions bounds the versions of a resource of which the sidecar is told; it takes no more.
 	maxVersions = 64
+	// maxVersionsBytes bounds their list: all headers of a call have 16 KiB, of which labels may take up most.
+	maxVersionsBytes = 2 << 10
 	// maxRounds bounds how often a request is sent anew because the configuration changed between two of its versions.
 	maxRounds = 3
 )
@@ -54,77 +60,145 @@ func encodeRequest(attributes admission.Attributes, in version, objects admissio
 	return &encodedRequest{request, message}, nil
 }
 
+// A phase is one phase of a request, in each version in which the sidecar wants it.
+type phase struct {
+	*Plugin
+	method     method
+	attributes admission.Attributes
+	objects    admission.ObjectInterfaces
+	// Is called with each answer that admits the request.
+	apply func(*encodedRequest, *admissionv1.AdmissionResponse) error
+	// Of all rounds and versions together.
+	deadline time.Time
+	// The versions of which the sidecar is told.
+	served []schema.GroupVersionResource
+	// The object as it was before the first round, if another version may see it patched.
+	original runtime.Object
+}
+
+// A round asks about a request once in each version.
+type round struct {
+	deadline time.Time
+	// The list that is sent of them.
+	versions string
+	// Two connections may lead to two replicas, which name one configuration by two revisions.
+	connection  *grpc.ClientConn
+	annotations annotations
+}
+
 // inEachVersion asks about a request as the client made it, and then in each version in which the sidecar wants it too:
 // that of hooks under matchPolicy: Equivalent that do not take the client's. Each hook is called in one of them, the one
 // in which the server would call it as a webhook. It calls a function with each answer that admits the request.
 //
 // All versions are decided by one revision of the configuration, as a hook that names another version from then on would
-// be called in neither; otherwise it begins anew.
+// be called in neither; otherwise it begins anew, with the object as it was.
 func (p *Plugin) inEachVersion(ctx context.Context, method method, first *encodedRequest, objects admission.ObjectInterfaces, apply func(*encodedRequest, *admissionv1.AdmissionResponse) error) error {
 	attributes := first.request.Attributes
-	served := equivalents(attributes, objects)
-	listed := versionsText(served)
-	send := func(one *encodedRequest) (*admissionv1.AdmissionResponse, error) {
-		one.message.versions = listed
-		response, err := p.ask(ctx, method, one.request, one.message)
-		if err == nil && response != nil {
-			err = apply(one, response)
-		}
-		return response, err
+	if !p.WaitForReady() {
+		return admission.NewForbidden(attributes, errors.New("not yet ready to handle request"))
+	}
+	phase := &phase{
+		Plugin: p, method: method, attributes: attributes, objects: objects, apply: apply,
+		deadline: time.Now().Add(p.configuration.Timeout.Duration), served: equivalents(attributes, objects),
 	}
 	one := first
-	for round := 1; ; round++ {
-		response, err := send(one)
-		if err != nil || response == nil {
+	for count := 1; ; count++ {
+		round := &round{deadline: phase.deadline, versions: versionsText(phase.served)}
+		isSettled, err := phase.askEach(ctx, round, one)
+		if err == nil && !isSettled {
+			switch {
+			case count == maxRounds:
+				isSettled, err = true, p.failed(ctx, method, one.request, errUnsettled)
+			case phase.isOver(ctx):
+				isSettled, err = true, p.failed(ctx, method, one.request, errLate)
+			}
+		}
+		if err != nil || isSettled {
+			round.annotations.addTo(ctx, attributes)
 			return err
 		}
-		wanted, err := wantedVersions(response.AuditAnnotations[otherVersions], served, attributes.GetResource())
-		if err != nil {
-			return p.failed(ctx, method, one.request, err)
-		}
-		isSettled := true
-		for _, resource := range wanted {
-			// Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook/generic ShouldCallHook.
-			kind := objects.GetEquivalentResourceMapper().KindFor(resource, attributes.GetSubresource())
-			if kind.Empty() {
-				return apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", resource))
-			}
-			// From the server's own type, with the patches of the versions before.
-			converted, err := encodeRequest(attributes, version{resource, kind}, objects)
-			if err != nil {
-				return err
-			}
-			other, err := send(converted)
-			if err != nil {
-				return err
-			}
-			// Without an answer the failure policy has let this version pass.
-			if other != nil && other.AuditAnnotations[revision] != response.AuditAnnotations[revision] {
-				isSettled = false
-				break
-			}
-		}
-		if isSettled {
-			return nil
-		}
-		if round == maxRounds {
-			return p.failed(ctx, method, one.request, errUnsettled)
-		}
+		phase.restore()
 		if one, err = encodeRequest(attributes, versionOf(attributes), objects); err != nil {
 			return err
 		}
 	}
 }
 
+// askEach asks in each version. It reports false if the answers are of several configurations: also then each has been heard,
+// so that a denial counts.
+func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest) (isSettled bool, err error) {
+	response, err := p.send(ctx, round, first)
+	if err != nil || response == nil {
+		return true, err
+	}
+	made := p.attributes.GetResource()
+	wanted, err := wantedVersions(response.AuditAnnotations[otherVersions], p.served, made)
+	if err != nil {
+		return true, p.failed(ctx, p.method, first.request, err)
+	}
+	if object := p.attributes.GetObject(); p.method == mutate && object != nil && p.original == nil && len(wanted) > 0 {
+		p.original = object.DeepCopyObject()
+	}
+	if err := p.apply(first, response); err != nil {
+		return true, err
+	}
+	isSettled = true
+	for _, resource := range wanted {
+		// Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook/generic ShouldCallHook.
+		kind := p.objects.GetEquivalentResourceMapper().KindFor(resource, p.attributes.GetSubresource())
+		if kind.Empty() {
+			return true, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", resource))
+		}
+		if p.isOver(ctx) {
+			return true, p.failed(ctx, p.method, first.request, errLate)
+		}
+		// From the server's own type, with the patches of the versions before.
+		converted, err := encodeRequest(p.attributes, version{resource, kind}, p.objects)
+		if err != nil {
+			return true, err
+		}
+		other, err := p.send(ctx, round, converted)
+		if err != nil {
+			return true, err
+		}
+		// Without an answer the failure policy has let this version pass.
+		if other == nil {
+			continue
+		}
+		if err := p.apply(converted, other); err != nil {
+			return true, err
+		}
+		isSettled = isSettled && other.AuditAnnotations[revision] == response.AuditAnnotations[revision]
+	}
+	return isSettled, nil
+}
+
+func (p *phase) send(ctx context.Context, round *round, one *encodedRequest) (*admissionv1.AdmissionResponse, error) {
+	one.request.Attributes = inRound{p.attributes, &round.annotations, one.request.resource}
+	return p.ask(ctx, p.method, round, one.request, one.message)
+}
+
+// isOver reports whether there is no time left for another version.
+func (p *phase) isOver(ctx context.Context) bool {
+	return ctx.Err() != nil || !time.Now().Before(p.deadline)
+}
+
+// restore takes back what the patches of a round have changed. The server holds the object itself, so it stays where it is.
+func (p *phase) restore() {
+	if p.original != nil {
+		reflect.ValueOf(p.attributes.GetObject()).Elem().Set(reflect.ValueOf(p.original.DeepCopyObject()).Elem())
+	}
+}
+
 // equivalents returns the resource of the request in each version in which the server has it, the client's included, in
-// the server's order; nothing if that is not known.
+// the server's order; nothing if that is not known or too long.
 func equivalents(attributes admission.Attributes, objects admission.ObjectInterfaces) []schema.GroupVersionResource {
 	mapper := objects.GetEquivalentResourceMapper()
 	if mapper == nil {
 		return nil
 	}
 	served := mapper.EquivalentResourcesFor(attributes.GetResource(), attributes.GetSubresource())
-	if len(served) > maxVersions {
+	if len(served) > maxVersions || len(versionsText(served)) > maxVersionsBytes {
 		return nil
 	}
 	return served
@@ -147,6 +221,9 @@ func versionText(resource schema.GroupVersionResource) string {
 func wantedVersions(text string, served []schema.GroupVersionResource, made schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
 	if text == "" {
 		return nil, nil
+	}
+	if sent := len(versionsText(served)); len(text) > sent {
+		return nil, fmt.Errorf("received invalid response: it wants the request in versions of %d bytes, of which %d were sent", len(text), sent)
 	}
 	texts := strings.Split(text, ",")
 	wanted := slices.Clone(served)

@@ -5,10 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +67,7 @@ func versioned(versions ...string) admission.ObjectInterfaces {
 	named(runtime.APIVersionInternal, &widget{})
 	named("v1", &widgetV1{})
 	named("v2", &widgetV2{})
+	named("v3", &widgetV2{})
 	convert := func(from, to any, function conversion.ConversionFunc) {
 		utilruntime.Must(scheme.AddConversionFunc(from, to, function))
 	}
@@ -93,14 +101,20 @@ func versioned(versions ...string) admission.ObjectInterfaces {
 	return &admission.RuntimeObjectInterfaces{ObjectCreater: scheme, ObjectTyper: scheme, ObjectDefaulter: scheme, ObjectConvertor: scheme, EquivalentResourceMapper: registry}
 }
 
-// A noted request remembers its audit annotations.
+// A noted request remembers its audit annotations, of each key one, as the server's own record does.
 type noted struct {
 	admission.Attributes
-	annotations []string
+	annotations map[string]string
 }
 
-func (a *noted) AddAnnotationWithLevel(key, value string, _ auditinternal.Level) error {
-	a.annotations = append(a.annotations, key+"="+value)
+func (a *noted) AddAnnotationWithLevel(key, value string, level auditinternal.Level) error {
+	if err := a.Attributes.AddAnnotationWithLevel(key, value, level); err != nil {
+		return err
+	}
+	if a.annotations == nil {
+		a.annotations = map[string]string{}
+	}
+	a.annotations[key] = value
 	return nil
 }
 
@@ -154,6 +168,20 @@ func wanting(t *testing.T, versions string, answer func(version string, response
 	}
 }
 
+// askedIn are the versions of what a sidecar notes.
+func askedIn(notes []string) string {
+	var versions []string
+	for _, note := range notes {
+		versions = append(versions, strings.Fields(note)[1][:2])
+	}
+	return strings.Join(versions, " ")
+}
+
+func patch(response *admissionv1.AdmissionResponse, text string) {
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = []byte(text), &kind
+}
+
 func asJSON(object any) string {
 	text, _ := json.Marshal(object)
 	return string(text)
@@ -177,8 +205,7 @@ const both = "x.io/v1/widgets,x.io/v2/widgets"
 func TestRequestIsSentInEachVersionThatIsWanted(t *testing.T) {
 	s, notes := wanting(t, "x.io/v2/widgets", func(version string, response *admissionv1.AdmissionResponse) {
 		field := map[string]string{"v1": "colour", "v2": "hue"}[version]
-		kind := admissionv1.PatchTypeJSONPatch
-		response.Patch, response.PatchType = []byte(`[{"op":"add","path":"/`+field+`","value":"of `+version+`"}]`), &kind
+		patch(response, `[{"op":"add","path":"/`+field+`","value":"of `+version+`"}]`)
 	})
 	server := versioned("v1", "v2")
 	object := aWidget("large")
@@ -197,8 +224,7 @@ func TestRequestIsSentInEachVersionThatIsWanted(t *testing.T) {
 		t.Errorf("the object is %+v", object)
 	}
 	// The revision is that of all versions, and the versions are nobody's but the plugin's.
-	slices.Sort(create.annotations)
-	if want := []string{revision + "=7", "h.x/seen=v1", "h.x/seen=v2"}; !slices.Equal(create.annotations, want) {
+	if want := map[string]string{revision: "7", "h.x/seen": "v1", "h.x/seen_v2": "v2"}; !maps.Equal(create.annotations, want) {
 		t.Errorf("annotations %q", create.annotations)
 	}
 }
@@ -253,11 +279,7 @@ func TestRequestIsSentAnewIfTheConfigurationChangedBetweenItsVersions(t *testing
 			}
 		})
 		err := plugin(t, s.socket, "").Validate(context.Background(), madeInV1(aWidget("large"), nil, admission.Create), versioned("v1", "v2"))
-		var got []string
-		for _, note := range notes() {
-			got = append(got, strings.Fields(note)[1][:2])
-		}
-		if strings.Join(got, " ") != want {
+		if got := askedIn(notes()); got != want {
 			t.Errorf("asked in %q", got)
 		}
 		if isSettled != (err == nil) || err != nil && !strings.Contains(err.Error(), errUnsettled.Error()) {
@@ -277,10 +299,7 @@ func TestFaultsOfOtherVersions(t *testing.T) {
 			response.UID = "other"
 		}
 	}
-	patch := func(version string, response *admissionv1.AdmissionResponse) {
-		kind := admissionv1.PatchTypeJSONPatch
-		response.Patch, response.PatchType = []byte("[]"), &kind
-	}
+	change := func(_ string, response *admissionv1.AdmissionResponse) { patch(response, "[]") }
 	for name, fault := range map[string]struct {
 		wants  string
 		answer func(string, *admissionv1.AdmissionResponse)
@@ -294,8 +313,9 @@ func TestFaultsOfOtherVersions(t *testing.T) {
 		"a version that is not there": {"x.io/v3/widgets", nil, "large", "versions that the server does not have", false},
 		"the client's own version":    {"x.io/v1/widgets", nil, "large", "versions that the server does not have", false},
 		"a version twice":             {"x.io/v2/widgets,x.io/v2/widgets", nil, "large", "versions that the server does not have", false},
+		"more than was sent":          {strings.Repeat(",", 1<<20), nil, "large", "of 1048576 bytes, of which 31 were sent", false},
 		"no version":                  {",", nil, "large", "versions that the server does not have", false},
-		"a patch":                     {"x.io/v2/widgets", patch, "large", "it changes the object", false},
+		"a patch":                     {"x.io/v2/widgets", change, "large", "it changes the object", false},
 		// As with a webhook.
 		"no conversion": {"x.io/v2/widgets", nil, "inconvertible", "no such extent", true},
 	} {
@@ -315,5 +335,251 @@ func TestFaultsOfOtherVersions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A replica denies in a version although it calls the configuration by another number.
+func TestVersionsAfterOneOfAnotherRevisionAreAskedToo(t *testing.T) {
+	for _, policy := range []string{"Fail", "Ignore"} {
+		s, notes := wanting(t, "x.io/v2/widgets,x.io/v3/widgets", func(version string, response *admissionv1.AdmissionResponse) {
+			switch version {
+			case "v2":
+				response.AuditAnnotations[revision] = "9"
+			case "v3":
+				response.Allowed, response.Result = false, &metav1.Status{Code: 403, Message: "not in v3"}
+			}
+		})
+		err := plugin(t, s.socket, "failurePolicy: "+policy).Validate(context.Background(), madeInV1(aWidget("large"), nil, admission.Create), versioned("v1", "v2", "v3"))
+		if err == nil || !strings.Contains(err.Error(), "not in v3") {
+			t.Errorf("%s: %v", policy, err)
+		}
+		if got := askedIn(notes()); got != "v1 v2 v3" {
+			t.Errorf("%s: asked in %q", policy, got)
+		}
+	}
+}
+
+// A shared listener gives out connections that another one has accepted.
+type sharedListener struct {
+	net.Listener
+	connections chan net.Conn
+	closed      chan struct{}
+}
+
+func (l sharedListener) Accept() (net.Conn, error) {
+	select {
+	case connection := <-l.connections:
+		return connection, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l sharedListener) Close() error { return nil }
+
+// Two replicas behind one address, with one configuration: each names the revision at which it read it first.
+func TestVersionsOfARequestGoToOneReplica(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	var replicas []sharedListener
+	for _, named := range []string{"7", "9"} {
+		server := grpc.NewServer(grpc.ForceServerCodecV2(reviews{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			var review admissionv1.AdmissionReview
+			if method, _ := grpc.MethodFromServerStream(stream); method == followMethod {
+				<-stream.Context().Done()
+				return nil
+			}
+			if err := stream.RecvMsg(&review); err != nil {
+				return err
+			}
+			response, _ := allow("", review.Request)
+			response.AuditAnnotations = map[string]string{revision: named, otherVersions: "x.io/v2/widgets"}
+			return stream.SendMsg(&admissionv1.AdmissionReview{Response: response})
+		}))
+		replica := sharedListener{listener, make(chan net.Conn, maxConnections), closed}
+		replicas = append(replicas, replica)
+		go func() { _ = server.Serve(replica) }()
+		t.Cleanup(server.Stop)
+	}
+	// Before the servers stop, which wait for it.
+	t.Cleanup(func() { close(closed); _ = listener.Close() })
+	go func() {
+		for turn := 0; ; turn++ {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			replicas[turn%2].connections <- connection
+		}
+	}()
+	p := plugin(t, socket, "")
+	for _, connection := range p.client.connections {
+		for state := connection.GetState(); state != connectivity.Ready; state = connection.GetState() {
+			if !connection.WaitForStateChange(t.Context(), state) {
+				t.Fatal("not connected")
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for range 20 {
+		request := madeInV1(aWidget("large"), nil, admission.Create)
+		if err := p.Validate(context.Background(), request, versioned("v1", "v2")); err != nil {
+			t.Fatal(err)
+		}
+		seen[request.annotations[revision]] = true
+	}
+	if len(p.client.connections) > 1 && len(seen) != 2 {
+		t.Errorf("asked only %v", seen)
+	}
+}
+
+// A lost connection is no reason to fail a request whose other versions another one can take.
+func TestLostConnectionIsReplacedWithinARound(t *testing.T) {
+	s := start(t, allow)
+	p := plugin(t, s.socket, "")
+	lost, err := grpc.NewClient("passthrough:///nobody", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lost.Close() })
+	one, err := p.client.still(context.Background(), lost)
+	if err != nil || one == lost {
+		t.Fatal(err)
+	}
+	for range 2 * maxConnections {
+		if again, err := p.client.still(context.Background(), one); err != nil || again != one {
+			t.Errorf("another connection: %v", err)
+		}
+	}
+}
+
+// What hooks do to the object they do once, however often they are called.
+func TestPatchesOfARoundThatBeginsAnewAreTakenBack(t *testing.T) {
+	changes := 2
+	s, notes := wanting(t, "x.io/v2/widgets", func(version string, response *admissionv1.AdmissionResponse) {
+		patch(response, `[{"op":"add","path":"/metadata/finalizers/-","value":"x.io/of-`+version+`"}]`)
+		if version == "v2" && changes > 0 {
+			changes--
+			response.AuditAnnotations[revision] = "8"
+		}
+		response.AuditAnnotations["h.x/changes"] = fmt.Sprint(changes)
+	})
+	object := aWidget("large")
+	object.Finalizers = []string{"x.io/first"}
+	request := madeInV1(object, nil, admission.Create)
+	if err := plugin(t, s.socket, "").Admit(context.Background(), request, versioned("v1", "v2")); err != nil {
+		t.Fatal(err)
+	}
+	if got := askedIn(notes()); got != "v1 v2 v1 v2 v1 v2" {
+		t.Errorf("asked in %q", got)
+	}
+	if want := []string{"x.io/first", "x.io/of-v1", "x.io/of-v2"}; !slices.Equal(object.Finalizers, want) {
+		t.Errorf("finalizers %q", object.Finalizers)
+	}
+	// Annotations are those of the last round.
+	if want := map[string]string{revision: "7", "h.x/seen": "v1", "h.x/seen_v2": "v2", "h.x/changes": "0"}; !maps.Equal(request.annotations, want) {
+		t.Errorf("annotations %q", request.annotations)
+	}
+}
+
+// Keys of Gatepost's annotations count hooks, in each version from the beginning.
+func TestAnnotationsOfTwoVersionsMeet(t *testing.T) {
+	const failed = "failed-open.validating.webhook.admission.k8s.io/round_0_index_0"
+	for _, isDenied := range []bool{false, true} {
+		s, _ := wanting(t, "x.io/v2/widgets", func(version string, response *admissionv1.AdmissionResponse) {
+			response.AuditAnnotations[failed] = "hook-of-" + version
+			response.AuditAnnotations[validationFailures] = `[{"policy":"of-` + version + `"}]`
+			response.AuditAnnotations["bypass.gatepost.dev/nodes"] = "skip: they wait"
+			response.Allowed = version == "v1" || !isDenied
+		})
+		request := madeInV1(aWidget("large"), nil, admission.Create)
+		err := plugin(t, s.socket, "").Validate(context.Background(), request, versioned("v1", "v2"))
+		if isDenied != (err != nil) {
+			t.Error(err)
+		}
+		if want := map[string]string{
+			revision: "7", "h.x/seen": "v1", "h.x/seen_v2": "v2", failed: "hook-of-v1", failed + "_v2": "hook-of-v2",
+			validationFailures: `[{"policy":"of-v1"},{"policy":"of-v2"}]`, "bypass.gatepost.dev/nodes": "skip: they wait",
+		}; !maps.Equal(request.annotations, want) {
+			t.Errorf("annotations %q", request.annotations)
+		}
+	}
+}
+
+func TestAnnotationsThatAreNoListsAreKeptApart(t *testing.T) {
+	var all annotations
+	all.add(validationFailures, annotation{value: "[]"}, widgets("v1"))
+	all.add(validationFailures, annotation{value: "{"}, widgets("v2"))
+	all.add(validationFailures, annotation{value: "}"}, widgets("v2"))
+	if want := (annotations{validationFailures: {value: "[]"}, validationFailures + "_v2": {value: "{"}, validationFailures + "_v2_v2": {value: "}"}}); !maps.Equal(all, want) {
+		t.Errorf("%v", all)
+	}
+}
+
+// A list that takes up the headers' room would fail each call.
+func TestListOfVersionsThatIsTooLongIsNotSent(t *testing.T) {
+	for count, isSent := range map[int]bool{maxVersions: true, maxVersions + 1: false} {
+		var short []string
+		for n := range count {
+			short = append(short, fmt.Sprintf("v%d", n+1))
+		}
+		if got := equivalents(madeInV1(nil, nil, admission.Create), versioned(short...)); (len(got) == count) != isSent {
+			t.Errorf("%d of %d versions", len(got), count)
+		}
+	}
+	long := []string{"v1", "v2" + strings.Repeat("0", maxVersionsBytes)}
+	s, notes := wanting(t, "", nil)
+	if err := plugin(t, s.socket, "").Validate(context.Background(), madeInV1(aWidget("large"), nil, admission.Create), versioned(long...)); err != nil {
+		t.Fatal(err)
+	}
+	if got := notes(); len(got) != 1 || !strings.Contains(got[0], " of : ") {
+		t.Errorf("asked %q", got)
+	}
+}
+
+func TestVersionsHaveOneTimeTogether(t *testing.T) {
+	for _, policy := range []string{"Fail", "Ignore"} {
+		s, notes := wanting(t, "x.io/v2/widgets,x.io/v3/widgets", func(string, *admissionv1.AdmissionResponse) {
+			time.Sleep(400 * time.Millisecond)
+		})
+		p := plugin(t, s.socket, "timeout: 600ms\nfailurePolicy: "+policy)
+		began := time.Now()
+		request := madeInV1(aWidget("large"), nil, admission.Create)
+		err := p.Validate(context.Background(), request, versioned("v1", "v2", "v3"))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: %s", policy, took)
+		}
+		if isLate := err != nil && strings.Contains(err.Error(), "no answer within 600ms"); isLate != (policy == "Fail") {
+			t.Errorf("%s: %v", policy, err)
+		}
+		if said := request.annotations[failedOpen+"Validate"]; (said != "") != (policy == "Ignore") {
+			t.Errorf("%s: %v", policy, request.annotations)
+		}
+		if got := askedIn(notes()); strings.Contains(got, "v3") {
+			t.Errorf("%s: asked in %q", policy, got)
+		}
+	}
+}
+
+// An object that cannot be converted shows whether it was tried.
+func TestNothingIsConvertedForAClientThatHasGone(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s, _ := wanting(t, "x.io/v2/widgets", nil)
+	p, server := plugin(t, s.socket, "failurePolicy: Ignore"), versioned("v1", "v2")
+	request := madeInV1(aWidget("inconvertible"), nil, admission.Create)
+	first, err := encodeRequest(request, versionOf(request), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.inEachVersion(ctx, validate, first, server, func(*encodedRequest, *admissionv1.AdmissionResponse) error {
+		cancel()
+		return nil
+	})
+	if !apierrors.IsTimeout(err) {
+		t.Error(err)
 	}
 }
