@@ -22,6 +22,11 @@ pub(crate) const LEFT_OUT: &[(&str, &[&str])] = &[
     ("Defaults are not set between two mutations.", &["mutate-defaults-between", "mutate-defaults-seen-by-next"]),
     ("A null in an apply configuration is refused in other words.", &["mutate-apply-null"]),
     (
+        "An integer that is too large for its field is refused. kube-apiserver takes the lower bits.",
+        &["mutate-apply-pod-large-double", "mutate-apply-pod-wrapped"],
+    ),
+    ("An unsigned integer of an apply configuration is like any other.", &["mutate-apply-pod-uint"]),
+    (
         "The apiserver decodes a mutated object into its type, and refuses what does not fit, after the verdict.",
         &[
             "mutate-apply-custom-without-schema",

@@ -32,26 +32,43 @@ pub(super) fn patch(
     applied: &str,
     pay: &dyn Fn(usize) -> Result<(), Suspended>,
 ) -> Result<Result<String, String>, Suspended> {
-    let unreadable = |what: &str| Ok(Err(format!("{what} cannot be read")));
+    let refused = |why: &str| Ok(Err(format!("error applying patch: {why}")));
+    let unreadable = |what: &str| refused(&format!("{what} cannot be read"));
     let Ok(object) = std::str::from_utf8(object) else { return unreadable("the object") };
     let Ok(Value::Object(mut applied)) = serde_json::from_str(applied) else { return unreadable("the configuration") };
     // Upstream gives the configuration the type of the object.
     applied.retain(|field, _| !matches!(&**field, "apiVersion" | "kind"));
     let begin = object.len() - object.trim_start().len();
-    let Some(of) = type_of(object, begin) else { return unreadable("the object") };
-    if let Some(Err(why)) = of.map(|of| of.check(&applied)) {
-        return Ok(Err(why));
+    let Some(kind) = kind_of(object, begin) else { return unreadable("the object") };
+    if let Some(kind) = &kind
+        && let Err(why) = kind.of.check(&applied, pay)?
+    {
+        return refused(&why);
     }
     let mut merge = Merge { object, pay, operations: "[".to_owned(), path: String::new() };
-    Ok(match merge.members(begin, (&applied, of), 0) {
-        Ok(()) => Ok(merge.operations + "]"),
-        Err(Stop::Fault(why)) => Err(why),
+    match merge.members(begin, (&applied, kind.as_ref().map(|kind| kind.of)), 0) {
+        Ok(()) => {}
+        Err(Stop::Fault(why)) => return refused(&why),
         Err(Stop::Suspended(suspended)) => return Err(suspended),
-    })
+    }
+    // As upstream, after the merge.
+    if let Some(kind) = kind
+        && let Err(why) = kind.of.check_integers(&applied, pay)?
+    {
+        return Ok(Err(format!("unable to convert unstructured object to {}: {why}", kind.name)));
+    }
+    Ok(Ok(merge.operations + "]"))
 }
 
-/// Returns the type of the object at this offset, if its kind is built in; `None` if there is no object.
-fn type_of(object: &str, at: usize) -> Option<Option<&'static Type>> {
+/// A built-in kind.
+struct Kind {
+    of: &'static Type,
+    /// As upstream shows it.
+    name: String,
+}
+
+/// Returns the kind of the object at this offset, if it is built in; `None` if there is no object.
+fn kind_of(object: &str, at: usize) -> Option<Option<Kind>> {
     let (mut api_version, mut kind) = (None, None);
     let members = json::members(object, at, |_, key, value| match &*key {
         "apiVersion" => api_version = Some(value),
@@ -60,7 +77,10 @@ fn type_of(object: &str, at: usize) -> Option<Option<&'static Type>> {
     });
     members.ok()?;
     let text = |at: Option<usize>| json::string(object, at?).ok();
-    Some(text(api_version).zip(text(kind)).and_then(|(api_version, kind)| schema::type_of(&api_version, &kind)))
+    let Some((api_version, kind)) = text(api_version).zip(text(kind)) else { return Some(None) };
+    let core = if api_version.contains('/') { "" } else { "/" };
+    let name = format!("{core}{api_version}, Kind={kind}");
+    Some(schema::type_of(&api_version, &kind).map(|of| Kind { of, name }))
 }
 
 /// Reason why a merge ends early.

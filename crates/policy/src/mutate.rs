@@ -126,7 +126,7 @@ impl One<'_> {
                 let merged = configuration::patch(&text_of(object), &written, &|bytes| self.pay(bytes))?;
                 match merged {
                     Ok(patch) => patch,
-                    Err(why) => return Ok(Err(format!("error applying patch: {why}"))),
+                    Err(why) => return Ok(Err(why)),
                 }
             }
         };

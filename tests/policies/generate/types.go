@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/schemaconv"
 	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
 // types writes how objects of the built-in kinds are merged, as kube-apiserver concludes it from its OpenAPI documents.
 // `crates/policy/src/schema.rs` has the format.
 func types() {
-	table := table{named: map[string]smd.Atom{}, roots: map[string]string{}, class: map[string]int{}}
+	table := table{named: map[string]smd.Atom{}, models: map[string]*spec.Schema{}, roots: map[string]string{}, class: map[string]int{}}
 	resources := map[string][]string{}
 	for path, document := range documents() {
 		text, err := document.Schema(runtime.ContentTypeJSON)
@@ -31,6 +32,7 @@ func types() {
 		for _, one := range converted.Types {
 			table.named[one.Name] = one.Atom
 		}
+		maps.Copy(table.models, parsed.Components.Schemas)
 		for name, model := range parsed.Components.Schemas {
 			var kinds []schema.GroupVersionKind
 			must(model.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds))
@@ -95,6 +97,8 @@ func writable(document []byte) (resources []string) {
 // table has the types that objects of the roots contain. Types that merge alike are one class.
 type table struct {
 	named map[string]smd.Atom
+	// models have the formats of numbers.
+	models map[string]*spec.Schema
 	// roots are the names of types by kind.
 	roots map[string]string
 	class map[string]int
@@ -156,6 +160,9 @@ func (t *table) line(name string) string {
 	byType := map[string][]string{}
 	for _, field := range t.fields(name) {
 		of := t.reference(field.Type, func(name string) string { return fmt.Sprint(t.class[name]) })
+		if rest, ok := strings.CutSuffix(of, string(smd.Numeric)[:1]); ok {
+			of = rest + t.number(name, field.Name)
+		}
 		byType[of] = append(byType[of], field.Name)
 	}
 	var parts []string
@@ -167,6 +174,28 @@ func (t *table) line(name string) string {
 		parts = append(parts, of+":"+strings.Join(names, ","))
 	}
 	return strings.Join(parts, " ")
+}
+
+// number returns the type of the number that a field has, or its items.
+func (t *table) number(name, field string) string {
+	model := t.models[name].Properties[field]
+	for {
+		switch {
+		case model.Items != nil:
+			model = *model.Items.Schema
+			continue
+		case model.AdditionalProperties != nil:
+			model = *model.AdditionalProperties.Schema
+			continue
+		case slices.Equal(model.Type, spec.StringOrArray{"number"}):
+			return "n"
+		case model.Format == "int32":
+			return "i"
+		case model.Format == "int64":
+			return "l"
+		}
+		panic(fmt.Sprintf("%s.%s is no number: %v %s", name, field, model.Type, model.Format))
+	}
 }
 
 // reference writes a type; number returns the class of a struct.
