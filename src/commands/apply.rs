@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -17,9 +18,9 @@ use super::{
 };
 use crate::{
     rotate::{OnHazard, candidate::CandidateCache},
-    source::{Contents, FileSource, SourceLocation, file},
+    source::{Contents, EtcdLocation, FileSource, SourceLocation, file},
 };
-use gatepost_api::Revision;
+use gatepost_api::{Revision, exempt::exempt_resources};
 use gatepost_config::SourceFile;
 use gatepost_etcd_client::{EtcdClient, EtcdError};
 use gatepost_kube_support::{KubeClient, KubeError};
@@ -29,15 +30,15 @@ const EXAMPLES: &str = "\
 Examples:
   gatepost apply -f images.yaml --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --wait --expect 3
       Ends when all live replicas, three at least, have it in force.
-  gatepost apply -f policies/ --source kubernetes --kubeconfig kubeconfig --wait
+  gatepost apply -f hooks/ --source kubernetes --kubeconfig kubeconfig --wait
   gatepost apply -f images.yaml --config /etc/gatepost --wait --admin 127.0.0.1:9441
 
 What it does:
   Checks what the configuration would be with these documents, as serve does. Writes those that it does not have yet, if
   they bring no new problem; otherwise writes nothing. A document replaces the one of its name, whoever has written that.
-  In etcd the key of a document is the prefix and the name of its file, in a folder it is a
-  file of that name, and in a cluster it is an object of our own kinds. Each write is a state of its own: what must change
-  together belongs into one document.
+  In etcd the key of a document is the prefix and the name of its file. In a folder it is a file of that name. In a
+  cluster it is an object of our own kinds: policies and webhook configurations are refused. Each write is a state of its
+  own: what must change together belongs in one document.
 
 Exit codes:
   0  written; with --wait: every live replica has it in force
@@ -77,7 +78,7 @@ impl Apply {
             Ok(written) => written,
             Err(why) => return complain(&why),
         };
-        let Written { revision, names } = written;
+        let AppliedDocuments { revision, names } = written;
         let exit = print(match &*names {
             [] => format!("unchanged at revision {revision}\n"),
             names => format!("written at revision {revision}: {}\n", names.join(", ")),
@@ -92,12 +93,12 @@ impl Apply {
     }
 }
 
-/// Documents that were written.
+/// Result of applying documents.
 #[derive(Debug, PartialEq)]
-struct Written {
-    /// Revision that has all of them.
+struct AppliedDocuments {
+    /// Revision of the source that has all of them.
     revision: Revision,
-    /// Their names in the source; none if it had them already.
+    /// Names of those that were written; the source had the others already.
     names: Vec<String>,
 }
 
@@ -106,7 +107,7 @@ struct Written {
 /// # Errors
 /// A message, if a file cannot be read, the documents bring a problem, or the source does not take them. It says what is
 /// written nevertheless.
-async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<Written, String> {
+async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<AppliedDocuments, String> {
     if let SourceLocation::File(folder) = place
         && !folder.is_dir()
     {
@@ -121,12 +122,13 @@ async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<Written, Str
     }
     documents.retain(|document| !before.files.contains(document));
     if documents.is_empty() {
-        return Ok(Written { revision: before.revision, names: Vec::new() });
+        return Ok(AppliedDocuments { revision: before.revision, names: Vec::new() });
     }
+    let store = Store::open(place).await?;
     let mut names = Vec::new();
     let mut at = None;
     for document in &documents {
-        match write(place, document).await {
+        match store.write(document).await {
             Ok(written_at) => at = at.max(written_at),
             Err(why) if names.is_empty() => return Err(format!("{why}; nothing is written")),
             Err(why) => return Err(format!("{why}; written before: {}", names.join(", "))),
@@ -139,54 +141,78 @@ async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<Written, Str
     if let Some(lost) = documents.iter().find(|document| !after.files.iter().any(|file| file.name == document.name)) {
         return Err(format!("{written} written, but {} is not part of the configuration", lost.name));
     }
-    Ok(Written { revision: at.map_or(after.revision, Revision::Store), names })
+    Ok(AppliedDocuments { revision: at.map_or(after.revision, Revision::Store), names })
 }
 
-/// Writes one document. Returns the store's revision that has it, if the source has revisions.
-async fn write(place: &SourceLocation, SourceFile { name, bytes }: &SourceFile) -> Result<Option<u64>, String> {
-    match place {
-        SourceLocation::File(folder) => {
-            let path = folder.join(name);
-            let failed = |why: &dyn std::fmt::Display| format!("{} cannot be written: {why}", path.display());
-            let mode = match fs::symlink_metadata(&path) {
-                Ok(there) if !there.is_file() => {
-                    return Err(failed(&"it is a link or a folder; write what it leads to"));
-                }
-                Ok(there) => Some(there.permissions().mode() & 0o777),
-                Err(_) => None,
-            };
-            replace_file(&path, bytes, 0o644, mode).map_err(|error| failed(&error))?;
-            Ok(None)
-        }
-        SourceLocation::Etcd(etcd) => {
-            let failed = |error: EtcdError| format!("{error}; {}", error.fix());
-            let client = EtcdClient::open(&etcd.access).await.map_err(failed)?;
-            client.put(format!("{}{name}", etcd.prefix), bytes.clone(), None).await.map(Some).map_err(failed)
-        }
-        SourceLocation::Kubernetes(cluster) => {
-            let client = KubeClient::open(&cluster.access).await.map_err(with_fix)?;
-            let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-            let path = format!("/apis/gatepost.dev/v1alpha1/{name}");
-            let query = "?fieldManager=gatepost-apply&fieldValidation=Strict";
-            let stored = match client.get(&path).await {
-                Err(KubeError::Refused { code: 404, .. }) => {
-                    let collection = path.rsplit_once('/').map_or(&*path, |(collection, _)| collection);
-                    client.create(&format!("{collection}{query}"), &object).await.map_err(with_fix)?
-                }
-                Ok(stored) if !stored["metadata"]["deletionTimestamp"].is_null() => {
-                    return Err(format!("{name} is being deleted; wait until it is gone"));
-                }
-                Ok(stored) => {
-                    let patch = replacement(&stored, object);
-                    let patched = client.patch(&format!("{path}{query}"), "application/merge-patch+json", &patch).await;
-                    patched.map_err(with_fix)?;
-                    client.get(&path).await.map_err(with_fix)?
-                }
-                Err(error) => return Err(with_fix(error)),
-            };
-            Ok(stored["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()))
+/// Where documents are written.
+enum Store {
+    Folder(PathBuf),
+    Etcd { client: EtcdClient, prefix: String },
+    Kubernetes(KubeClient),
+}
+
+impl Store {
+    async fn open(place: &SourceLocation) -> Result<Self, String> {
+        Ok(match place {
+            SourceLocation::File(folder) => Self::Folder(folder.clone()),
+            SourceLocation::Etcd(EtcdLocation { access, prefix, .. }) => {
+                let client = EtcdClient::open(access).await.map_err(etcd_failed)?;
+                Self::Etcd { client, prefix: prefix.clone() }
+            }
+            SourceLocation::Kubernetes(place) => {
+                Self::Kubernetes(KubeClient::open(&place.access).await.map_err(with_fix)?)
+            }
+        })
+    }
+
+    /// Writes one document. Returns the revision that has it, if the store has revisions.
+    async fn write(&self, SourceFile { name, bytes }: &SourceFile) -> Result<Option<u64>, String> {
+        match self {
+            Self::Folder(folder) => write_file(&folder.join(name), bytes).map(|()| None),
+            Self::Etcd { client, prefix } => {
+                client.put(format!("{prefix}{name}"), bytes.clone(), None).await.map(Some).map_err(etcd_failed)
+            }
+            Self::Kubernetes(client) => {
+                let object = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                let stored = replace_object(client, name, object).await?;
+                Ok(stored["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()))
+            }
         }
     }
+}
+
+fn etcd_failed(error: EtcdError) -> String {
+    format!("{error}; {}", error.fix())
+}
+
+/// Replaces a file, which keeps its mode.
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let failed = |why: &dyn Display| format!("{} cannot be written: {why}", path.display());
+    let mode = match fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => return Err(failed(&"it is a link or a folder; write what it leads to")),
+        Ok(there) => Some(there.permissions().mode() & 0o777),
+        Err(_) => None,
+    };
+    replace_file(path, bytes, 0o644, mode).map_err(|error| failed(&error))
+}
+
+/// Creates an object of our kinds, or replaces the one of this name. Returns it as stored.
+async fn replace_object(client: &KubeClient, name: &str, object: Value) -> Result<Value, String> {
+    let path = format!("/apis/gatepost.dev/v1alpha1/{name}");
+    let query = "?fieldManager=gatepost-apply&fieldValidation=Strict";
+    let stored = match client.get(&path).await {
+        Err(KubeError::Refused { code: 404, .. }) => {
+            let collection = path.rsplit_once('/').map_or(&*path, |(collection, _)| collection);
+            return client.create(&format!("{collection}{query}"), &object).await.map_err(with_fix);
+        }
+        stored => stored.map_err(with_fix)?,
+    };
+    if !stored["metadata"]["deletionTimestamp"].is_null() {
+        return Err(format!("{name} is being deleted; wait until it is gone"));
+    }
+    let patch = replacement(&stored, object);
+    client.patch(&format!("{path}{query}"), "application/merge-patch+json", &patch).await.map_err(with_fix)?;
+    client.get(&path).await.map_err(with_fix)
 }
 
 /// Returns the merge patch that leaves nothing of the stored object's fields but its metadata and status. It is refused
@@ -245,13 +271,11 @@ fn objects(file: &SourceFile) -> Result<Vec<SourceFile>, String> {
         serde_saphyr::from_multiple(&text).map_err(|error| format!("{}: no YAML: {error}", file.name))?;
     let convert = |object: Value| {
         let (kind, name) = (&object["kind"], object["metadata"]["name"].as_str().unwrap_or_default());
-        let resource = match (object["apiVersion"].as_str(), kind.as_str()) {
-            (Some("gatepost.dev/v1alpha1"), Some("AdmissionControlConfiguration")) => "admissioncontrolconfigurations",
-            (Some("gatepost.dev/v1alpha1"), Some("BreakGlass")) => "breakglasses",
-            _ => {
-                let why = "is no object of gatepost.dev/v1alpha1, and a cluster's other objects are no configuration";
-                return Err(format!("{}: {kind} {why}; nothing is written", file.name));
-            }
+        let is_ours = object["apiVersion"] == "gatepost.dev/v1alpha1";
+        let mut resources = exempt_resources().filter(|(group, ..)| is_ours && *group == "gatepost.dev");
+        let Some((_, resource, _)) = resources.find(|(.., of)| *kind == **of) else {
+            let why = "is no object of gatepost.dev/v1alpha1, and a cluster's other objects are no configuration";
+            return Err(format!("{}: {kind} {why}; nothing is written", file.name));
         };
         if name.is_empty() || name.contains('/') {
             return Err(format!("{}: {kind} has no metadata.name; nothing is written", file.name));
@@ -313,7 +337,7 @@ mod tests {
             let outcome = apply(&place, &[documents.path().join("new.yaml")]).await;
             let there = fs::read_to_string(folder.path().join("new.yaml"));
             match (outcome, expected) {
-                (Ok(Written { revision, names }), Ok(expected)) => {
+                (Ok(AppliedDocuments { revision, names }), Ok(expected)) => {
                     assert_eq!((names, there.unwrap()), (expected, text));
                     assert_eq!(revision, FileSource::new(folder.path()).read(READ_TIMEOUT).unwrap().revision);
                 }
@@ -363,7 +387,7 @@ mod tests {
         let (documents, folder) = folders(GOOD);
         let place = SourceLocation::File(folder.path().to_owned());
         fs::write(documents.path().join("other.yaml"), GOOD).unwrap();
-        let Written { names, .. } = apply(&place, &[documents.path().to_owned()]).await.unwrap();
+        let AppliedDocuments { names, .. } = apply(&place, &[documents.path().to_owned()]).await.unwrap();
         assert_eq!(names, Vec::<String>::new());
     }
 

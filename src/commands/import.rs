@@ -17,7 +17,7 @@ use super::examine::examine;
 use crate::{
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
     runtime::Settings,
-    source::Contents,
+    source::{Contents, kubernetes::Kind},
 };
 use gatepost_api::HookType;
 use gatepost_config::SourceFile;
@@ -206,8 +206,7 @@ async fn read(access: &KubeAccess) -> Result<(String, Vec<(HookType, Result<List
     let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
     for &hook_type in ALL {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
-        lists.push((hook_type, client.list(&path).await));
+        lists.push((hook_type, client.list(&Kind::Webhooks(hook_type).path()).await));
     }
     Ok((client.server().to_owned(), lists))
 }

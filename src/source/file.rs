@@ -1,7 +1,7 @@
 //! Source: a file, or the files of a folder, and the files that they refer to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use super::{
     references::{self, MAX_BYTES},
 };
 use gatepost_base::{clock::Pauses, files};
-use gatepost_config::{NO_PAUSE, Pause, SourceFile};
+use gatepost_config::{Pause, SourceFile};
 
 /// Time without writes after which a file counts as completely written. Until then the read is retried.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -172,8 +172,7 @@ impl FileSource {
 
     /// Returns the contents with the files that they refer to.
     pub(super) fn follow(&self, contents: Contents) -> Contents {
-        let (known, mut documents) = (BTreeMap::new(), gatepost_config::LoadCache::default());
-        references::with_references(contents, &known, &|it| self.read_reference(it), &mut documents, NO_PAUSE)
+        references::read_all(contents, &|written| self.read_reference(written))
     }
 
     fn read_reference(&self, written: &str) -> Reference {

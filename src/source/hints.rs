@@ -185,8 +185,8 @@ async fn watch_objects(path: &str, mut read: watch::Receiver<ClusterRead>, chang
             }
             Err(error) => Err(error),
         };
-        // What has changed meanwhile may have been changed back. After a watch that has only run out, this keeps the
-        // next report of each replica from being taken for a change, for which requests may wait.
+        // A change may have been missed, so the next report of each object counts as one. A watch that only ran out has
+        // missed nothing: its objects stay known, or each replica's next report would hold up requests as a change.
         if ended.is_err() {
             seen.clear();
         }

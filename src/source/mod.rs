@@ -70,7 +70,8 @@ impl SourceLocation {
         }
     }
 
-    /// Returns the contents with these documents in place of those of the same names, and the files that all refer to.
+    /// Returns the contents with these documents added. A document replaces the one of its name. The files that any of
+    /// them refer to are read anew.
     pub fn contents_with(&self, contents: &Contents, documents: &[SourceFile]) -> Contents {
         let files = contents.files.iter().chain(documents).map(|file| (file.name.clone(), file.clone()));
         let files: BTreeMap<_, _> = files.collect();

@@ -32,14 +32,12 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
 /// Keys of the store must not name arbitrary files of this machine: only relative paths that stay in the folder are
 /// read, and none without a folder. An unreadable file does not fail the read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
-    let known = BTreeMap::new();
-    with_references(
-        contents,
-        &known,
-        &|written| within(folder, written),
-        &mut gatepost_config::LoadCache::default(),
-        NO_PAUSE,
-    )
+    read_all(contents, &|written| within(folder, written))
+}
+
+/// Returns the contents with exactly the files that they refer to, each read by `read`.
+pub(super) fn read_all(contents: Contents, read: &dyn Fn(&str) -> Reference) -> Contents {
+    with_references(contents, &BTreeMap::new(), read, &mut gatepost_config::LoadCache::default(), NO_PAUSE)
 }
 
 /// Returns true if the files below `folder` that the contents refer to are unchanged. Reads all of them.

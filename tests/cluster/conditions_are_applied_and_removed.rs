@@ -36,7 +36,7 @@ fn writing(cluster: &Cluster, takes: bool) -> Write {
         fenced: Vec::new(),
         outdated: Vec::new(),
         content: json!(null),
-        foreign: false,
+        has_readable_params: false,
     }
 }
 

@@ -9,14 +9,8 @@ owned() { awk -v RS='---\n' -v "name=name: $1\n" 'index($0, name)' "$work/move.y
 
 # rotating_authority NAME: an authority, and a certificate of its with the key in the same file.
 rotating_authority() {
-  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20)
-  {
-    openssl req -x509 "${key[@]}" -subj "/CN=rotating $1" -keyout "$work/$1-ca.key" -out "$work/$1-ca.crt" \
-      -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign
-    openssl req -x509 "${key[@]}" -CA "$work/$1-ca.crt" -CAkey "$work/$1-ca.key" -subj "/CN=$1" -keyout "$work/$1.key" \
-      -out "$work/$1.crt" -addext basicConstraints=critical,CA:false -addext subjectAltName=IP:127.0.0.1 \
-      -addext extendedKeyUsage=serverAuth
-  } >"$work/openssl.log" 2>&1 || broken "openssl made no certificates"
+  authority "$work/$1-ca" "/CN=rotating $1"
+  server_certificate "$work/$1" "$work/$1-ca" "/CN=$1" IP:127.0.0.1
   cat "$work/$1.crt" "$work/$1.key" >"$work/$1.pem"
 }
 

@@ -334,10 +334,7 @@ in_cluster() {
 
   begin_movers
   kubectl delete -f "$work/move.yaml" >"$work/said" 2>&1 || broken "unregistering the hooks that moved"
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20 -CA "$work/ca.crt" -CAkey "$work/ca.key" \
-    -subj /CN=move-first -keyout "$work/service.key" -out "$work/service.crt" -addext basicConstraints=critical,CA:false \
-    -addext subjectAltName=DNS:move-first.move.svc -addext extendedKeyUsage=serverAuth >"$work/openssl.log" 2>&1 ||
-    broken "a certificate for a Service"
+  server_certificate "$work/service" "$work/ca" /CN=move-first DNS:move-first.move.svc
   kubectl --namespace move create service clusterip move-first --tcp 443:8443 --dry-run=client -o yaml |
     sed 's/name: 443-8443/name: https/' | kubectl apply --server-side --filename - >"$work/said" 2>&1 || broken "a Service for a hook"
   begin_service_hook service-one

@@ -50,10 +50,7 @@ judged_by() {
 
 # gatepost_user: as kubeadm would make it, a client certificate of the cluster's authority.
 gatepost_user() {
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20 -CA "$work/cluster/ca.crt" \
-    -CAkey "$work/cluster/ca.key" -subj /CN=gatepost -keyout "$work/etc/user.key" -out "$work/etc/user.crt" \
-    -addext basicConstraints=critical,CA:false -addext extendedKeyUsage=clientAuth >"$work/openssl.log" 2>&1 ||
-    broken "a user for Gatepost"
+  client_certificate "$work/etc/user" "$work/cluster/ca" /CN=gatepost
   sed "s|user: {token: .*}|user: {client-certificate: $work/etc/user.crt, client-key: $work/etc/user.key}|" \
     "$work/cluster/kubeconfig" >"$work/etc/kubeconfig"
 }

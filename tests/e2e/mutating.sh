@@ -288,10 +288,7 @@ mutating_by_service() {
     echo "################ NOT RUN: mutating, by a Service: this machine has no address but loopback"
     return
   }
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20 -CA "$work/ca.crt" -CAkey "$work/ca.key" \
-    -subj /CN=changing -keyout "$work/changing.key" -out "$work/changing.crt" -addext basicConstraints=critical,CA:false \
-    -addext subjectAltName=DNS:changing.e2e.svc -addext extendedKeyUsage=serverAuth >"$work/openssl.log" 2>&1 ||
-    broken "a certificate for a Service"
+  server_certificate "$work/changing" "$work/ca" /CN=changing DNS:changing.e2e.svc
   in_e2e create service clusterip changing --tcp 443:8443 --dry-run=client -o yaml |
     sed 's/name: 443-8443/name: https/' | kubectl apply --server-side --filename - >"$work/said" 2>&1 || broken "a Service for hooks"
   start changing "$work/hook" -listen "$reachable:0" -cert "$work/changing.crt" -key "$work/changing.key"

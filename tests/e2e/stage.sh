@@ -62,20 +62,32 @@ build() {
   fi
 }
 
+# certificate PATH SUBJECT ARGUMENTS...: PATH.crt and PATH.key, by these arguments of openssl.
+certificate() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20 -keyout "$1.key" -out "$1.crt" \
+    -subj "$2" "${@:3}" >"$work/openssl.log" 2>&1 || broken "a certificate for $2"
+}
+
+# authority PATH SUBJECT: PATH.crt and PATH.key of an authority.
+authority() { certificate "$1" "$2" -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign; }
+
+# server_certificate PATH AUTHORITY SUBJECT NAMES: a server's, signed by AUTHORITY.key, with these subjectAltNames.
+server_certificate() {
+  certificate "$1" "$3" -CA "$2.crt" -CAkey "$2.key" -addext basicConstraints=critical,CA:false \
+    -addext "subjectAltName=$4" -addext extendedKeyUsage=serverAuth
+}
+
+# client_certificate PATH AUTHORITY SUBJECT: a user's, signed by AUTHORITY.key.
+client_certificate() {
+  certificate "$1" "$3" -CA "$2.crt" -CAkey "$2.key" -addext basicConstraints=critical,CA:false \
+    -addext extendedKeyUsage=clientAuth
+}
+
 # An authority with a certificate for hooks and one for Gatepost, and an authority that vouches for nobody.
 certificates() {
-  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20) name
-  {
-    for name in ca other-ca; do
-      openssl req -x509 "${key[@]}" -subj "/CN=trial $name" -keyout "$work/$name.key" -out "$work/$name.crt" \
-        -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign
-    done
-    for name in hooks gatepost; do
-      openssl req -x509 "${key[@]}" -CA "$work/ca.crt" -CAkey "$work/ca.key" -subj "/CN=$name" \
-        -keyout "$work/$name.key" -out "$work/$name.crt" -addext basicConstraints=critical,CA:false \
-        -addext subjectAltName=IP:127.0.0.1 -addext extendedKeyUsage=serverAuth
-    done
-  } >"$work/openssl.log" 2>&1
+  local name
+  for name in ca other-ca; do authority "$work/$name" "/CN=trial $name"; done
+  for name in hooks gatepost; do server_certificate "$work/$name" "$work/ca" "/CN=$name" IP:127.0.0.1; done
 }
 
 begin_hooks() {

@@ -55,10 +55,11 @@ pub fn bindings_of(hook_type: HookType, policies: &[Value], bindings: &[Value]) 
                 || !is_parked && annotation.is_some() && !of_policy.is_null(),
             given_back: metadata.given_back().any(|one| one == id),
             foreign: is_parked && !is_of(annotation.as_ref(), policy),
+            has_readable_params: annotation.is_some(),
             other_conditions: 0,
             key,
             id,
-            content: json!({"policy": of_policy["spec"], "binding": spec}),
+            content: Value::from_iter([("policy", of_policy["spec"].clone()), ("binding", spec)]),
         })
     };
     bindings.iter().filter_map(parse).collect()
@@ -218,7 +219,8 @@ mod tests {
             (&free.content, true),
             "params of another policy"
         );
-        assert!(read("p.x.parked.gatepost.dev", kept("q", &named)).foreign);
+        let of_another = read("p.x.parked.gatepost.dev", kept("q", &named));
+        assert!(of_another.foreign && of_another.has_readable_params && !free.has_readable_params);
         let orphan = read("q.parked.gatepost.dev", kept("q", &named));
         assert_eq!((orphan.orphaned, orphan.carries, parked.orphaned), (true, false, false), "there is no policy q");
         assert!(read("q", json!({})).content["policy"].is_null() && !read("q", json!({})).orphaned);

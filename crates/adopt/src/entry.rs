@@ -149,6 +149,8 @@ pub struct ClusterEntry {
     /// It has a match condition of our name with an expression that is not ours, or is parked without an annotation that
     /// says what its params are.
     pub foreign: bool,
+    /// It is a binding with an annotation about params that can be read. Its owner may know what another one says.
+    pub has_readable_params: bool,
     /// Number of its match conditions, without ours.
     pub other_conditions: usize,
     /// What it says, without our mark: the entry of a webhook, or for a binding `policy` and `binding`, the specs of the

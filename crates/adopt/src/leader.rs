@@ -216,7 +216,7 @@ impl Leader {
         let standing = &facts.seen.standing;
         let track = self.tracks.entry(standing.key.clone()).or_default();
         let against = facts.seen.against().cloned();
-        // Content without its params is none to remember.
+        // Once its annotation is lost, the content lacks its params: keep what was read before, for `known_params`.
         if track.content.as_ref().is_none_or(|(content, _)| !standing.foreign && *content != standing.content) {
             track.content = Some((standing.content.clone(), now));
         }

@@ -95,8 +95,8 @@ pub struct Write {
     pub outdated: Vec<EntryKey>,
     /// Content of a binding; null for webhooks.
     pub content: Value,
-    /// It is a binding whose annotation, if it has one, cannot be read and stays.
-    pub foreign: bool,
+    /// Of a binding: its annotation about params can be read, and is removed when the binding is given back.
+    pub has_readable_params: bool,
 }
 
 impl Leadership {
@@ -203,8 +203,8 @@ impl Leadership {
 }
 
 impl Plan {
-    /// Returns the objects to write once the announcement has been written. Those with an entry to give back, which
-    /// perhaps nobody uses, come first.
+    /// Returns the objects to write once the announcement has been written. Those with an entry to give back come first:
+    /// perhaps neither the apiserver nor a replica uses it.
     pub fn writes(&self, seen: &[AssessedEntry]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(EntryKind, &str), Write>::new();
@@ -233,7 +233,7 @@ impl Plan {
                     fenced,
                     outdated,
                     content,
-                    foreign: standing.foreign,
+                    has_readable_params: standing.has_readable_params,
                 }
             });
             annotated.extend(standing.has_leader_annotation.then_some(object));
@@ -359,7 +359,7 @@ mod tests {
             let seen = [seen];
             let writes = turn(&mut lead, 1, &seen).writes(&seen);
             let binding = json!({"policyName": "p", "paramRef": {"name": "n"}});
-            assert_eq!((&writes[0].content["binding"], writes[0].foreign), (&binding, true));
+            assert_eq!((&writes[0].content["binding"], writes[0].has_readable_params), (&binding, false));
         }
         let written_since = |mut seen: AssessedEntry| {
             seen.standing.content["binding"]["paramRef"] = json!({"name": "m"});

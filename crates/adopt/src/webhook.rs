@@ -32,6 +32,7 @@ pub fn webhooks_of(hook_type: HookType, object: &Value) -> Vec<ClusterEntry> {
             labels: metadata.labels(),
             carries: current_condition.is_some(),
             orphaned: false,
+            has_readable_params: false,
             outdated: current_condition.as_ref().is_some_and(|current| *current != condition),
             only_owned_by_us: current_condition.is_some() && is_only_owned_by_us(metadata.0, &key.name),
             has_leader_annotation: metadata.has_leader_annotation(),

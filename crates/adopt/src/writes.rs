@@ -117,7 +117,7 @@ impl Write {
                 let change = match (self.taken.is_empty(), self.carry.is_empty()) {
                     (false, _) => BindingChange::Park(spec),
                     (true, true) if !self.content["policy"].is_null() => {
-                        BindingChange::Return { spec, removes_annotation: !self.foreign }
+                        BindingChange::Return { spec, removes_annotation: self.has_readable_params }
                     }
                     (true, _) => BindingChange::Keep,
                 };
@@ -271,7 +271,7 @@ pub fn give_back_document(object: &Value, unserved: &UnservedEntry) -> Option<(V
     let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
     let ids = ids.into_iter().collect::<Vec<_>>().join(" ");
     if kind.is_binding() {
-        let change = BindingChange::Return { spec: &it.content["binding"], removes_annotation: !it.foreign };
+        let change = BindingChange::Return { spec: &it.content["binding"], removes_annotation: it.has_readable_params };
         let annotation = Some((GIVEN_BACK_ANNOTATION, &*ids));
         return Some((binding_patch((&it.uid, &it.version), change, annotation), false));
     }
@@ -502,7 +502,7 @@ mod tests {
                 fenced: keys(fenced).collect(),
                 outdated: Vec::new(),
                 content: json!({"policy": policy, "binding": {"policyName": "p", "paramRef": {"name": "n"}}}),
-                foreign: false,
+                has_readable_params: true,
             }
         };
         let document = |taken: bool, kept: bool, fenced: bool| {

@@ -109,11 +109,11 @@ struct Merge<'a> {
 }
 
 /// A value of the configuration, and its type, if it is known.
-type Applied<'a, V> = (&'a V, Option<&'static Type>);
+type TypedValue<'a, V> = (&'a V, Option<&'static Type>);
 
 impl Merge<'_> {
     /// Merges members into the object at this offset, and adds operations.
-    fn members(&mut self, at: usize, applied: Applied<'_, Map<String, Value>>, depth: usize) -> Result<(), Stop> {
+    fn members(&mut self, at: usize, applied: TypedValue<'_, Map<String, Value>>, depth: usize) -> Result<(), Stop> {
         let places = self.places(at, applied.0, depth)?;
         for ((field, value), place) in applied.0.iter().zip(places) {
             let value = (value, applied.1.and_then(|of| of.member(field)));
@@ -146,7 +146,7 @@ impl Merge<'_> {
     }
 
     /// Returns what is to be done with the value at this offset.
-    fn step(&self, at: Option<usize>, (value, of): Applied<'_, Value>) -> Result<Step, Stop> {
+    fn step(&self, at: Option<usize>, (value, of): TypedValue<'_, Value>) -> Result<Step, Stop> {
         let first = at.and_then(|at| self.object.as_bytes().get(at));
         let is_empty = |at: usize| self.object[at + 1..].trim_start().starts_with([']', '}']);
         Ok(match (at, first, value) {
@@ -176,7 +176,7 @@ impl Merge<'_> {
     }
 
     /// Adds an operation that sets the current member.
-    fn set(&mut self, step: Step, value: Applied<'_, Value>, depth: usize) -> Result<(), Stop> {
+    fn set(&mut self, step: Step, value: TypedValue<'_, Value>, depth: usize) -> Result<(), Stop> {
         let before = self.operations.len();
         let comma = if self.operations.len() > 1 { "," } else { "" };
         let path = Value::from(&*self.path);
@@ -188,7 +188,7 @@ impl Merge<'_> {
     }
 
     /// Writes a merged value.
-    fn write(&mut self, step: Step, (value, of): Applied<'_, Value>, depth: usize) -> Result<(), Stop> {
+    fn write(&mut self, step: Step, (value, of): TypedValue<'_, Value>, depth: usize) -> Result<(), Stop> {
         match (step, value) {
             (Step::Members(at), Value::Object(members)) => self.write_members(at, (members, of), depth + 1),
             (Step::Items(at), Value::Array(items)) => self.write_items(at, (items, of), depth + 1),
@@ -200,7 +200,7 @@ impl Merge<'_> {
     }
 
     /// Writes the value at this offset, into which another one is merged.
-    fn write_merged(&mut self, at: Option<usize>, value: Applied<'_, Value>, depth: usize) -> Result<(), Stop> {
+    fn write_merged(&mut self, at: Option<usize>, value: TypedValue<'_, Value>, depth: usize) -> Result<(), Stop> {
         match (self.step(at, value)?, at) {
             (Step::Keep, Some(at)) => self.copy(at),
             (step, _) => self.write(step, value, depth),
@@ -215,7 +215,12 @@ impl Merge<'_> {
     }
 
     /// Writes the object at this offset, into which members are merged.
-    fn write_members(&mut self, at: usize, applied: Applied<'_, Map<String, Value>>, depth: usize) -> Result<(), Stop> {
+    fn write_members(
+        &mut self,
+        at: usize,
+        applied: TypedValue<'_, Map<String, Value>>,
+        depth: usize,
+    ) -> Result<(), Stop> {
         let (applied, of) = applied;
         let places = self.places(at, applied, depth)?;
         let mut members = Vec::new();
@@ -245,19 +250,19 @@ impl Merge<'_> {
     }
 
     /// Writes the list at this offset, into which items are merged.
-    fn write_items(&mut self, at: usize, (items, of): Applied<'_, Vec<Value>>, depth: usize) -> Result<(), Stop> {
+    fn write_items(&mut self, at: usize, (items, of): TypedValue<'_, Vec<Value>>, depth: usize) -> Result<(), Stop> {
         let Some((of_items, relation)) = of.and_then(Type::list) else { return Err(self.fault("it is no list")) };
         // The configuration is checked: each item has a key, and no other one has the same.
         let keys: Vec<_> = items.iter().map(|item| relation.key(item).unwrap_or_default()).collect();
         let numbers: HashMap<&str, usize> = keys.iter().enumerate().map(|(number, key)| (&**key, number)).collect();
         let live = self.live_items(at, relation)?;
         // By the number of an item: the items of the object with its key.
-        let mut same = vec![Same::None; items.len()];
+        let mut same = vec![KeyMatches::None; items.len()];
         let mut numbered = Vec::with_capacity(live.len());
         for (at, key) in live {
             let number = numbers.get(&*key).copied();
             if let Some(number) = number {
-                same[number] = if same[number] == Same::None { Same::One(at) } else { Same::Several };
+                same[number] = if same[number] == KeyMatches::None { KeyMatches::One(at) } else { KeyMatches::Several };
             }
             numbered.push((at, number));
         }
@@ -266,11 +271,11 @@ impl Merge<'_> {
             self.operations.push(std::mem::replace(&mut open, ','));
             match item {
                 Item::Live(at) => self.copy(at)?,
-                Item::Applied(number) => {
+                Item::TypedValue(number) => {
                     let before = self.path.len();
                     self.path.push_str(&keys[number]);
                     // As upstream, items with the same key are replaced, not merged.
-                    let at = if let Same::One(at) = same[number] { Some(at) } else { None };
+                    let at = if let KeyMatches::One(at) = same[number] { Some(at) } else { None };
                     self.write_merged(at, (&items[number], Some(of_items)), depth)?;
                     self.path.truncate(before);
                 }
@@ -336,7 +341,7 @@ impl Merge<'_> {
 
 /// The items of the object that have the key of an item of the configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Same {
+enum KeyMatches {
     None,
     /// The offset of the only one.
     One(usize),
@@ -348,13 +353,13 @@ enum Item {
     /// Offset of an item of the object.
     Live(usize),
     /// Number of an item of the configuration.
-    Applied(usize),
+    TypedValue(usize),
 }
 
 /// Returns the items of a merged list, in upstream's order. `live` has the offsets of the object's items, each with the
 /// number of the applied item that has the same key.
-fn order(live: &[(usize, Option<usize>)], same: &[Same]) -> Vec<Item> {
-    let mut shared = (0..same.len()).filter(|number| same[*number] != Same::None).peekable();
+fn order(live: &[(usize, Option<usize>)], same: &[KeyMatches]) -> Vec<Item> {
+    let mut shared = (0..same.len()).filter(|number| same[*number] != KeyMatches::None).peekable();
     let mut is_merged = vec![false; same.len()];
     let mut order = Vec::with_capacity(live.len() + same.len());
     let (mut at, mut next) = (0, 0);
@@ -377,7 +382,7 @@ fn order(live: &[(usize, Option<usize>)], same: &[Same]) -> Vec<Item> {
             }
         }
         if next < same.len() {
-            order.push(Item::Applied(next));
+            order.push(Item::TypedValue(next));
             is_merged[next] = true;
             shared.next_if_eq(&next);
             next += 1;

@@ -7,9 +7,9 @@
 //! - Any other line is a struct; the first one has the number 0. `!` says that it is atomic, `TYPE:FIELD,...` which
 //!   fields are of a type, and `=VERSION/KIND` that it is the object of this kind.
 //!
-//! A type is `s` (string), `i` (integer of 32 bits), `l` (of 64 bits), `n` (any number), `b` (boolean), `u` (any scalar), `d` (anything), `a` (anything, and atomic), the
-//! number of a struct, `{TYPE` (map), `[TYPE` (atomic list), `+TYPE` (set) or `(KEY;KEY=DEFAULT)TYPE` (list with keys).
-//! `!` before a map or a number says that it is atomic.
+//! A type is `s` (string), `i` (integer of 32 bits), `l` (of 64 bits), `n` (any number), `b` (boolean), `u` (any scalar),
+//! `d` (anything), `a` (anything, and atomic), the number of a struct, `{TYPE` (map), `[TYPE` (atomic list), `+TYPE` (set)
+//! or `(KEY;KEY=DEFAULT)TYPE` (list with keys). `!` before a map or a number says that it is atomic.
 
 use std::{
     borrow::Cow,
@@ -28,13 +28,13 @@ const NUMERIC: &str = "numeric (int or float)";
 const MAX_ERRORS: usize = 10;
 
 /// Maximum number of characters of a path, and of a cause, in an error.
-const MAX_SHOWN: usize = 300;
+const MAX_CAUSE_CHARS: usize = 300;
 
 /// Maximum number of characters of all errors of a configuration.
-const MAX_MESSAGE: usize = 2000;
+const MAX_MESSAGE_CHARS: usize = 2000;
 
-/// Bytes that are paid at once.
-const INSTALMENT: usize = 4096;
+/// Maximum number of bytes that are read before they are paid.
+const MAX_UNPAID_BYTES: usize = 4096;
 
 /// Is told the number of bytes that are read.
 type Pay<'a> = &'a dyn Fn(usize) -> Result<(), Suspended>;
@@ -201,7 +201,7 @@ impl Type {
         configuration: &Map<String, Value>,
         pay: Pay<'_>,
     ) -> Result<Result<(), String>, Suspended> {
-        let cut = |text: &str| text.chars().take(MAX_MESSAGE).collect::<String>();
+        let cut = |text: &str| text.chars().take(MAX_MESSAGE_CHARS).collect::<String>();
         let mut check = Check { path: String::new(), errors: Vec::new(), meter: Meter { unpaid: 0, pay } };
         check.members(self, configuration)?;
         let not_typed = match &*check.errors {
@@ -340,7 +340,7 @@ struct Meter<'a> {
 impl Meter<'_> {
     fn read(&mut self, bytes: usize) -> Result<(), Suspended> {
         self.unpaid += bytes;
-        if self.unpaid < INSTALMENT { Ok(()) } else { self.settle() }
+        if self.unpaid < MAX_UNPAID_BYTES { Ok(()) } else { self.settle() }
     }
 
     fn settle(&mut self) -> Result<(), Suspended> {
@@ -361,7 +361,7 @@ impl Check<'_> {
     }
 
     fn error(&mut self, why: &str) {
-        let cut = |text: &str| text.chars().take(MAX_SHOWN).collect::<String>();
+        let cut = |text: &str| text.chars().take(MAX_CAUSE_CHARS).collect::<String>();
         self.errors.push(format!("{}: {}", cut(&self.path), cut(why)));
     }
 
@@ -460,7 +460,7 @@ impl Check<'_> {
         }
         self.meter.read(size(value))?;
         if (value.is_object() || value.is_array()) && of.is_atomic(value) {
-            self.errors.push(self.path.chars().take(MAX_SHOWN).collect());
+            self.errors.push(self.path.chars().take(MAX_CAUSE_CHARS).collect());
         }
         match (value, of.list()) {
             (Value::Object(members), _) => self.atomic_members(of, members)?,

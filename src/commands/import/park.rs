@@ -9,7 +9,10 @@ use gatepost_operator::command::{counted, with_fix};
 use serde_json::Value;
 
 use super::{ALL, object::Object};
-use crate::{commands::load::READ_TIMEOUT, source::FileSource};
+use crate::{
+    commands::load::READ_TIMEOUT,
+    source::{FileSource, kubernetes::Kind},
+};
 use gatepost_adopt::{ClusterEntry, EntryKind, MANAGER, conditions_document, remove_mark, webhooks_of};
 use gatepost_api::HookType;
 use gatepost_kube_support::{KubeAccess, KubeClient};
@@ -23,18 +26,18 @@ struct Original {
     kind: EntryKind,
     name: String,
     webhooks: Vec<ClusterEntry>,
-    /// What its copy in the folder is.
-    copy: Copied,
+    copy: CopyState,
 }
 
+/// State of the file in the folder that `import` has made of a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Copied {
-    /// What the cluster has now.
-    Same,
-    /// Something else.
+enum CopyState {
+    /// It says what the cluster says now.
+    Current,
+    /// It says something else.
     Different,
-    /// There is none.
-    No,
+    /// There is no such file.
+    Missing,
 }
 
 /// The webhook configurations of a cluster, without Gatepost's own.
@@ -59,13 +62,17 @@ pub(super) async fn park(
     let client = KubeClient::open(access).await.map_err(with_fix)?;
     let Originals { all, registered } = originals(&client, folder, kinds).await?;
     let mut report = String::new();
-    for original in all.iter().filter(|original| original.copy != Copied::Same) {
-        let why =
-            if original.copy == Copied::No { "it has no file in the folder" } else { "its file differs; import again" };
+    for original in all.iter().filter(|original| original.copy != CopyState::Current) {
+        let why = if original.copy == CopyState::Missing {
+            "it has no file in the folder"
+        } else {
+            "its file differs; import again"
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(report, "left       {}: {why}", original.name);
     }
-    let originals: Vec<_> = all.into_iter().filter(|it| it.copy == Copied::Same && !it.webhooks.is_empty()).collect();
+    let originals: Vec<_> =
+        all.into_iter().filter(|it| it.copy == CopyState::Current && !it.webhooks.is_empty()).collect();
     if originals.is_empty() {
         return Err(format!("{report}nothing is parked: no original has a copy in {}", folder.display()));
     }
@@ -116,7 +123,7 @@ pub(super) async fn give_back(access: &KubeAccess, folder: &Path) -> Result<(Str
         if parked.is_empty() {
             continue;
         }
-        if copy == Copied::No {
+        if copy == CopyState::Missing {
             all_given = false;
             let _ = writeln!(
                 report,
@@ -139,8 +146,7 @@ async fn originals(client: &KubeClient, folder: &Path, kinds: &[HookType]) -> Re
     let (mut all, mut registered) = (Vec::new(), Vec::new());
     for &hook_type in kinds {
         let kind = EntryKind::Webhook(hook_type);
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
-        for item in client.list(&path).await.map_err(with_fix)?.items {
+        for item in client.list(&Kind::Webhooks(hook_type).path()).await.map_err(with_fix)?.items {
             let webhooks = webhooks_of(hook_type, &item);
             let Ok(object) = Object::new(hook_type, item) else { continue };
             if object.is_our_own() {
@@ -148,9 +154,9 @@ async fn originals(client: &KubeClient, folder: &Path, kinds: &[HookType]) -> Re
                 continue;
             }
             let copy = match fs::read(folder.join(object.file())) {
-                Ok(text) if text == object.text()?.as_bytes() => Copied::Same,
-                Ok(_) => Copied::Different,
-                Err(_) => Copied::No,
+                Ok(text) if text == object.text()?.as_bytes() => CopyState::Current,
+                Ok(_) => CopyState::Different,
+                Err(_) => CopyState::Missing,
             };
             all.push(Original { kind, name: object.name, webhooks, copy });
         }

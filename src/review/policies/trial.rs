@@ -27,7 +27,7 @@ pub struct PolicyTrial {
     pub outcome: Outcome,
     /// Steps of the evaluation, as it counts them against its bound.
     pub steps: u64,
-    /// Time of the evaluation.
+    /// Time of the evaluation; of a validating policy, of the last run, if access checks were decided between two.
     pub took: Duration,
     /// Explanations of the expressions that are not true.
     pub explanations: Vec<Explanation>,
@@ -68,22 +68,23 @@ async fn try_all<'a>(
             let (policy, steps) = (Arc::clone(&task.policy), Cell::new(u64::MAX));
             let allowance = Allowance { steps: &steps, over: &|| false };
             let mut explanations = Vec::new();
-            let PolicyEnd { outcome, took, .. } = match hook_type {
+            let (end, taken);
+            match hook_type {
                 HookType::Mutating => {
-                    let end;
                     (end, object) = mutating::try_policy(ctx, object, task, namespace.clone(), &allowance).await?;
-                    end
+                    taken = u64::MAX - steps.get();
                 }
                 HookType::Validating => {
                     let namespace = namespace.as_deref();
-                    let end = try_validating(ctx, review, &task, namespace, &allowance).await?;
+                    end = try_validating(ctx, review, &task, namespace, &allowance).await?;
+                    taken = u64::MAX - steps.get();
                     if is_explained {
                         explanations = explained(ctx, review, &task, namespace, &allowance);
                     }
-                    end
                 }
-            };
-            trials.push(PolicyTrial { policy, outcome, steps: u64::MAX - steps.get(), took, explanations });
+            }
+            let PolicyEnd { outcome, took, .. } = end;
+            trials.push(PolicyTrial { policy, outcome, steps: taken, took, explanations });
         }
     }
     Ok(())

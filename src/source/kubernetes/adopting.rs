@@ -95,10 +95,15 @@ impl EntryReader {
                 }
                 let has_room = seen.len() < MAX_ENTRIES;
                 let wanted = if has_room { requests.judge(&standing, &settings.scope) } else { Err(Reason::TooMany) };
-                // Bindings that nobody wants, and that no replica evaluates, are not compiled.
+                // A binding is compiled if somebody wants it or a replica may evaluate it. One that was judged before
+                // stays so: replicas evaluate it for some seconds after it is given back.
                 let announced = [&announcement.ids, &announcement.ending].iter().any(|ids| ids.contains(&standing.id));
-                let counts = wanted.is_ok() || standing.carries || announced || former.contains_key(&standing.key);
-                let verdict = if counts || !is_binding {
+                let is_judged = !is_binding
+                    || wanted.is_ok()
+                    || standing.carries
+                    || announced
+                    || former.contains_key(&standing.key);
+                let verdict = if is_judged {
                     let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
                     let itself = format!("{} {} {}", standing.content, standing.foreign, standing.orphaned);
                     let of_own = if is_binding { format!("{of_own} {let_past:?}") } else { of_own };

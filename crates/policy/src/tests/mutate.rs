@@ -498,7 +498,7 @@ fn check_of_a_configuration_is_paid_and_ends_at_the_deadline() {
 }
 
 #[test]
-fn long_lists_are_merged_in_linear_time() {
+fn payment_for_merged_lists_is_proportional_to_their_length() {
     let list = |from: usize, to: usize| {
         (from..to).map(|number| format!(r#"{{"name":"n{number}"}}"#)).collect::<Vec<_>>().join(",")
     };

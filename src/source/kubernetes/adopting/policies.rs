@@ -43,8 +43,8 @@ pub(super) fn judge(
         && let Some(resource) = without_schema(&policy["matchConstraints"]["resourceRules"])
     {
         return Verdict::unservable(format!(
-            "it has an ApplyConfiguration, which only a schema can merge into a list, and it may match {resource}, of \
-             which Gatepost has none; let it match nothing but built-in resources, each by its name, group and \
+            "it has an ApplyConfiguration, which only a schema can merge into a list, and it may match {resource}, for \
+             which Gatepost has no schema; let it match nothing but built-in resources, each by its name, group and \
              version, or write a JSONPatch"
         ));
     }
@@ -79,26 +79,29 @@ fn shared_params(policy: &Value) -> Option<String> {
     let is_shared = !group.contains('.') || group.ends_with(".k8s.io");
     is_shared.then(|| {
         format!(
-            "its paramKind is a built-in one, of {api_version}: once kube-apiserver has its bindings back, it would \
-             evaluate it with outdated params until it is restarted; move the params to a custom resource, or the \
-             policy into Gatepost's configuration"
+            "its paramKind is of {api_version}, which may be a group of kube-apiserver itself: once kube-apiserver has \
+             its bindings back, it could evaluate it with outdated params until it is restarted; move the params to a \
+             custom resource of a group that has a dot and does not end in .k8s.io, or the policy into Gatepost's \
+             configuration"
         )
     })
 }
 
 /// Returns a resource that these rules match, and whose schema is not known here.
 fn without_schema(rules: &Value) -> Option<String> {
-    let texts = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
     rules.as_array().into_iter().flatten().find_map(|rule| {
-        let [groups, versions, resources] = ["apiGroups", "apiVersions", "resources"].map(|key| texts(&rule[key]));
-        let groups_and_versions = groups.iter().flat_map(|group| versions.iter().map(move |version| (group, version)));
-        let mut all = groups_and_versions.flat_map(|of| resources.iter().map(move |resource| (of, resource)));
+        let versions = |group| texts(&rule["apiVersions"]).map(move |version| (group, version));
+        let resources = |of| texts(&rule["resources"]).map(move |resource| (of, resource));
+        let mut all = texts(&rule["apiGroups"]).flat_map(versions).flat_map(resources);
         let ((group, version), resource) =
             all.find(|((group, version), resource)| !has_schema(group, version, resource))?;
         Some(format!("{resource} of \"{group}\" in version {version}"))
     })
+}
+
+/// Returns the texts of a list.
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Returns a text if the binding matches requests for which no policy is evaluated here.
@@ -115,16 +118,15 @@ fn exempt(content: &Value) -> Option<String> {
 
 /// Returns a text if a bypass rule of ours may let requests past the policy. Compares names, groups and resources only.
 fn bypassed(key: &EntryKey, policy: &Value, bypasses: &[&Value]) -> Option<String> {
-    let texts = |list: &Value| {
-        let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
-        texts.map(|text| text.split('/').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    let names = |list: &Value| {
+        texts(list).map(|text| text.split('/').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     let overlap = |a: &[String], b: &[String]| {
         a.iter().any(|one| one == "*" || b.iter().any(|other| other == "*" || other == one))
     };
     // One side may name the other group in which the same objects are served.
     let with_equivalents = |rule: &Value| {
-        let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
+        let (groups, resources) = (names(&rule["apiGroups"]), names(&rule["resources"]));
         let shared = SHARED.iter().filter(|(shared, _)| resources.iter().any(|one| one == "*" || one == shared));
         let equivalents = shared.flat_map(|(shared, _)| groups.iter().filter_map(|group| other_group(group, shared)));
         (groups.iter().cloned().chain(equivalents.map(str::to_owned)).collect::<Vec<_>>(), resources)
