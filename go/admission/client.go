@@ -216,8 +216,8 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 }
 
-// still returns the connection that was used before, or another if there was none or it is lost.
-func (c *client) still(ctx context.Context, used *grpc.ClientConn) (*grpc.ClientConn, error) {
+// sameConnection returns the connection used before if it is still ready, otherwise another.
+func (c *client) sameConnection(ctx context.Context, used *grpc.ClientConn) (*grpc.ClientConn, error) {
 	if used != nil && used.GetState() == connectivity.Ready {
 		return used, nil
 	}

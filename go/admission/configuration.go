@@ -46,7 +46,7 @@ type Configuration struct {
 	Address string `json:"address"`
 	// TLS is how the sidecar is verified at HOST:PORT, and what this server shows it.
 	TLS *TLS `json:"tls,omitempty"`
-	// Timeout bounds each call; 10 s if omitted, at most 30 s. A request with less time left has that.
+	// Timeout bounds each phase of a request, all its versions and rounds together; 10 s if omitted, at most 30 s. A request with less time left has that.
 	Timeout metav1.Duration `json:"timeout,omitempty"`
 	// FailurePolicy decides about a request whose call has failed: Fail rejects it with 500, Ignore lets it pass. Fail
 	// if omitted. It never concerns a denial, nor a request that Gatepost cannot read: that one is rejected.

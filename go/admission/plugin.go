@@ -254,7 +254,7 @@ func (p *Plugin) ask(ctx context.Context, method method, round *round, request *
 	message.namespaceLabels = p.namespaceLabels(bounded, request)
 	var response *admissionv1.AdmissionResponse
 	var err error
-	if round.connection, err = p.client.still(bounded, round.connection); err == nil {
+	if round.connection, err = p.client.sameConnection(bounded, round.connection); err == nil {
 		response, err = p.client.call(bounded, round.connection, method, message)
 	}
 	if err == nil {

@@ -72,7 +72,9 @@ type phase struct {
 	deadline time.Time
 	// The versions of which the sidecar is told.
 	served []schema.GroupVersionResource
-	// The object as it was before the first round, if another version may see it patched.
+	// Whether the request may be sent anew.
+	mayRepeat bool
+	// The object as it was before the first patch, if the request may be sent anew.
 	original runtime.Object
 }
 
@@ -124,6 +126,14 @@ func (p *Plugin) inEachVersion(ctx context.Context, method method, first *encode
 	}
 }
 
+// admit applies an answer that admits the request.
+func (p *phase) admit(one *encodedRequest, response *admissionv1.AdmissionResponse) error {
+	if object := p.attributes.GetObject(); p.mayRepeat && p.method == mutate && object != nil && p.original == nil && len(response.Patch) > 0 {
+		p.original = object.DeepCopyObject()
+	}
+	return p.apply(one, response)
+}
+
 // askEach asks in each version. It reports false if the answers are of several configurations: also then each has been heard,
 // so that a denial counts.
 func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest) (isSettled bool, err error) {
@@ -136,10 +146,8 @@ func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest
 	if err != nil {
 		return true, p.failed(ctx, p.method, first.request, err)
 	}
-	if object := p.attributes.GetObject(); p.method == mutate && object != nil && p.original == nil && len(wanted) > 0 {
-		p.original = object.DeepCopyObject()
-	}
-	if err := p.apply(first, response); err != nil {
+	p.mayRepeat = len(wanted) > 0
+	if err := p.admit(first, response); err != nil {
 		return true, err
 	}
 	isSettled = true
@@ -165,7 +173,7 @@ func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest
 		if other == nil {
 			continue
 		}
-		if err := p.apply(converted, other); err != nil {
+		if err := p.admit(converted, other); err != nil {
 			return true, err
 		}
 		isSettled = isSettled && other.AuditAnnotations[revision] == response.AuditAnnotations[revision]

@@ -446,12 +446,12 @@ func TestLostConnectionIsReplacedWithinARound(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lost.Close() })
-	one, err := p.client.still(context.Background(), lost)
+	one, err := p.client.sameConnection(context.Background(), lost)
 	if err != nil || one == lost {
 		t.Fatal(err)
 	}
 	for range 2 * maxConnections {
-		if again, err := p.client.still(context.Background(), one); err != nil || again != one {
+		if again, err := p.client.sameConnection(context.Background(), one); err != nil || again != one {
 			t.Errorf("another connection: %v", err)
 		}
 	}

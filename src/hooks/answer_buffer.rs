@@ -1,11 +1,8 @@
 //! AnswerBuffer: a hook's answer while it arrives, within that hook's share of the memory for answers.
 
-use std::{
-    borrow::Cow,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
@@ -22,25 +19,19 @@ use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 pub(super) struct AnswerBudget {
     memory: Arc<MemoryBudget>,
     held: AtomicUsize,
-    /// True for answers on which no verdict depends.
-    is_spare: bool,
+    /// Budget of answers on which no verdict depends; `None` in that budget itself.
+    spare: Option<Arc<Self>>,
 }
 
 impl AnswerBudget {
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(Self { memory: Arc::clone(memory), held: AtomicUsize::new(0), is_spare: false })
+        let of = |spare| Arc::new(Self { memory: Arc::clone(memory), held: AtomicUsize::new(0), spare });
+        of(Some(of(None)))
     }
 
     /// Returns the budget of an answer, on which a verdict depends or, if it is spare, does not.
-    pub(super) fn of_answer(self: &Arc<Self>, is_spare: bool) -> Cow<'_, Arc<Self>> {
-        match is_spare {
-            true => Cow::Owned(Arc::new(Self {
-                memory: Arc::clone(&self.memory),
-                held: AtomicUsize::new(0),
-                is_spare: true,
-            })),
-            false => Cow::Borrowed(self),
-        }
+    pub(super) fn of_answer(self: &Arc<Self>, is_spare: bool) -> &Arc<Self> {
+        self.spare.as_ref().filter(|_| is_spare).unwrap_or(self)
     }
 
     pub(super) fn unlimited() -> Arc<Self> {
@@ -66,9 +57,9 @@ impl AnswerReservation {
         let more = bytes.saturating_sub(self.reserved.bytes());
         let own = self.budget.held.fetch_add(more, Relaxed).saturating_add(more);
         let left = self.budget.memory.free(Purpose::Answer).saturating_sub(more);
-        let mut try_grow = || match self.budget.is_spare {
-            true => self.reserved.try_grow_spare(more),
-            false => self.reserved.try_grow(more),
+        let mut try_grow = || match self.budget.spare {
+            None => self.reserved.try_grow_spare(more),
+            Some(_) => self.reserved.try_grow(more),
         };
         if own > left || !try_grow() {
             self.budget.held.fetch_sub(more, Relaxed);
@@ -179,7 +170,7 @@ mod tests {
     fn answers_in_shadow_leave_memory_for_others() {
         let budget = MemoryBudget::new(80_000);
         let room = AnswerBudget::new(&budget);
-        let answer = |in_shadow| AnswerBuffer::new(&room.of_answer(in_shadow));
+        let answer = |in_shadow| AnswerBuffer::new(room.of_answer(in_shadow));
         let (mut shadow, mut enforcing) = (answer(true), answer(false));
         shadow.extend(&[0; 9000]).expect("less than an eighth");
         assert_eq!(shadow.extend(&[0; 2000]), Err(CallFailure::Overloaded));

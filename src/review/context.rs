@@ -27,8 +27,8 @@ use crate::{
     telemetry::{Audit, Metrics, ShadowDrop},
 };
 use gatepost_api::{
-    Deadline, Dispatch, Enforcement, ForwardedContext, Gvr, Labels, Phase, ResourceInitializers, Review, Served,
-    registration::Segment,
+    Deadline, Dispatch, Enforcement, ForwardedContext, Gvr, HookType, Labels, Phase, ResourceInitializers, Review,
+    Served, registration::Segment,
 };
 use gatepost_base::{
     clock::now,
@@ -256,6 +256,14 @@ impl<'a> ReviewContext<'a> {
         matches!(self.caller.phase, Phase::Validate | Phase::Review)
     }
 
+    /// Returns true if hooks and policies of this type are to be called.
+    pub(super) fn calls(&self, hook_type: HookType) -> bool {
+        match hook_type {
+            HookType::Mutating => self.mutates(),
+            HookType::Validating => self.validates(),
+        }
+    }
+
     /// Returns true if a hook or policy of this enforcement decides now.
     pub(super) fn is_due(&self, enforcement: Enforcement) -> bool {
         (enforcement == Enforcement::Shadow) == self.is_shadow
@@ -296,7 +304,10 @@ impl<'a> ReviewContext<'a> {
         bytes: usize,
         reading: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, StatusError> {
-        let read = self.in_time(offload::run(bytes, reading)).await?;
+        let read = match bytes < OFFLOAD_THRESHOLD {
+            true => reading(),
+            false => self.in_time(self.run_offloaded(bytes, reading)).await??,
+        };
         read.map_err(|why| Box::new(rejection::internal(&why)))
     }
 

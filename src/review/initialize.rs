@@ -67,7 +67,7 @@ pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<
 /// Initializes a new object, or continues the initialization of one that is updated. Validating hooks of a CREATE are
 /// called only once the object is initialized, and so see the object that becomes visible.
 pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
-    if versions::is_repeated(ctx) {
+    if versions::is_converted(ctx) {
         Flow::Continue(())
     } else if ctx.mutates() && may_need_initializers(ctx) {
         Box::pin(InitializingPhase::new(ctx, draft).run()).await

@@ -84,13 +84,10 @@ impl Decider for LivePolicy {
 pub(super) fn any_match(ctx: &ReviewContext<'_>) -> bool {
     let (served, mut matching) = (ctx.served(), MatchSet::new());
     ctx.generation.snapshot.matching_policies(ctx.review, served.as_ref().map(ServedView::served), &mut matching);
-    matching.iter().filter_map(|matched| ctx.generation.policies.get(matched.index as usize)).any(|live| {
-        let in_phase = match live.policy.definition.hook_type {
-            HookType::Mutating => ctx.mutates(),
-            HookType::Validating => ctx.validates(),
-        };
-        in_phase && ctx.is_due(live.policy.enforcement)
-    })
+    matching
+        .iter()
+        .filter_map(|matched| ctx.generation.policies.get(matched.index as usize))
+        .any(|live| ctx.calls(live.policy.definition.hook_type) && ctx.is_due(live.policy.enforcement))
 }
 
 /// Lets the validating policies that match this request decide.
@@ -149,8 +146,9 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
         for &Match { index, how } in matching {
             let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
             let definition = &live.policy.definition;
-            let of_other_review = versions::is_for_other_review(ctx, &*live.policy, how, review);
-            let decides = definition.hook_type == hook_type && ctx.is_due(live.policy.enforcement) && !of_other_review;
+            let decides = definition.hook_type == hook_type
+                && ctx.is_due(live.policy.enforcement)
+                && !versions::is_for_other_review(ctx, &*live.policy, how, review);
             if !decides || ctx.bypass.skips(&definition.name) {
                 continue;
             }

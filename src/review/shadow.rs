@@ -95,17 +95,14 @@ impl ShadowReview {
 
 /// Returns true if a hook or policy in shadow has a rule for the request.
 fn is_decided(ctx: &ReviewContext<'_>) -> bool {
-    let any_hook = |hook_type| !select::matching(ctx, hook_type).is_empty();
+    let any_hook = |hook_type| ctx.calls(hook_type) && !select::matching(ctx, hook_type).is_empty();
     !ctx.bypass.skips_all()
-        && (ctx.mutates() && any_hook(HookType::Mutating)
-            || ctx.validates() && any_hook(HookType::Validating)
-            || policies::any_match(ctx))
+        && (any_hook(HookType::Mutating) || any_hook(HookType::Validating) || policies::any_match(ctx))
 }
 
 /// Calls the hooks of this type in shadow, all concurrently. They are counted as they end.
 async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: HookType) {
-    let is_due = if hook_type == HookType::Mutating { ctx.mutates() } else { ctx.validates() };
-    if !is_due || draft.skips_hooks {
+    if !ctx.calls(hook_type) || draft.skips_hooks {
         return;
     }
     let object = draft.object.clone();

@@ -1,12 +1,11 @@
 //! Versions of a request: the review that calls a hook or policy, if the caller sends one in each version.
 //!
 //! A caller that lists the versions in which it can send a request ([`OtherVersions::Listed`]) sends it first as its
-//! client made it, and then once in each version that the verdict names. Every hook has one of these versions, which is
-//! that in which an apiserver would call it as a webhook. So each is called once, and none whose rules name only
-//! versions that the caller does not serve.
+//! client made it, and then once in each version that the verdict names. Each hook is called in one of these versions:
+//! the one in which an apiserver would call it as a webhook. A hook whose rules name no listed version is not called.
 
 use super::context::{OtherVersions, ReviewContext, ServedView};
-use gatepost_api::{Gvr, Hook, HookType, MatchPolicy, Review, RuleTarget, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
+use gatepost_api::{Gvr, Hook, MatchPolicy, Review, RuleTarget, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
 use gatepost_config::{MatchKind, MatchSet, Ruled};
 use gatepost_policy::Policy;
 
@@ -29,8 +28,8 @@ pub(super) fn is_for_other_review(
     }
 }
 
-/// Returns true if the review is in another version than the client's request, which the caller has sent before.
-pub(super) fn is_repeated(ctx: &ReviewContext<'_>) -> bool {
+/// Returns true if a caller that lists versions has converted the request. It has sent the client's own review before.
+pub(super) fn is_converted(ctx: &ReviewContext<'_>) -> bool {
     let ReviewContext { caller, review, .. } = ctx;
     matches!(caller.other_versions, OtherVersions::Listed(_))
         && *RuleTarget::as_made(review).resource != review.resource
@@ -44,13 +43,15 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     let OtherVersions::Listed(listed) = &caller.other_versions else { return };
     let listed = &listed.resources[..];
     let made = RuleTarget::as_made(review).resource;
-    if is_repeated(ctx) || listed.iter().all(|one| one == made) {
+    if is_converted(ctx) || listed.iter().all(|one| one == made) {
         return;
     }
-    // What decides in shadow, or is skipped, is not worth a conversion that could fail.
+    // What decides in shadow, is skipped or is not called is not worth a conversion that could fail.
     let is_due = |hook_type, enforcement, name: &str| {
-        let in_phase = if hook_type == HookType::Mutating { ctx.mutates() } else { ctx.validates() };
-        in_phase && ctx.is_due(enforcement) && !ctx.bypass.skips(name) && !ctx.bypass.break_glass_covers(name)
+        ctx.calls(hook_type)
+            && ctx.is_due(enforcement)
+            && !ctx.bypass.skips(name)
+            && !ctx.bypass.break_glass_covers(name)
     };
     let mut is_wanted = vec![false; listed.len()];
     let mut add = |version: Option<&Gvr>| {
@@ -65,7 +66,7 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     generation.snapshot.matching(review, served, &mut matching);
     for live in matching.iter().filter_map(|matched| generation.hooks.get(matched.index as usize)) {
         let Hook { hook_type, enforcement, name, .. } = &*live.hook;
-        if is_due(*hook_type, *enforcement, name) {
+        if live.rotation.is_called() && is_due(*hook_type, *enforcement, name) {
             add(wanted(&*live.hook, review, listed));
         }
     }

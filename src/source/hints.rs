@@ -291,8 +291,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_tried_again_after_minutes() {
-        for (status, watches) in [(403, 1), (404, 1), (500, 27)] {
-            assert_eq!(watched(|_| http(status, ""), Duration::from_secs(265)).await, (watches, 0), "{status}");
+        for (status, watches) in [(403, 2), (404, 2), (500, 32)] {
+            assert_eq!(watched(|_| http(status, ""), Duration::from_secs(315)).await, (watches, 0), "{status}");
         }
     }
 

@@ -34,7 +34,7 @@ labels! {
         Slots = "slots",
         /// The memory budget was in use.
         Memory = "memory",
-        /// All threads for expressions were in use.
+        /// Other work was running beside the workers, or the time ended while waiting for a turn.
         Threads = "threads",
     }
 }

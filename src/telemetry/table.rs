@@ -106,7 +106,7 @@ families! {
     POLICY_SHADOW_DECISIONS = Counter "gatepost_policy_shadow_decisions_total" ["policy", "type", "outcome"]
         "Decisions of a policy in shadow, after the verdict, by outcome as of gatepost_hook_shadow_calls_total. Absent for a policy that never was in shadow.";
     SHADOW_DROPPED = Counter "gatepost_shadow_dropped_total" ["reason"]
-        "Allowed requests that hooks or policies in shadow would have decided and did not, or not all of them, by reason: slots (64 requests were being decided in shadow), memory (the memory budget was in use) or threads (expressions of other requests were being evaluated).";
+        "Allowed requests that hooks or policies in shadow would have decided and did not, or not all of them, by reason: slots (64 requests were being decided in shadow), memory (the memory budget was in use) or threads (other work was running beside the workers, or time ran out while waiting for a turn).";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub const ANNOTATION_PREFIX: &str = "gatepost.dev";
 /// Key of the audit annotation with the [`Revision`](super::Revision) of the configuration that decided.
 pub const REVISION_ANNOTATION: &str = "gatepost.dev/revision";
-/// Key of the audit annotation with the versions in which the caller is to send the request too. A caller that lists
-/// versions takes it out.
+/// Key of the audit annotation that names the further versions in which the caller must send the request. The caller
+/// reads it and does not log it.
 pub const OTHER_VERSIONS_ANNOTATION: &str = "gatepost.dev/other-versions";
 
 /// A cause of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.

@@ -24,17 +24,16 @@ use tokio::{
 pub const OFFLOAD_THRESHOLD: usize = 256 << 10;
 
 /// Permits for offloaded work, one for each core. Further work waits, within its own deadline.
-static PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits()));
+static PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*CORES));
 
 /// Permits for expressions, one fewer: expressions run longest, and callers' objects decide how long.
-static EXPRESSION_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(permits() - 1));
+static EXPRESSION_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*CORES - 1));
 
 /// Permit for spare work.
 static SPARE_PERMIT: Semaphore = Semaphore::const_new(1);
 
-fn permits() -> usize {
-    available_parallelism().map_or(2, |cores| cores.get().max(2))
-}
+/// Number of cores, two at least. It is asked for once, as that reads files.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(2, |cores| cores.get().max(2)));
 
 /// Runs work on `bytes` bytes: on this thread if they are few, otherwise on another. If the future is dropped, work
 /// that has begun still finishes, and keeps its permit until then.
@@ -76,7 +75,7 @@ pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// none of the permits of other work, which so never waits for it.
 pub async fn run_spare<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let spare = SPARE_PERMIT.acquire().await.ok()?;
-    let is_idle = PERMITS.available_permits() == permits() && EXPRESSION_PERMITS.available_permits() == permits() - 1;
+    let is_idle = PERMITS.available_permits() == *CORES && EXPRESSION_PERMITS.available_permits() == *CORES - 1;
     match is_idle {
         true => Some(run_with(spare, work).await),
         false => None,
@@ -127,7 +126,7 @@ mod tests {
     async fn other_work_has_a_turn_and_spare_work_has_none_whatever_expressions_take() {
         let (go_on, goes_on) = mpsc::channel::<()>();
         let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
-        let expressions: Vec<_> = (0..2 * permits())
+        let expressions: Vec<_> = (0..2 * *CORES)
             .map(|_| {
                 let goes_on = Arc::clone(&goes_on);
                 tokio::spawn(evaluate(move || drop(goes_on.lock().map(|goes_on| goes_on.recv()))))

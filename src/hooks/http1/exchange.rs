@@ -165,7 +165,7 @@ impl CallRunner {
             Err(failure) => return Ok(CallOutcome { connection: Some(connection), ..failed(failure) }),
         };
         let answers = self.dialler.answers.of_answer(call.responses.are_spare());
-        let (reply, connection) = connection.post(request, MAX_ANSWER, &answers).await?;
+        let (reply, connection) = connection.post(request, MAX_ANSWER, answers).await?;
         Ok(CallOutcome { result: Some(Ok(Reply::Http(reply))), connection, http2: false })
     }
 }

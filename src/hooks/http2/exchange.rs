@@ -29,7 +29,7 @@ pub(in crate::hooks) struct CallExchange {
 impl CallExchange {
     /// Creates the exchange of a call whose answer may have at most `limit` bytes.
     pub(super) fn new(call: Call, limit: usize, answers: &Arc<AnswerBudget>) -> Self {
-        let body = AnswerBuffer::new(&answers.of_answer(call.responses.are_spare()));
+        let body = AnswerBuffer::new(answers.of_answer(call.responses.are_spare()));
         Self { call, limit, head: None, body }
     }
 
