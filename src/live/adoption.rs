@@ -85,14 +85,16 @@ fn webhook_in_force(generation: &Generation, index: u32, live: &LiveHook) -> Opt
     Some(EntryInForce { id, state, is_moving: live.replacing.is_some() })
 }
 
-/// Returns the bindings of policies of others. A policy is evaluated as soon as it is in force.
+/// Returns the bindings of policies of others. One whose params were never read is not evaluated yet.
 fn bindings_in_force(generation: &Generation) -> impl Iterator<Item = EntryInForce> {
-    let policies = generation.snapshot.policies().iter().enumerate();
-    let placed = policies.filter_map(|(index, policy)| Some((policy, generation.snapshot.policy_place(index)?)));
+    let policies = generation.policies.iter().enumerate();
+    let placed = policies.filter_map(|(index, live)| Some((live, generation.snapshot.policy_place(index)?)));
     // Policies of our own configuration have no states.
-    placed.filter(|(_, place)| place.states.is_some()).flat_map(|(policy, place)| {
+    placed.filter(|(_, place)| place.states.is_some()).flat_map(|(live, place)| {
+        let policy = &live.policy;
         let (kind, states) = (EntryKind::Binding(policy.definition.hook_type), place.states());
-        policy.bindings.iter().map(move |binding| {
+        let evaluated = policy.bindings.iter().enumerate().filter(|(index, _)| !live.awaits_params_of(*index));
+        evaluated.map(move |(_, binding)| {
             let (configuration, name) = (policy.definition.name.to_string(), binding.name.to_string());
             let state = states.get(&*name).map(|state| (*state).to_owned());
             EntryInForce { id: EntryKey { kind, configuration, name }.id(), state, is_moving: false }
@@ -182,11 +184,7 @@ mod tests {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
             let file = SourceFile { name: "f".to_owned(), bytes: list.to_string().into() };
             let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-            entries_in_force(&Generation {
-                snapshot: Arc::new(snapshot),
-                hooks: Vec::new(),
-                ..generation(false, false)
-            })
+            entries_in_force(&Generation::of(Arc::new(snapshot), &Metrics::new(1)))
         };
         let (kind, configuration) = (EntryKind::Binding(HookType::Validating), "p".to_owned());
         let id = EntryKey { kind, configuration, name: "b".to_owned() }.id();

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use gatepost_base::clock::{Moment, slept};
+use gatepost_policy::{ParamKind, ParamRef, ParamSelector};
 
 /// Age below which an object is used as it is.
 pub const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -53,6 +54,22 @@ pub enum ObjectQuery {
         /// Selection among them.
         which: ParamSelection,
     },
+}
+
+impl ObjectQuery {
+    /// Returns the query for the params of a binding, for requests in this namespace ("" outside of any).
+    pub fn params(kind: &ParamKind, param: &ParamRef, namespace: &str) -> Self {
+        Self::Params {
+            api_version: kind.api_version.clone(),
+            kind: kind.kind.clone(),
+            namespace: param.namespace.clone().unwrap_or_else(|| namespace.into()),
+            is_namespace_given: param.namespace.is_some(),
+            which: match &param.which {
+                ParamSelector::Name(name) => ParamSelection::Name(name.clone()),
+                ParamSelector::Labels(selector) => ParamSelection::Selector(selector.to_string().into()),
+            },
+        }
+    }
 }
 
 /// Selection of params.

@@ -1,11 +1,12 @@
 //! Status of the configuration besides the generation in force: failures, retired hooks, the copy on disk.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -45,6 +46,8 @@ pub struct ConfigurationStatus {
     pub rejected: Latest<Rejection>,
     /// Configuration that waits for a second read with the same relaxations.
     pub pending_confirmation: Latest<PendingConfirmation>,
+    /// Params that were not read yet; `None` if all were.
+    pub awaited_params: Latest<AwaitedParams>,
     /// State of the last good configuration on disk; `None` if none is written.
     pub last_good: Latest<LastGoodState>,
     /// The store's revision at the last good read, plus one; 0 if unknown.
@@ -87,6 +90,40 @@ impl ConfigurationStatus {
     /// Returns hooks and initializers that are no longer in force but still serve older requests.
     pub fn draining(&self) -> Vec<RetiredEntry> {
         self.retired().iter().filter(|retired| retired.is_draining()).cloned().collect()
+    }
+}
+
+/// Params of policies that have not been read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedParams {
+    /// Bindings that are not evaluated before, in the order of the policies.
+    pub bindings: Vec<AwaitedBinding>,
+    /// Time until which the process is not ready, as params of the first configuration are among them.
+    pub unready_until: Option<Instant>,
+}
+
+/// New binding of a policy whose params have not been read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedBinding {
+    /// Name of the policy.
+    pub policy: Arc<str>,
+    /// Name of the binding.
+    pub binding: Arc<str>,
+    /// Time since which it waits.
+    pub since: SystemTime,
+    /// Failure of the last read; `None` before the first has ended.
+    pub last_failure: Option<String>,
+}
+
+impl fmt::Display for AwaitedBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, binding, since, last_failure } = self;
+        let (since, why) = (humantime::format_rfc3339_seconds(*since), last_failure.as_deref());
+        let why = why.unwrap_or("no read has ended");
+        write!(
+            f,
+            "policy {policy}, binding {binding}: not evaluated since {since}, as its params were never read: {why}"
+        )
     }
 }
 

@@ -154,13 +154,21 @@ pub struct LivePolicy {
     pub policy: Arc<Policy>,
     /// Counters of its decisions.
     pub metrics: Arc<PolicyMetrics>,
+    /// Indexes of bindings that are not evaluated yet, as their params have not been read; ascending.
+    pub awaiting_params: Box<[usize]>,
 }
 
 impl LivePolicy {
     /// Creates the policy with the counters of its name.
     pub fn new(policy: &Arc<Policy>, metrics: &Metrics) -> Self {
         let definition = &policy.definition;
-        Self { policy: Arc::clone(policy), metrics: metrics.policy(definition.hook_type, &definition.name) }
+        let metrics = metrics.policy(definition.hook_type, &definition.name);
+        Self { policy: Arc::clone(policy), metrics, awaiting_params: Box::default() }
+    }
+
+    /// Returns true if the binding at this index is not evaluated yet, as its params have not been read.
+    pub fn awaits_params_of(&self, index: usize) -> bool {
+        self.awaiting_params.binary_search(&index).is_ok()
     }
 }
 

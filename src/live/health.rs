@@ -86,6 +86,9 @@ impl ReplicaHealth {
             certificate.map(|what| fault(ReplicaFaultKind::Certificate, what)).into_iter().collect();
         let registration = self.registration.get().and_then(|state| unregistered(&state, now));
         faults.extend(registration.map(|what| fault(ReplicaFaultKind::Registration, what)));
+        let awaited = self.status.awaited_params.get();
+        let bindings = awaited.iter().flat_map(|awaited| &awaited.bindings);
+        faults.extend(bindings.map(|binding| fault(ReplicaFaultKind::Params, binding.to_string())));
         let mut initializers: Vec<_> = attendance(&self.current, now)
             .into_iter()
             .filter_map(|one| Some((one.failure_policy, initializer(&one, &generation, (now, clock))?)))

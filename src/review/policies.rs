@@ -33,7 +33,7 @@ use super::{
 use crate::{
     live::{
         LivePolicy,
-        cluster_objects::{ObjectQuery, ObjectsError, ParamSelection},
+        cluster_objects::{ObjectQuery, ObjectsError},
     },
     telemetry::{PolicyOutcome, ShadowMetrics, ShadowOutcome},
 };
@@ -44,7 +44,7 @@ use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_config::{Match, MatchKind, MatchSet};
 use gatepost_policy::{
-    AuditedFailure, Bound, MatchResources, Outcome, PARAMS_NOT_FOUND, ParamRef, ParamSelector, Policy, Suspended,
+    AuditedFailure, Bound, MatchResources, Outcome, PARAMS_NOT_FOUND, ParamKind, ParamRef, Policy, Suspended,
 };
 
 /// Maximum time to wait for the namespace or the params of a policy. The wait is also limited to half of the time left.
@@ -149,7 +149,8 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
             let decides = definition.hook_type == hook_type
                 && ctx.is_due(live.policy.enforcement)
                 && !versions::is_for_other_review(ctx, &*live.policy, how, review);
-            if !decides || ctx.bypass.skips(&definition.name) {
+            let waits = !live.awaiting_params.is_empty() && live.awaiting_params.len() == live.policy.bindings.len();
+            if !decides || waits || ctx.bypass.skips(&definition.name) {
                 continue;
             }
             if ctx.bypass.break_glass_covers(&definition.name) {
@@ -179,7 +180,7 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                 task.failure = Some(CallFailure::OtherVersion { wanted, got }.to_string());
             }
             if task.failure.is_none() {
-                match self.bindings(&live.policy, served).await {
+                match self.bindings(live, served).await {
                     Ok(bindings) => task.bindings = bindings,
                     Err(why) => task.failure = Some(why),
                 }
@@ -229,11 +230,14 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
     /// The kind of the params is not served, which is a fault of the policy.
     async fn bindings(
         &mut self,
-        policy: &Arc<Policy>,
+        live: &LivePolicy,
         served: Option<&Served>,
     ) -> Result<SmallVec<[BoundTask; 1]>, String> {
-        let mut bindings = SmallVec::new();
+        let (policy, mut bindings) = (&live.policy, SmallVec::new());
         for (index, binding) in policy.bindings.iter().enumerate() {
+            if live.awaits_params_of(index) {
+                continue;
+            }
             let applies = match &binding.match_resources {
                 Some(resources) => self.applies(resources, served).await,
                 None => Ok(true),
@@ -244,7 +248,7 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
                 Ok(true) => match (&policy.definition.param_kind, &binding.param_ref) {
                     (Some(kind), Some(param)) => {
                         let (ctx, review) = (self.0.ctx, self.0.review);
-                        match params(ctx, review, (&kind.api_version, &kind.kind), param).await {
+                        match params(ctx, review, kind, param).await {
                             Err(ObjectsError::UnknownKind(why)) => return Err(why),
                             Err(ObjectsError::Unusable(why) | ObjectsError::Unread(why)) => Err(why),
                             Ok(params) => Ok(params),
@@ -289,23 +293,14 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
 async fn params(
     ctx: &ReviewContext<'_>,
     review: &Review,
-    (api_version, kind): (&str, &str),
+    kind: &ParamKind,
     param: &ParamRef,
 ) -> Result<Params, ObjectsError> {
     let Some(objects) = &ctx.deps.objects else {
-        let why = format!("params of kind {kind} are in a cluster, and none is followed (--namespaces-from)");
+        let why = format!("params of kind {} are in a cluster, and none is followed (--namespaces-from)", kind.kind);
         return Err(ObjectsError::Unread(why));
     };
-    let query = ObjectQuery::Params {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: param.namespace.clone().unwrap_or_else(|| Box::from(&*review.namespace)),
-        is_namespace_given: param.namespace.is_some(),
-        which: match &param.which {
-            ParamSelector::Name(name) => ParamSelection::Name(name.clone()),
-            ParamSelector::Labels(selector) => ParamSelection::Selector(selector.to_string().into()),
-        },
-    };
+    let query = ObjectQuery::params(kind, param, &review.namespace);
     let found = objects.read(&query, lookup_end(ctx)).await?;
     match found.is_empty() && param.deny_if_not_found {
         true => Err(ObjectsError::Unusable(PARAMS_NOT_FOUND.to_owned())),

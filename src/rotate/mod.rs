@@ -13,11 +13,13 @@
 //! ```
 //!
 //! A hook at a proven endpoint is called at once. A hook at a new endpoint is published while its probe runs: until the
-//! probe passes, it is called at its former endpoint or not at all. Removed hooks drain.
+//! probe passes, it is called at its former endpoint or not at all. Removed hooks drain. A new binding of a policy is published while its
+//! params are read, and evaluated once they have been.
 
 pub mod candidate;
 pub mod draining;
 pub mod hazards;
+mod params;
 pub mod placements;
 pub mod probing;
 pub mod rotator;

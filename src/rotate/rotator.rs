@@ -17,14 +17,15 @@ use super::{
     candidate::{Candidate, CandidateCache, OnInvalid},
     draining::Drain,
     hazards::{OnHazard, log_findings},
+    params::{ParamReads, ParamsRead},
     placements::Placements,
     probing::ProbeResult,
 };
 use crate::{
     hooks::Resources,
     live::{
-        BreakGlassDocuments, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
-        QuarantinedDocument, Rejection,
+        BreakGlassDocuments, ClusterObjects, ConfigurationStatus, Current, FailedRead, Generation, LiveHook,
+        PendingConfirmation, QuarantinedDocument, Rejection,
         break_glass::{BreakGlassOrigin, ConfirmedDocuments},
     },
     source::{Contents, ReadError, TimedRead},
@@ -72,6 +73,8 @@ pub struct RotatorOptions {
     pub cache: CandidateCache,
     /// Resources that the connections to all hooks share.
     pub resources: Resources,
+    /// Objects of the cluster that has the params of policies; `None` without one.
+    pub objects: Option<Arc<ClusterObjects>>,
     /// States of the documents in force; at first of those that were in force before the process began.
     pub last_good: LastGoodDocuments,
     /// Receives the configuration in force after each read that confirms it.
@@ -90,6 +93,7 @@ impl RotatorOptions {
             on_invalid: OnInvalid::default(),
             cache: CandidateCache::default(),
             resources: Resources::unlimited(),
+            objects: None,
             last_good: LastGoodDocuments::default(),
             in_force: None,
         }
@@ -104,6 +108,7 @@ pub struct Rotator {
     /// Options, of which `cache` and `last_good` change with each configuration.
     options: RotatorOptions,
     placements: Placements,
+    params: ParamReads,
     drain: Drain,
     /// Digest of the contents checked last, valid or not: equal contents are not checked again.
     checked_digest: String,
@@ -130,10 +135,12 @@ impl Rotator {
         let RotatorOptions { workers, resources, drain_bound, .. } = &options;
         let placements = Placements::new(Arc::clone(&metrics), workers.clone(), resources.clone(), *drain_bound);
         let drain = Drain::new(*drain_bound);
+        let params = ParamReads::new(options.objects.clone());
         Self {
             current,
             options,
             placements,
+            params,
             metrics,
             drain,
             checked_digest: String::new(),
@@ -158,6 +165,7 @@ impl Rotator {
                     None => return,
                 },
                 Some(result) = self.placements.probe_result() => self.on_probe_result(result),
+                Some(read) = self.params.result() => self.on_params_read(read),
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => self.mark_overdue_hooks(),
             }
         }
@@ -370,6 +378,19 @@ impl Rotator {
         }
     }
 
+    /// Evaluates the bindings whose params have been read.
+    fn on_params_read(&mut self, read: ParamsRead) {
+        let in_force = self.current.load();
+        match self.params.apply(read, &in_force.policies) {
+            true => self.publish_again(&in_force, in_force.revision.clone(), in_force.hooks.clone()),
+            false => self.report_awaited_params(&in_force),
+        }
+    }
+
+    fn report_awaited_params(&self, in_force: &Generation) {
+        self.options.status.awaited_params.set(self.params.awaited(&in_force.policies));
+    }
+
     /// Reports overdue hooks, and enforces those that have `onProbeFailure: Enforce`.
     fn mark_overdue_hooks(&mut self) {
         let in_force = self.current.load();
@@ -393,7 +414,8 @@ impl Rotator {
         old.hooks.iter().for_each(|live| live.metrics.forget_timeout());
         hooks.iter().for_each(|live| live.metrics.set_timeout(live.target.timeout()));
         let number = old.number + 1;
-        let generation = Generation::of(snapshot, &self.metrics);
+        let mut generation = Generation::of(snapshot, &self.metrics);
+        self.params.place(old, &mut generation.policies, !self.settled);
         let new = Arc::new(Generation { number, digest, revision, hooks, ..generation });
         // Hooks are retired before the swap: a reader finds each hook in force or among the retired.
         let hub = self.current.hub();
@@ -403,6 +425,7 @@ impl Rotator {
         }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
+        self.report_awaited_params(&new);
         // Each worker drops its cached generation: that of an idle worker would never finish draining.
         for worker in &self.options.workers {
             let current = Arc::clone(&self.current);

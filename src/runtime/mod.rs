@@ -153,7 +153,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         memory: Arc::clone(&budget),
         shadow_slots: Default::default(),
         namespaces: cluster.namespaces.clone(),
-        objects: cluster.objects,
+        objects: cluster.objects.clone(),
         discovery: cluster.discovery,
         authorizer: cluster.authorizer.clone(),
     });
@@ -193,6 +193,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         on_invalid: settings.on_invalid,
         cache: CandidateCache::listening_at(own).with_authorizer(cluster.authorizer.is_some()),
         resources: hook_resources(budget, descriptors.hooks, cluster.services, &metrics),
+        objects: cluster.objects,
         last_good: first.last_good,
         in_force: last_good.is_some().then_some(in_force),
     };

@@ -42,6 +42,7 @@ readings! {
     ConfigAge = CONFIG_AGE "",
     ConfigGeneration = CONFIG_GENERATION "",
     ConfigRejected = CONFIG_REJECTED "",
+    BindingsAwaitingParams = BINDINGS_AWAITING_PARAMS "",
     DocumentsHeldBack = DOCUMENTS_HELD_BACK "",
     DocumentsLeftOut = DOCUMENTS_LEFT_OUT "",
     ConfigFromLastGood = CONFIG_FROM_LAST_GOOD "",

@@ -175,6 +175,8 @@ families! {
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
         "1 while the newest configuration is not in force as it was written: all of it is invalid, or some of its documents are held back or left out.";
+    BINDINGS_AWAITING_PARAMS = Gauge "gatepost_policy_bindings_awaiting_params" []
+        "New bindings of policies that are not evaluated yet, as their params were never read; 1024 at most.";
     DOCUMENTS_HELD_BACK = Gauge "gatepost_config_documents_held_back" []
         "Documents whose newest state is invalid; their last good state is in force.";
     DOCUMENTS_LEFT_OUT = Gauge "gatepost_config_documents_left_out" []

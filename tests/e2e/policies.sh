@@ -29,11 +29,6 @@ end_gatepost_of_policies() {
   check "policies: gatepost ends well when asked to" stop gatepost
 }
 
-policy_differences() {
-  "$work/replay-program" compare -expected policies/expected.tsv -out "$work/policy-differences.md" \
-    "$work/policies-direct.jsonl" "gatepost=$work/policies-gatepost.jsonl"
-}
-
 # in_etcd CALL BODY: the revision of etcd after this call.
 in_etcd() {
   curl -fsS "$(cat "$work/cluster/etcd.url")/v3/kv/$1" -d "$2" | sed -nE 's/.*"revision":"([0-9]+)".*/\1/p'
@@ -69,13 +64,36 @@ policies_change() {
   check "policies: status waits until the policy is gone" \
     "$gatepost" status --admin "http://$admin" --wait "$revision" --timeout 20s
   allows "policies: then the first request is allowed" policy_request added denied
+  params_come_first
   remove_policies params.yaml >"$work/said"
   end_gatepost_of_policies
 }
 
-policies() {
-  echo "======== policies, in kube-apiserver and in Gatepost"
-  local part total
+denied_by_limit() { ! policy_request awaiting denied >"$work/said" 2>&1 && grep -qF 'limited by limit' "$work/said"; }
+
+# params_come_first: a policy whose params are of a kind that comes later stops nobody before.
+params_come_first() {
+  local revision
+  revision="$(put_policies awaiting.yaml)"
+  check "policies: one with params of a kind that is not served is in force" \
+    "$gatepost" status --admin "http://$admin" --wait "$revision" --timeout 20s
+  allows "policies: and rejects nothing" policy_request awaiting denied
+  refuses "policies: status says what it waits for" 'PARAMS policy awaiting, binding awaiting: not evaluated since' \
+    "$gatepost" status --admin "http://$admin"
+  check "policies: then the kind is served" kubectl apply -f config/awaited-params.yaml
+  eventually "policies: and the policy rejects for want of params" denied_for_want
+  echo '{apiVersion: awaited.gatepost.dev/v1, kind: Limit, metadata: {name: limit}}' >"$work/limit.yaml"
+  eventually "policies: then there are params" kubectl apply -f "$work/limit.yaml"
+  eventually "policies: by which it rejects" denied_by_limit
+  remove_policies awaiting.yaml >"$work/said"
+}
+
+denied_for_want() {
+  ! policy_request awaiting denied >"$work/said" 2>&1 && grep -qF 'no params found for policy binding' "$work/said"
+}
+
+# policies_direct: as objects of kube-apiserver. Each part of the cases is then a file.
+policies_direct() {
   cp policies/cases.txt "$work/policies.list"
   total="$(grep -cv -e '^#' -e '^$' policies/cases.txt)"
   policy_step prepare >"$work/said" 2>&1 || broken "what the cases of policies need"
@@ -83,20 +101,67 @@ policies() {
   check "policies: direct: kube-apiserver decides $total requests as tests/policies says" \
     policy_step -out "$work/policies-direct.jsonl" direct
   policy_step remove >"$work/said" 2>&1 || broken "removing the policies"
-
   awk -v to="$work/policies-part-" '/^# Part / { part++ } { print >(to part + 1) }' policies/cases.txt
+}
+
+# policies_of PART: the policies of its cases, in a folder.
+policies_of() {
+  cp "$1" "$work/policies.list"
+  rm -rf "$work/folder-of-policies"
+  mkdir "$work/folder-of-policies"
+  policy_step -out "$work/folder-of-policies" write >"$work/said" 2>&1 || broken "writing the policies"
+}
+
+# policies_through NAME: the requests of the part, added to the results of NAME.
+policies_through() {
+  policy_step -out "$work/part.jsonl" through >"$work/said" 2>&1 || broken "replaying policies through Gatepost"
+  cat "$work/part.jsonl" >>"$work/policies-$1.jsonl"
+}
+
+# policy_differences NAME EXPECTED
+policy_differences() {
+  "$work/replay-program" compare -expected "$2" -out "$work/policy-differences.md" "$work/policies-direct.jsonl" "$1=$work/policies-$1.jsonl"
+}
+
+# policies_by_plugin: kube-apiserver asks Gatepost by the plugin, and clients read the policies' own words.
+policies_by_plugin() {
+  echo "======== policies, in kube-apiserver and in Gatepost, asked by the plugin"
+  local part total
+  build_plugged
+  policies_direct
+  kube/cluster.sh stop "$work/cluster"
+  plugin_configuration Ignore
+  APISERVER=kube-apiserver-gatepost start_cluster
+  : >"$work/policies-plugin.jsonl"
+  for part in "$work"/policies-part-*; do
+    policies_of "$part"
+    start gatepost "$gatepost" serve --config "$work/folder-of-policies" --namespaces-from "$work/cluster/kubeconfig" \
+      --uds "$work/gatepost.sock" --plaintext --admin 127.0.0.1:0
+    told gatepost '(ready generation.*)' >/dev/null
+    policies_through plugin
+    check "policies by plugin: gatepost ends well when asked to" stop gatepost
+  done
+  check "policies by plugin: no difference in $total requests but those in policies/expected-plugin.tsv" \
+    policy_differences plugin policies/expected-plugin.tsv
+  sed -n '/^| field/,$p' "$work/policy-differences.md"
+  kube/cluster.sh stop "$work/cluster"
+  start_cluster_unplugged
+  policy_step revoke >"$work/said" 2>&1 || broken "revoking the rights of the cases"
+}
+
+policies() {
+  echo "======== policies, in kube-apiserver and in Gatepost"
+  local part total
+  policies_direct
   : >"$work/policies-gatepost.jsonl"
   for part in "$work"/policies-part-*; do
-    cp "$part" "$work/policies.list"
-    rm -rf "$work/folder-of-policies"
-    mkdir "$work/folder-of-policies"
-    policy_step -out "$work/folder-of-policies" write >"$work/said" 2>&1 || broken "writing the policies"
+    policies_of "$part"
     begin_gatepost_of_policies "mutating validating" "$work/folder-of-policies" --config "$work/folder-of-policies"
-    policy_step -out "$work/part.jsonl" through >"$work/said" 2>&1 || broken "replaying policies through Gatepost"
-    cat "$work/part.jsonl" >>"$work/policies-gatepost.jsonl"
+    policies_through gatepost
     end_gatepost_of_policies
   done
-  check "policies: no difference in $total requests but those in policies/expected.tsv" policy_differences
+  check "policies: no difference in $total requests but those in policies/expected.tsv" \
+    policy_differences gatepost policies/expected.tsv
   grep ' cases differ in ' "$work/said" || true
   sed -n '/^| field/,$p' "$work/policy-differences.md"
   policies_change

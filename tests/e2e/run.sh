@@ -15,6 +15,7 @@
 #   tests/e2e/run.sh --mutating-only    only hooks that change objects, directly and behind Gatepost
 #   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
 #   tests/e2e/run.sh --policies-only     only policies, as objects of the API and in Gatepost's configuration
+#   tests/e2e/run.sh --policies-by-plugin-only   the same policies, asked for by the admission plugin
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
 #   tests/e2e/run.sh --adopt-policies-only   only policies of the cluster that are taken over and given back
@@ -92,6 +93,7 @@ begin_cluster
 [[ "${1:-}" != --mutating-only ]] || { mutating; summary; exit; }
 [[ "${1:-}" != --conditions-only ]] || { conditions; summary; exit; }
 [[ "${1:-}" != --policies-only ]] || { policies; summary; exit; }
+[[ "${1:-}" != --policies-by-plugin-only ]] || { policies_by_plugin; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
 [[ "${1:-}" != --adopt-policies-only ]] || { adopting_policies; summary; exit; }
@@ -146,6 +148,7 @@ if ((${#modes[@]} > 0)); then
   mutual
   plugin
   aggregated
+  policies_by_plugin
 fi
 
 if ((${#modes[@]} > 0)); then

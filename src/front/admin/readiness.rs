@@ -29,6 +29,8 @@ pub enum Readiness {
     Rejected,
     /// The process does not know its username at the apiserver yet, so its own changes would be refused.
     Nameless,
+    /// Params of the policies of the first configuration were never read. Returned for 10 s at most.
+    ParamsUnread,
     /// The configuration has been stale for a while: every review is refused. Returned only by
     /// `Readiness::among_replicas`.
     Stale,
@@ -56,6 +58,13 @@ impl Readiness {
             if health.status.rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
+        } else if health
+            .status
+            .awaited_params
+            .get()
+            .is_some_and(|awaited| awaited.unready_until.is_some_and(|until| clock::now() < until))
+        {
+            Self::ParamsUnread
         } else {
             Self::Ready
         }
@@ -145,6 +154,7 @@ impl fmt::Display for Readiness {
             Self::NeverRead => "not ready: the configuration has not been read yet",
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
             Self::Nameless => "not ready: the apiserver has not said yet as whom it knows Gatepost",
+            Self::ParamsUnread => "not ready: the params of policies have not been read yet",
             Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
             Self::Unreachable => "not ready: the serving certificate is not valid now, and callers reject it",
             Self::Draining => "not ready: shutting down",
@@ -170,6 +180,9 @@ pub(crate) fn observe(deps: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
         health.current.rule_index().slowest_acknowledgement(clock::now()).map(|slowest| slowest.as_secs_f64())
     });
     value(Reading::ConfigRejected, |health| Some(flag(health.status.rejected.get().is_some())));
+    value(Reading::BindingsAwaitingParams, |health| {
+        Some(health.status.awaited_params.get().map_or(0, |awaited| awaited.bindings.len()) as f64)
+    });
     value(Reading::DocumentsHeldBack, |health| {
         Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
     });
@@ -224,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        live::{Generation, Rejection, break_glass::BreakGlassOrigin},
+        live::{Generation, Rejection, break_glass::BreakGlassOrigin, configuration_status::AwaitedParams},
         telemetry::Metrics,
     };
     use gatepost_api::{BreakGlass, Revision};
@@ -316,6 +329,19 @@ mod tests {
         current.current.labelled().await_account(soon);
         current.current.labelled().set_account("gatepost");
         assert_eq!(Readiness::among_replicas(&current), Readiness::Ready);
+    }
+
+    #[test]
+    fn readiness_waits_for_params_and_not_for_ever() {
+        let health = read(0, &hook("Fail"));
+        for (until, readiness) in [
+            (Some(Instant::now() + Duration::from_secs(600)), Readiness::ParamsUnread),
+            (Some(before(1)), Readiness::Ready),
+            (None, Readiness::Ready),
+        ] {
+            health.status.awaited_params.set(Some(AwaitedParams { bindings: Vec::new(), unready_until: until }));
+            assert_eq!(Readiness::of(&health), readiness);
+        }
     }
 
     #[test]

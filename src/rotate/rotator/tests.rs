@@ -3,6 +3,7 @@
 mod drains;
 mod initializers;
 mod mixture;
+mod params;
 mod pending_confirmation;
 mod placements;
 mod quarantined;

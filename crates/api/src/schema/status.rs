@@ -136,6 +136,8 @@ pub enum ReplicaFaultKind {
     Certificate,
     /// The registration with the apiserver does not send every request that hooks or initializers need.
     Registration,
+    /// The params of a new binding of a policy were never read, so it is not evaluated.
+    Params,
     /// An initializer has no instance, or does not act.
     Initializer,
 }
@@ -145,6 +147,7 @@ impl fmt::Display for ReplicaFault {
         let kind = match self.kind {
             ReplicaFaultKind::Certificate => "CERTIFICATE",
             ReplicaFaultKind::Registration => "REGISTRATION",
+            ReplicaFaultKind::Params => "PARAMS",
             ReplicaFaultKind::Initializer => "INITIALIZER",
         };
         write!(f, "{kind} {}", self.what)
