@@ -131,10 +131,18 @@ func (p *Plugin) ValidateInitialization() error {
 	return p.namespaces.Validate()
 }
 
-// Admit implements MutationInterface: the mutating phase of a CREATE or UPDATE.
+// Admit implements MutationInterface: the mutating phase of a CREATE or UPDATE, and all of a CONNECT, whose options the
+// server reads once admission is through.
 func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	operation := attributes.GetOperation()
-	if operation != admission.Create && operation != admission.Update || !p.isSent(mutate, attributes, objects) {
+	method := mutate
+	switch attributes.GetOperation() {
+	case admission.Create, admission.Update:
+	case admission.Connect:
+		method = review
+	default:
+		return nil
+	}
+	if !p.isSent(method, attributes, objects) {
 		return nil
 	}
 	reinvocation := attributes.GetReinvocationContext()
@@ -151,8 +159,8 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 		return nil
 	}
 	isPatched := false
-	err = p.inEachVersion(ctx, mutate, first, objects, func(one *encodedRequest, response *admissionv1.AdmissionResponse) error {
-		patched, err := p.patched(ctx, one.request, objects, one.message, response)
+	err = p.inEachVersion(ctx, method, first, objects, func(one *encodedRequest, response *admissionv1.AdmissionResponse) error {
+		patched, err := p.patched(ctx, method, one.request, objects, one.message, response)
 		if err != nil || patched == nil {
 			return err
 		}
@@ -182,11 +190,14 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	return nil
 }
 
-// Validate implements ValidationInterface: the validating phase of a CREATE or UPDATE, and all of a DELETE or CONNECT.
+// Validate implements ValidationInterface: the validating phase of a CREATE or UPDATE, and all of a DELETE.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	method := review
-	if operation := attributes.GetOperation(); operation == admission.Create || operation == admission.Update {
-		method = validate
+	method := validate
+	switch attributes.GetOperation() {
+	case admission.Delete:
+		method = review
+	case admission.Connect:
+		return nil
 	}
 	if !p.isSent(method, attributes, objects) {
 		return nil
@@ -373,20 +384,20 @@ func (p *Plugin) namespaceLabels(ctx context.Context, attributes admission.Attri
 // patched returns the object with the verdict's patch applied, as kube-apiserver applies that of a webhook, by its own
 // library; nil if there is nothing to apply. Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook/mutating
 // dispatcher.go.
-func (p *Plugin) patched(ctx context.Context, request *request, objects admission.ObjectInterfaces, message *message, response *admissionv1.AdmissionResponse) (runtime.Object, error) {
+func (p *Plugin) patched(ctx context.Context, method method, request *request, objects admission.ObjectInterfaces, message *message, response *admissionv1.AdmissionResponse) (runtime.Object, error) {
 	if len(response.Patch) == 0 {
 		return nil, nil
 	}
 	patch, err := jsonpatch.DecodePatch(response.Patch)
 	if err != nil {
-		return nil, p.failed(ctx, mutate, request, fmt.Errorf("received undecodable patch: %s", shorten(err.Error())))
+		return nil, p.failed(ctx, method, request, fmt.Errorf("received undecodable patch: %s", shorten(err.Error())))
 	}
 	if len(patch) == 0 {
 		return nil, nil
 	}
 	// The library moves an array for each insertion, and cannot be interrupted.
 	if len(patch) > maxPatchOperations {
-		return nil, p.failed(ctx, mutate, request, fmt.Errorf("received a patch of %d operations, more than %d", len(patch), maxPatchOperations))
+		return nil, p.failed(ctx, method, request, fmt.Errorf("received a patch of %d operations, more than %d", len(patch), maxPatchOperations))
 	}
 	if request.object == nil {
 		return nil, errCannotModify

@@ -97,7 +97,7 @@ func allow(_ string, request *admissionv1.AdmissionRequest) (*admissionv1.Admiss
 func patching(patch string) func(string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	return func(method string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		response, err := allow(method, request)
-		if method == string(mutate) {
+		if method != string(validate) {
 			kind := admissionv1.PatchTypeJSONPatch
 			response.Patch, response.PatchType = []byte(patch), &kind
 		}
@@ -282,6 +282,23 @@ func TestCallsByOperation(t *testing.T) {
 		if got := s.calls(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: called %v", operation, got)
 		}
+	}
+}
+
+// As by webhooks: the server reads the options of an exec once admission is through.
+func TestPatchOfAConnectIsApplied(t *testing.T) {
+	s := start(t, patching(`[{"op":"add","path":"/container","value":"side"}]`))
+	options := &corev1.PodExecOptions{Command: []string{"sh"}}
+	request := admission.NewAttributesRecord(options, nil, corev1.SchemeGroupVersion.WithKind("PodExecOptions"), "shop", "a", pods, "exec", admission.Connect, nil, false, ann)
+	p := plugin(t, s.socket, "")
+	if err := errors.Join(p.Admit(context.Background(), request, objects), p.Validate(context.Background(), request, objects)); err != nil {
+		t.Fatal(err)
+	}
+	if options.Container != "side" {
+		t.Errorf("container %q", options.Container)
+	}
+	if got := s.calls(); !reflect.DeepEqual(got, []string{string(review)}) {
+		t.Errorf("called %v", got)
 	}
 }
 
