@@ -10,7 +10,7 @@ use crate::{
     },
     macros,
     parse::parse,
-    program::{Fold, Node, Program, Uses, Variable, VariableAccess},
+    program::{Field, Fold, Node, Program, Range, Uses, Variable, VariableAccess},
     time::Zone,
     tree::{
         CONDITIONAL, Call, Comprehension, Expr, Expression, INDEX, LOGICAL_AND, LOGICAL_OR, MapEntry, Message,
@@ -173,11 +173,11 @@ impl Checker<'_> {
         }
         let (operand, of) = self.expression(&select.operand)?;
         let found = self.field(&of, &select.field)?;
-        let (operand, field) = (Box::new(operand), select.field.clone());
+        let field = select.field.clone();
         if select.test {
-            return Ok((Node::Has { operand, field }, Type::Bool));
+            return Ok((Node::Has { operand: operand.into(), field }, Type::Bool));
         }
-        Ok((Node::Select { operand, field, optional: false }, found))
+        Ok((Node::select(operand, Field { name: field, optional: false }), found))
     }
 
     /// Returns true if this is the name `variables`, and not that of a macro variable.
@@ -323,7 +323,7 @@ impl Checker<'_> {
             optional @ Type::Optional(_) => optional,
             plain => Type::Optional(plain.into()),
         };
-        Ok((Node::Select { operand: operand.into(), field: field.clone(), optional: true }, found))
+        Ok((Node::select(operand, Field { name: field.clone(), optional: true }), found))
     }
 
     fn index(&mut self, operand: &Expression, index: &Expression, optional: bool) -> Result<TypedNode, String> {
@@ -373,8 +373,8 @@ impl Checker<'_> {
         self.locals.truncate(outside + 1);
         let (result, result_type) = self.expression(&fold.result)?;
         self.locals.truncate(outside);
-        let fold = Fold { range, first, second, accumulator, start, go_on, step, result };
-        Ok((Node::Fold(Box::new(fold)), result_type))
+        let range = Range { of: range, first, second };
+        Ok((Fold { range, accumulator, start, go_on, step, result }.reduced(), result_type))
     }
 
     fn local(&mut self, name: &str, of: Type) -> usize {

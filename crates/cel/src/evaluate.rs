@@ -9,7 +9,7 @@ use crate::{
     authorization::Authorizer,
     input::{Input, JsonDocument, Part},
     meter::{Fault, Meter},
-    program::{Fold, Node, Program, Variable, VariableAccess},
+    program::{Field, Fold, Node, Program, Quantifier, Range, Variable, VariableAccess},
     value::{List, Literal, Map, Message, Value},
 };
 
@@ -169,6 +169,7 @@ impl<'a> Interpreter<'a, '_> {
                 self.pay_for(MESSAGE_COST, message).map(|message| Value::Message(Rc::new(message)))
             }
             Node::Fold(fold) => self.fold(fold),
+            Node::Quantifier(quantifier) => self.quantifier(quantifier),
             Node::Append { slot, items } => self.append(*slot, items),
             Node::Insert { slot, key, value } => self.insert(*slot, key, value.as_deref()),
         }
@@ -224,9 +225,17 @@ impl<'a> Interpreter<'a, '_> {
     /// Evaluates a selection, or another node.
     fn selection(&mut self, node: &'a Node) -> SelectionResult<'a> {
         let found = match node {
-            Node::Select { operand, field, optional } => {
-                let of = self.qualified(operand)?;
-                self.select(of, field, *optional)
+            Node::Select { operand, path } => {
+                let mut of = self.qualified(operand)?;
+                for field in path {
+                    let found = self.select(of, field);
+                    if matches!(found, Ok(SelectedValue::Optional(None))) {
+                        return found;
+                    }
+                    self.meter.pay(1)?;
+                    of = found?;
+                }
+                return Ok(of);
             }
             Node::Index { operand, index, optional } => {
                 let of = self.qualified(operand)?;
@@ -255,14 +264,15 @@ impl<'a> Interpreter<'a, '_> {
         Ok(found)
     }
 
-    fn select(&self, of: SelectedValue<'a>, field: &str, optional: bool) -> SelectionResult<'a> {
+    fn select(&self, of: SelectedValue<'a>, field: &Field) -> SelectionResult<'a> {
+        let Field { name, optional } = field;
         match of {
             SelectedValue::Optional(None) => Ok(of),
-            SelectedValue::Optional(Some(of)) => self.optional_field(&of, field).map(SelectedValue::Optional),
-            SelectedValue::Plain(of) if optional => self.optional_field(&of, field).map(SelectedValue::Optional),
-            SelectedValue::Plain(Value::Null) => Err(Fault::no_such_key(field)),
+            SelectedValue::Optional(Some(of)) => self.optional_field(&of, name).map(SelectedValue::Optional),
+            SelectedValue::Plain(of) if *optional => self.optional_field(&of, name).map(SelectedValue::Optional),
+            SelectedValue::Plain(Value::Null) => Err(Fault::no_such_key(name)),
             SelectedValue::Plain(of) => {
-                access::field(&of, field, self.meter)?.map(SelectedValue::from).ok_or_else(|| Fault::no_such_key(field))
+                access::field(&of, name, self.meter)?.map(SelectedValue::from).ok_or_else(|| Fault::no_such_key(name))
             }
         }
     }
@@ -283,6 +293,7 @@ impl<'a> Interpreter<'a, '_> {
         match of {
             Value::Optional(None) => Ok(false),
             Value::Optional(Some(inner)) => self.has(inner, field),
+            Value::Json(node) if !node.is_list() => node.has_member(field, self.meter),
             of => Ok(self.optional_field(of, field)?.is_some()),
         }
     }
@@ -440,49 +451,98 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     fn fold(&mut self, fold: &'a Fold) -> ValueResult<'a> {
-        let range = self.value(&fold.range)?;
+        let range = self.value(&fold.range.of)?;
         let start = self.value(&fold.start)?;
-        let deepest = fold.second.unwrap_or(fold.first).max(fold.accumulator);
-        if self.slots.len() <= deepest {
-            self.slots.resize(deepest + 1, Value::Null);
-        }
+        self.reserve_slot(fold.accumulator);
         self.slots[fold.accumulator] = start;
-        let keys = match access::list_len(&range, self.meter)? {
-            Some(_) => None,
-            None => Some(access::keys(&range, self.meter)?),
-        };
-        let len = match &keys {
-            Some(keys) => keys.len(),
-            None => access::list_len(&range, self.meter)?.unwrap_or(0),
-        };
-        for at in 0..len {
-            self.meter.round()?;
-            let (first, second) = match (&keys, fold.second) {
-                (Some(keys), None) => (keys[at].clone(), None),
-                (Some(keys), Some(_)) => (keys[at].clone(), access::entry(&range, &keys[at], self.meter)?),
-                (None, None) => (access::list_item(&range, at, self.meter)?.unwrap_or(Value::Null), None),
-                (None, Some(_)) => (Value::Int(at as i64), access::list_item(&range, at, self.meter)?),
-            };
-            self.slots[fold.first] = first;
-            if let Some(slot) = fold.second {
-                self.slots[slot] = second.unwrap_or(Value::Null);
-            }
-            if matches!(self.value(&fold.go_on)?, Value::Bool(false)) {
-                break;
+        self.rounds(&fold.range, &range, |this| {
+            if matches!(this.value(&fold.go_on)?, Value::Bool(false)) {
+                return Ok(false);
             }
             // An error becomes the accumulator, since the next round might not need it.
-            let accumulator = match self.value(&fold.step) {
+            let accumulator = match this.value(&fold.step) {
                 Ok(value) => value,
                 Err(Fault::Error(error)) => Value::Failed(Rc::new(error)),
                 Err(stop) => return Err(stop),
             };
-            self.slots[fold.accumulator] = accumulator;
-        }
+            this.slots[fold.accumulator] = accumulator;
+            Ok(true)
+        })?;
         let result = self.value(&fold.result);
-        for slot in [Some(fold.accumulator), Some(fold.first), fold.second].into_iter().flatten() {
+        self.slots[fold.accumulator] = Value::Null;
+        result
+    }
+
+    /// Evaluates `all` or `exists`, which cost what their parts do that are not evaluated here.
+    fn quantifier(&mut self, quantifier: &'a Quantifier) -> ValueResult<'a> {
+        let Quantifier { range, holds, decides } = quantifier;
+        let of = self.value(&range.of)?;
+        let go_on_cost = if *decides { 3 } else { 2 };
+        let (mut is_decided, mut failed) = (false, None);
+        self.rounds(range, &of, |this| {
+            this.meter.pay(go_on_cost)?;
+            if is_decided {
+                return Ok(false);
+            }
+            this.meter.pay(1)?;
+            match this.value(holds) {
+                Ok(Value::Bool(yes)) => is_decided = yes == *decides,
+                Err(stop @ Fault::Stop(_)) => return Err(stop),
+                // The first error counts, unless a later round decides.
+                Ok(_) => failed = failed.take().or_else(|| Some(Fault::no_such_overload())),
+                Err(error) => failed = failed.take().or(Some(error)),
+            }
+            Ok(true)
+        })?;
+        self.meter.pay(1)?;
+        match failed {
+            Some(error) if !is_decided => Err(error),
+            _ => Ok(Value::Bool(is_decided == *decides)),
+        }
+    }
+
+    fn reserve_slot(&mut self, slot: usize) {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Value::Null);
+        }
+    }
+
+    /// Calls `round` with each item of a loop in the slots of its variables, until it returns false.
+    fn rounds(
+        &mut self,
+        range: &Range,
+        of: &Value<'a>,
+        mut round: impl FnMut(&mut Self) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        self.reserve_slot(range.second.unwrap_or(range.first));
+        let (keys, len) = match access::list_len(of, self.meter)? {
+            Some(len) => (None, len),
+            None => {
+                let keys = access::keys(of, self.meter)?;
+                let len = keys.len();
+                (Some(keys), len)
+            }
+        };
+        for at in 0..len {
+            self.meter.round()?;
+            let (first, second) = match (&keys, range.second) {
+                (Some(keys), None) => (keys[at].clone(), None),
+                (Some(keys), Some(_)) => (keys[at].clone(), access::entry(of, &keys[at], self.meter)?),
+                (None, None) => (access::list_item(of, at, self.meter)?.unwrap_or(Value::Null), None),
+                (None, Some(_)) => (Value::Int(at as i64), access::list_item(of, at, self.meter)?),
+            };
+            self.slots[range.first] = first;
+            if let Some(slot) = range.second {
+                self.slots[slot] = second.unwrap_or(Value::Null);
+            }
+            if !round(self)? {
+                break;
+            }
+        }
+        for slot in [Some(range.first), range.second].into_iter().flatten() {
             self.slots[slot] = Value::Null;
         }
-        result
+        Ok(())
     }
 
     fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> ValueResult<'a> {

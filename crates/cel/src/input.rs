@@ -477,13 +477,24 @@ impl<'a> Container<'a> {
 
     /// Returns the member of this name.
     pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<DocumentValue<'a>>, Fault> {
+        let Some((index, at)) = self.find(key, meter)? else { return Ok(None) };
+        let text = self.text()?;
+        self.document.value(text, at, || index.container(text, at), meter).map(Some)
+    }
+
+    /// Returns true if there is a member of this name.
+    pub(super) fn has_member(self, key: &str, meter: &Meter<'_>) -> Result<bool, Fault> {
+        Ok(self.find(key, meter)?.is_some())
+    }
+
+    /// Returns the offset of the value of this name, and the index that has it.
+    fn find(self, key: &str, meter: &Meter<'_>) -> Result<Option<(&'a Index, u32)>, Fault> {
         if key.len() > MAX_FREE_BYTES {
             meter.read(key.len())?;
         }
-        let Offsets::Map(members) = &self.index(meter)?.offsets else { return Ok(None) };
-        match members.number_of(self.text()?, key) {
-            Some(number) => self.item(number, meter),
-            None => Ok(None),
-        }
+        let index = self.index(meter)?;
+        let Offsets::Map(members) = &index.offsets else { return Ok(None) };
+        let number = members.number_of(self.text()?, key);
+        Ok(number.map(|number| (index, members.all[number].at)))
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct Member {
     pub(super) key_at: u32,
     /// The number of bytes of the key, or [`ESCAPED`].
     key_len: u32,
+    key_signature: u32,
     pub(super) at: u32,
 }
 
@@ -41,7 +42,7 @@ impl Members {
     /// Adds a member, in place of one with this key.
     pub(super) fn add(&mut self, text: &str, key_at: u32, key: Cow<'_, str>, at: u32) {
         let key_len = if matches!(key, Cow::Borrowed(_)) { key.len() as u32 } else { ESCAPED };
-        let member = Member { key_at, key_len, at };
+        let member = Member { key_at, key_len, key_signature: signature(&key), at };
         if let Some(number) = self.number_of(text, &key) {
             self.all[number] = member;
             return;
@@ -65,7 +66,8 @@ impl Members {
     /// Returns the index of the member with this key.
     pub(super) fn number_of(&self, text: &str, key: &str) -> Option<usize> {
         let Some(hashed) = &self.hashed else {
-            return self.all.iter().position(|member| member.is(text, key));
+            let wanted = signature(key);
+            return self.all.iter().position(|member| member.key_signature == wanted && member.is(text, key));
         };
         let mut slot = hashed.slot(key);
         loop {
@@ -100,6 +102,17 @@ impl Member {
             ESCAPED => is_escaped_key(text, at, key),
             len => len as usize == key.len() && text.as_bytes().get(at + 1..at + 1 + key.len()) == Some(key.as_bytes()),
         }
+    }
+}
+
+/// Returns a number that mostly differs for keys that differ: of the length, and of the first and the last four bytes.
+fn signature(key: &str) -> u32 {
+    let bytes = key.as_bytes();
+    let word = |four: Option<&[u8; 4]>| four.map(|four| u32::from_le_bytes(*four));
+    let len = bytes.len() as u32;
+    match (word(bytes.first_chunk()), word(bytes.last_chunk())) {
+        (Some(first), Some(last)) => first ^ last.rotate_left(11) ^ len << 24,
+        _ => bytes.iter().fold(len, |sum, byte| sum << 8 | u32::from(*byte)),
     }
 }
 

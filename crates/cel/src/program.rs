@@ -8,6 +8,7 @@ use crate::{
         regex::{self, Pattern},
     },
     meter::{Allowance, Fault, Memory, Meter},
+    tree::LOGICAL_NOT,
     value::{Literal, Value},
 };
 
@@ -46,10 +47,10 @@ pub(super) enum Node {
     Composed(usize, VariableAccess),
     /// A macro variable, by its slot.
     Local(usize),
+    /// `operand.field`, `operand.?field`, or several of them in a row.
     Select {
         operand: Box<Node>,
-        field: Box<str>,
-        optional: bool,
+        path: Box<[Field]>,
     },
     Has {
         operand: Box<Node>,
@@ -93,6 +94,7 @@ pub(super) enum Node {
     /// A message of this name; each field is true if it is optional.
     Message(Box<str>, Box<[(Box<str>, Node, bool)]>),
     Fold(Box<Fold>),
+    Quantifier(Box<Quantifier>),
     /// Appends items to an accumulator in place.
     Append {
         slot: usize,
@@ -106,12 +108,34 @@ pub(super) enum Node {
     },
 }
 
+/// A field that is selected; `.?` if it is optional.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: Box<str>,
+    pub(super) optional: bool,
+}
+
+/// The values that a loop goes through, and the slots of its variables.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) of: Node,
+    pub(super) first: usize,
+    pub(super) second: Option<usize>,
+}
+
+/// `all` or `exists`: a loop whose accumulator is a bool.
+#[derive(Debug)]
+pub(super) struct Quantifier {
+    pub(super) range: Range,
+    pub(super) holds: Node,
+    /// The value of `holds` that ends the loop: true for `exists`.
+    pub(super) decides: bool,
+}
+
 /// A loop over a list or map.
 #[derive(Debug)]
 pub(super) struct Fold {
-    pub(super) range: Node,
-    pub(super) first: usize,
-    pub(super) second: Option<usize>,
+    pub(super) range: Range,
     pub(super) accumulator: usize,
     pub(super) start: Node,
     pub(super) go_on: Node,
@@ -152,7 +176,45 @@ impl Uses {
     }
 }
 
+impl Fold {
+    /// Returns the same loop in a form that is evaluated faster, if it is one of `all` or `exists`, which alone are
+    /// written so.
+    pub(super) fn reduced(self) -> Node {
+        let is_accumulator = |node: &Node| matches!(node, Node::Local(slot) if *slot == self.accumulator);
+        let decides = match (&self.start, &self.go_on, &self.step) {
+            (Node::Literal(Literal::Bool(true)), Node::NotStrictlyFalse(condition), Node::And(both))
+                if is_accumulator(condition) && is_accumulator(&both[0]) =>
+            {
+                Some(false)
+            }
+            (Node::Literal(Literal::Bool(false)), Node::NotStrictlyFalse(condition), Node::Or(both))
+                if is_accumulator(&both[0])
+                    && matches!(&**condition, Node::Call { function, args, .. }
+                        if function.name == LOGICAL_NOT && args.first().is_some_and(is_accumulator)) =>
+            {
+                Some(true)
+            }
+            _ => None,
+        };
+        match (decides.filter(|_| is_accumulator(&self.result)), self) {
+            (Some(decides), Self { range, step: Node::And(both) | Node::Or(both), .. }) => {
+                let [_, holds] = *both;
+                Node::Quantifier(Box::new(Quantifier { range, holds, decides }))
+            }
+            (_, fold) => Node::Fold(Box::new(fold)),
+        }
+    }
+}
+
 impl Node {
+    /// Returns the selection of a field of a value.
+    pub(super) fn select(operand: Self, field: Field) -> Self {
+        match operand {
+            Self::Select { operand, path } => Self::Select { operand, path: path.into_iter().chain([field]).collect() },
+            operand => Self::Select { operand: operand.into(), path: [field].into() },
+        }
+    }
+
     /// Returns true if this is a variable or a part of one. As upstream, a selection from any other value costs more.
     pub(super) fn is_attribute(&self) -> bool {
         matches!(

@@ -46,16 +46,10 @@ impl<'a> JsonText<'a> {
     /// [`JsonError`] if there is no valid string.
     pub fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();
-        /// Number of bytes to scan one by one before scanning whole blocks pays.
-        const BYTEWISE_LEN: usize = 24;
         let mut escaped = false;
         let mut end = at + 1;
-        let mut next_block = end + BYTEWISE_LEN;
         loop {
-            if end >= next_block {
-                end = block::past_plain(bytes, end);
-                next_block = end + block::LEN;
-            }
+            end = past_plain(bytes, end);
             match bytes.get(end) {
                 Some(b'"') => return Ok((Self { raw: &text[at + 1..end], escaped }, end + 1)),
                 Some(b'\\') => {
@@ -78,6 +72,36 @@ impl<'a> JsonText<'a> {
     pub fn shared(self, body: &ByteString) -> ByteString {
         if self.escaped { unescape(self.raw).into() } else { body.slice_ref(self.raw) }
     }
+}
+
+/// Returns an offset up to which a string that has reached `at` contains only plain characters. The byte there ends them,
+/// unless the text ends within eight bytes.
+fn past_plain(bytes: &[u8], at: usize) -> usize {
+    /// Number of words to look at before scanning whole blocks pays.
+    const WORDS: usize = 3;
+    let mut end = at;
+    for word in 1.. {
+        let Some(bytes) = bytes.get(end..).and_then(<[u8]>::first_chunk) else { break };
+        let plain = plain_bytes(u64::from_le_bytes(*bytes));
+        end += plain;
+        if plain < 8 {
+            break;
+        }
+        if word == WORDS {
+            end = block::past_plain(bytes, end);
+        }
+    }
+    end
+}
+
+/// Returns the number of bytes, from the lowest on, that are plain characters of a string.
+fn plain_bytes(word: u64) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // The subtraction borrows from the bytes above only: the lowest byte with a high bit is one that is meant.
+    let below = |word: u64, least: u64| word.wrapping_sub(ONES * least) & !word;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let ends = (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7);
+    ends.trailing_zeros() as usize / 8
 }
 
 /// The error for a raw control character in a string.
