@@ -685,3 +685,45 @@ fn review_is_decided_by_the_policies_of_a_configuration() {
     let both = ["review", "bad.yaml", "--config", "config", "--to", "grpc://127.0.0.1:1"];
     assert_eq!(gatepost(folder.path(), &both).0, Some(2));
 }
+
+#[test]
+fn policy_of_an_older_version_is_decided_as_there() {
+    let bound = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: \
+                 {name: b}\nspec: {policyName: p, validationActions: [Deny]}\n";
+    let of_version = |version: &str, expression: &str| {
+        let spec = format!("  validations: [{{expression: \"{expression}\"}}]\n");
+        let pinned = format!("{{name: p, annotations: {{gatepost.dev/compat: {version}}}}}");
+        policy("p", &spec).replacen("{name: p}", &pinned, 1) + bound
+    };
+    let check = |text: &str| {
+        let folder = folder(&[("p.yaml", text)]);
+        let (code, stdout, stderr) = gatepost(folder.path(), &["check", "p.yaml"]);
+        (code, stdout + &stderr)
+    };
+    // `indexOf` finds an empty text behind the end in 1.36 only.
+    let found = "'abc'.indexOf('', 9) == 9";
+    let tests = |expect: &str| suite(&format!("tests:\n- {{name: t, object: {POD}, expect: {expect}}}\n"));
+    for (version, expect) in [("'1.36'", "Allow"), ("'1.37'", "Deny"), ("'1.38'", "Deny")] {
+        let (code, stdout) = tested(&[("p.yaml", &of_version(version, found)), ("t.yaml", &tests(expect))], &[]);
+        assert_eq!(code, Some(0), "{version}: {stdout}");
+    }
+    let (code, printed) = check(&of_version("'1.36'", "[1].includes(1)"));
+    assert!(code == Some(1) && printed.contains("`includes` needs Kubernetes 1.37"), "{printed}");
+    for (version, why) in [("1.36", "compat"), ("'1.35'", "did you mean 1.36?")] {
+        let (code, printed) = check(&of_version(version, "true"));
+        assert!(code == Some(1) && printed.contains(why), "{version}: {printed}");
+    }
+    // Each expression that is otherwise elsewhere is named, of pinned policies also those that only cost otherwise.
+    for (version, expression, named) in [
+        ("'1.38'", "[1].includes(1)", Some("spec.validations[0].expression: compiles from 1.37 on: uses `includes`")),
+        ("'1.38'", found, Some("spec.validations[0].expression: answers otherwise before 1.37: `indexOf`")),
+        ("'1.37'", "'a'.startsWith('b')", Some("spec.validations[0].expression: costs otherwise before 1.37")),
+        ("'1.38'", "'a'.startsWith('b')", None),
+        ("'1.36'", "object.x == 1", None),
+    ] {
+        let (code, printed) = check(&of_version(version, expression));
+        assert_eq!(code, Some(0), "{printed}");
+        assert_eq!(printed.contains(" before 1.37") || printed.contains(" from 1.37"), named.is_some(), "{printed}");
+        assert!(named.is_none_or(|named| printed.contains(named)), "{printed}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Reads lists, maps and parts of the request, whatever their representation; and compares values.
 
 use crate::{
+    compatibility::KubernetesVersion,
     input::{Part, Request, Text},
     meter::{Fault, Meter},
     value::{List, Message, Value, compare_numbers},
@@ -130,9 +131,10 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
             Ok(map.get(key).cloned())
         }
         (_, Value::String(name)) => field(value, name.as_str(), meter),
-        (Value::Struct(..), key) => {
+        (Value::Struct(..), key) if meter.version >= KubernetesVersion::V1_37 => {
             Err(Fault::error(format!("a part of the request has no keys of type {}", key.type_name())))
         }
+        (Value::Struct(..), _) => Ok(None),
         (Value::Json(node), _) if !node.is_list() => Ok(None),
         _ => Err(Fault::no_such_overload()),
     }
@@ -288,7 +290,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
             let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
             match (compared_within(&x, &y, meter, depth_left)?, a) {
                 (Some(true), _) => {}
-                // In a part of the request, an entry without an answer counts.
+                // In a part of the request, an entry without an answer counts. Before 1.37, none is without one.
                 (None, Value::Struct(Part::Extra, _)) => return Ok(Some(false)),
                 (None, Value::Struct(..)) => return Ok(None),
                 (None, _) => {}
@@ -297,7 +299,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usi
         }
         return Ok(Some(true));
     }
-    if matches!(a, Value::Struct(..) | Value::Strings(_)) {
+    if matches!(a, Value::Struct(..) | Value::Strings(_)) && meter.version >= KubernetesVersion::V1_37 {
         return Ok(None);
     }
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))

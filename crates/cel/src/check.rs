@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::{
+    compatibility::{self, Change, Effect},
     environment::{Environment, Expected},
     functions::{
         self, Function,
         format::{self, Verb},
     },
+    lexer::{Kind, tokens},
     macros,
     parse::parse,
     program::{Field, Fold, Node, Program, Range, Uses, Variable, VariableAccess},
@@ -43,7 +45,11 @@ pub(super) fn compile(text: &str, environment: &Environment, expected: Expected)
         nodes: 0,
         uses: Uses::default(),
         formats: 0,
+        changes: Vec::new(),
     };
+    if has_backquoted_name(text) {
+        checker.note(&compatibility::BACKQUOTES)?;
+    }
     let (root, found) = checker.expression(&tree)?;
     let found = checker.unknowns.resolve_all(&found);
     expected.check(&found)?;
@@ -53,7 +59,8 @@ pub(super) fn compile(text: &str, environment: &Environment, expected: Expected)
             "the expression and the variables that it uses are nested more than {MAX_COMPOSED_DEPTH} deep"
         ));
     }
-    Ok((Program { root, slots: checker.max_slots, uses: checker.uses, depth }, found))
+    let Checker { max_slots: slots, uses, changes, .. } = checker;
+    Ok((Program { root, slots, uses, depth, version: environment.version, changes: changes.into() }, found))
 }
 
 type TypedNode = (Node, Type);
@@ -81,6 +88,8 @@ struct Checker<'e> {
     uses: Uses,
     /// Number of enclosing calls of `format`: items in these may be of several types.
     formats: usize,
+    /// What is otherwise in another version.
+    changes: Vec<&'static Change>,
 }
 
 impl Checker<'_> {
@@ -116,9 +125,14 @@ impl Checker<'_> {
     }
 
     fn ident(&mut self, name: &str) -> Result<TypedNode, String> {
-        let name = name.strip_prefix('.').unwrap_or(name);
+        let global = name.strip_prefix('.');
+        let name = global.unwrap_or(name);
         if let Some(local) = self.locals.iter().rev().find(|local| local.name == name) {
-            return Ok((Node::Local(local.slot), local.of.clone()));
+            if global.is_none() || self.environment.version < compatibility::LEADING_DOT.since {
+                let checked = (Node::Local(local.slot), local.of.clone());
+                return global.map_or(Ok(()), |_| self.note(&compatibility::LEADING_DOT)).map(|()| checked);
+            }
+            self.note(&compatibility::LEADING_DOT)?;
         }
         let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::parse(of)));
         match name {
@@ -228,8 +242,55 @@ impl Checker<'_> {
     }
 
     /// Returns the function of this name, if the environment has it.
-    fn find(&self, name: &str) -> Option<&'static Function> {
-        functions::find(name).filter(|_| self.environment.has_patch_types() || !name.starts_with("jsonpatch."))
+    fn find(&self, name: &str, member: bool) -> Option<&'static Function> {
+        functions::find(name, member, self.environment.version)
+            .filter(|_| self.environment.has_patch_types() || !name.starts_with("jsonpatch."))
+    }
+
+    /// Notes a change of what the expression uses. Fails if the version of the environment lacks it.
+    fn note(&mut self, change: &'static Change) -> Result<(), String> {
+        let (version, Change { symbol, since, effect }) = (self.environment.version, change);
+        match effect {
+            Effect::Added if version < *since => {
+                return Err(format!("`{symbol}` needs Kubernetes {since}, and this is to compile in {version}"));
+            }
+            Effect::Removed if version >= *since => {
+                return Err(format!("Kubernetes {since} has no `{symbol}`, and this is to compile in {version}"));
+            }
+            _ => {}
+        }
+        if !self.changes.contains(&change) {
+            self.changes.push(change);
+        }
+        Ok(())
+    }
+
+    /// Returns what is otherwise in another version about a call whose types fit.
+    fn change(&self, name: &str, member: bool, nodes: &[Node], types: &[Type]) -> Option<&'static Change> {
+        let resolved = |at: usize| types.get(at).map(|of| self.unknowns.resolve_all(of));
+        match (name, member, nodes) {
+            ("includes", true, _) => Some(&compatibility::INCLUDES),
+            ("isMask", true, _) => Some(&compatibility::IS_MASK),
+            ("startsWith", ..) => Some(&compatibility::STARTS_WITH),
+            ("endsWith", ..) => Some(&compatibility::ENDS_WITH),
+            ("matches", false, _) => Some(&compatibility::MATCHES),
+            ("duration", false, [_]) => (resolved(0)? == Type::Int).then_some(&compatibility::DURATION_OF_INT),
+            ("indexOf" | "lastIndexOf", true, [_, sought, _]) => match sought {
+                Node::Literal(Literal::String(text)) if !text.is_empty() => None,
+                _ if name == "indexOf" => Some(&compatibility::INDEX_OF),
+                _ => Some(&compatibility::LAST_INDEX_OF),
+            },
+            ("lists.range", false, [Node::Literal(Literal::Int(0..=1_000_000))]) => None,
+            ("lists.range", false, _) => Some(&compatibility::RANGE),
+            ("dyn", false, [part]) if part.is_part_of_request() => match resolved(0) {
+                Some(Type::Struct(..) | Type::List(_) | Type::Map(..)) => Some(&compatibility::PART_OF_REQUEST),
+                _ => None,
+            },
+            ("@in", false, [_, map]) if map.is_part_of_request() => {
+                (resolved(0)? == Type::Dyn).then_some(&compatibility::PART_OF_REQUEST)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the type of a field.
@@ -261,7 +322,7 @@ impl Checker<'_> {
             && !self.is_local(&path)
         {
             let whole = format!("{path}.{name}");
-            if self.find(&whole).is_some() {
+            if self.find(&whole, false).is_some() {
                 return self.global(&whole, args);
             }
         }
@@ -407,11 +468,7 @@ impl Checker<'_> {
     /// apply to the next ones, too.
     fn resolve(&mut self, name: &str, member: bool, given: Vec<TypedNode>) -> Result<TypedNode, String> {
         let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
-        let Some(function) =
-            self.find(name).filter(|function| function.signatures.iter().any(|signature| signature.member == member))
-        else {
-            return Err(undeclared(name));
-        };
+        let Some(function) = self.find(name, member) else { return Err(undeclared(name)) };
         let mut found: Option<Type> = None;
         let mut fitting = 0;
         let candidates = function.signatures.iter();
@@ -435,6 +492,11 @@ impl Checker<'_> {
                 Some(other) => other,
                 None => result,
             });
+        }
+        let change = self.change(name, member, &nodes, &types);
+        // A signature that newer versions lack is missed by its types.
+        if let Some(change) = change.filter(|change| found.is_some() || change.effect == Effect::Removed) {
+            self.note(change)?;
         }
         let Some(found) = found else { return Err(self.no_overload(name, &types)) };
         if let [_, Node::Literal(Literal::String(zone))] = &nodes[..]
@@ -647,6 +709,11 @@ fn type_of(literal: &Literal) -> Type {
         Literal::Bytes(_) => Type::Bytes,
         _ => Type::Dyn,
     }
+}
+
+/// Returns true if the expression has a name in backquotes.
+fn has_backquoted_name(text: &str) -> bool {
+    text.contains('`') && tokens(text).0.iter().any(|token| token.kind == Kind::EscapedIdentifier)
 }
 
 fn undeclared(name: &str) -> String {

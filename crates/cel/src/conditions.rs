@@ -4,6 +4,7 @@
 use crate::{
     authorization::AccessCheck,
     check,
+    compatibility::Change,
     environment::{Environment, Expected},
     evaluate,
     evaluator::Evaluator,
@@ -39,6 +40,11 @@ impl Condition {
     pub fn compile_in(name: &str, expression: &str, environment: &Environment) -> Result<Self, String> {
         let (program, _) = check::compile(expression, environment, Expected::Bool)?;
         Ok(Self { name: name.into(), expression: expression.into(), program })
+    }
+
+    /// Returns what of the expression is otherwise in another version of Kubernetes.
+    pub fn changes(&self) -> &[&'static Change] {
+        &self.program.changes
     }
 
     /// Returns true if the expression uses `object` or `oldObject`.
@@ -83,7 +89,7 @@ pub(super) fn evaluated<'a>(
     allowance: &Allowance<'_>,
 ) -> (Result<bool, Fault>, u64) {
     let memory = Memory::default();
-    let meter = Meter::new(allowance, &memory);
+    let meter = Meter::new(allowance, &memory, program.version);
     let decided = evaluate::value(program, input, None, &meter).and_then(boolean);
     (decided, meter.cost())
 }

@@ -2,6 +2,7 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
 
 use crate::{
+    compatibility::KubernetesVersion,
     program::Uses,
     types::{JSON_PATCH_NAME, OBJECT_NAME, Type},
 };
@@ -14,6 +15,7 @@ pub struct Environment {
     has_params: bool,
     has_patch_types: bool,
     has_no_authorizer: bool,
+    pub(super) version: KubernetesVersion,
     pub(super) variables: Vec<Declaration>,
 }
 
@@ -66,6 +68,12 @@ impl Environment {
     /// Removes `authorizer`, which message expressions cannot use.
     pub fn without_authorizer(self) -> Self {
         Self { has_no_authorizer: true, ..self }
+    }
+
+    /// Compiles expressions as this version of Kubernetes does, and makes programs that answer and cost as they do there.
+    /// Without it, the newest version counts.
+    pub fn of_version(self, version: KubernetesVersion) -> Self {
+        Self { version, ..self }
     }
 
     pub(super) fn index_of(&self, name: &str) -> Option<usize> {

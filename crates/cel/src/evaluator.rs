@@ -115,7 +115,7 @@ impl<'a> Evaluator<'a> {
         allowance: &Allowance<'_>,
         finish: impl FnOnce(Result<Value<'a>, Fault>, &Meter<'_>) -> T,
     ) -> (T, u64) {
-        let meter = Meter::new(allowance, &self.memory);
+        let meter = Meter::new(allowance, &self.memory, program.version);
         let value = evaluate::value(program, self.input, Some(self), &meter);
         let cost = meter.cost();
         let finished = finish(value, &meter);
@@ -133,7 +133,7 @@ impl<'a> PolicyScope<'a> for Evaluator<'a> {
             return Err(Fault::error("the evaluator has not got all variables"));
         };
         let (made, kept) = (self.memory.made(), self.kept.get());
-        let meter = Meter::new(outer.allowance, &self.memory);
+        let meter = Meter::new(outer.allowance, &self.memory, expression.program.version);
         let value = evaluate::value(&expression.program, self.input, Some(self), &meter);
         let failed = |why: &str| Fault::error(format!("composited variable {name:?} fails to evaluate: {why}"));
         let value = match value {

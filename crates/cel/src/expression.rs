@@ -3,6 +3,7 @@
 use crate::{
     authorization::AccessCheck,
     check,
+    compatibility::Change,
     environment::{Declaration, Environment, Expected, RESERVED_NAMES, is_escaped},
     meter::{Fault, Stop},
     program::{Program, Uses},
@@ -31,6 +32,11 @@ impl Expression {
     /// Returns the expression as it was written.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns what of the expression is otherwise in another version of Kubernetes.
+    pub fn changes(&self) -> &[&'static Change] {
+        &self.program.changes
     }
 
     /// Returns true if the expression, or a variable that it uses, uses `object` or `oldObject`.

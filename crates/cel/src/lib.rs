@@ -80,6 +80,7 @@
 mod access;
 mod authorization;
 mod check;
+mod compatibility;
 mod conditions;
 mod environment;
 mod evaluate;
@@ -107,6 +108,7 @@ mod value;
 
 pub use self::{
     authorization::{AccessCheck, AccessDecision, AccessDecisions, AccessTarget, ResourceAccess, Subject},
+    compatibility::{Change, Effect, KubernetesVersion},
     conditions::{Condition, ConditionsDecision, Evaluated, OUT_OF_BUDGET, combined, decide},
     environment::{Environment, Expected},
     evaluator::Evaluator,

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use crate::authorization::AccessCheck;
+use crate::{authorization::AccessCheck, compatibility::KubernetesVersion};
 
 /// The reason why an evaluation has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +131,8 @@ impl Memory {
 pub(super) struct Meter<'a> {
     pub(super) allowance: &'a Allowance<'a>,
     memory: &'a Memory,
+    /// The version by whose rules the expression is evaluated.
+    pub(super) version: KubernetesVersion,
     cost: Cell<u64>,
     rounds: Cell<u32>,
     /// Steps since the deadline was last checked.
@@ -178,9 +180,9 @@ impl Drop for Room {
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(allowance: &'a Allowance<'a>, memory: &'a Memory) -> Self {
+    pub(super) fn new(allowance: &'a Allowance<'a>, memory: &'a Memory, version: KubernetesVersion) -> Self {
         let (cost, rounds, steps_since_check) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { allowance, memory, cost, rounds, steps_since_check }
+        Self { allowance, memory, version, cost, rounds, steps_since_check }
     }
 
     /// Bytes of text and items of lists that were made.

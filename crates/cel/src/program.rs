@@ -3,8 +3,9 @@
 use std::cell::Cell;
 
 use crate::{
+    compatibility::{Change, KubernetesVersion},
     functions::{
-        Function,
+        Cost, Function,
         regex::{self, Pattern},
     },
     meter::{Allowance, Fault, Memory, Meter},
@@ -153,6 +154,10 @@ pub(super) struct Program {
     pub(super) uses: Uses,
     /// Depth of the tree, and of the variables that it uses.
     pub(super) depth: usize,
+    /// The version by whose rules it is evaluated.
+    pub(super) version: KubernetesVersion,
+    /// What of it is otherwise in another version.
+    pub(super) changes: Box<[&'static Change]>,
 }
 
 /// What an expression uses, itself or by the variables that it uses.
@@ -228,13 +233,22 @@ impl Node {
         )
     }
 
+    /// Returns true if this is the request, or a part of it.
+    pub(super) fn is_part_of_request(&self) -> bool {
+        match self {
+            Self::Variable(Variable::Request) => true,
+            Self::Select { operand, .. } | Self::Index { operand, .. } => operand.is_part_of_request(),
+            _ => false,
+        }
+    }
+
     /// Returns a call of a function. Prepares literal arguments, such as patterns.
     pub(super) fn call(function: &'static Function, mut nodes: Vec<Self>, ambiguous: bool) -> Result<Self, String> {
         if matches!(function.name, "matches" | "find" | "findAll")
             && let Some(Node::Literal(Literal::String(pattern))) = nodes.get(1)
         {
             let compiled = regex::compiled(pattern).map_err(|why| format!("invalid matches argument: {why}"))?;
-            if function.name == "matches" {
+            if function.name == "matches" && function.cost == Cost::Pattern {
                 let len = pattern.chars().count() as u64;
                 return Ok(Node::Matches { text: nodes.swap_remove(0).into(), pattern: compiled.into(), len });
             }
@@ -269,20 +283,21 @@ impl Node {
         }
         let steps = Cell::new(u64::MAX);
         let (allowance, memory) = (Allowance { steps: &steps, over: &|| false }, Memory::default());
-        let literal = match (function.call)(&[literal.into()], &Meter::new(&allowance, &memory)) {
-            Ok(Value::Type(name)) => Literal::Type(name),
-            Ok(Value::Bool(yes)) => Literal::Bool(yes),
-            Ok(Value::Int(number)) => Literal::Int(number),
-            Ok(Value::Uint(number)) => Literal::Uint(number),
-            Ok(Value::Double(number)) => Literal::Double(number),
-            Ok(Value::String(text)) => Literal::String(text.as_str().into()),
-            Ok(Value::Bytes(bytes)) => Literal::Bytes(bytes.as_ref().into()),
-            Ok(Value::Duration(span)) => Literal::Duration(span),
-            Ok(Value::Timestamp(time)) => Literal::Timestamp(time),
-            Ok(_) => return Ok(None),
-            Err(Fault::Error(why)) => return Err(why.into_owned()),
-            Err(Fault::Stop(stop)) => return Err(stop.text().to_owned()),
-        };
+        let literal =
+            match (function.call)(&[literal.into()], &Meter::new(&allowance, &memory, KubernetesVersion::default())) {
+                Ok(Value::Type(name)) => Literal::Type(name),
+                Ok(Value::Bool(yes)) => Literal::Bool(yes),
+                Ok(Value::Int(number)) => Literal::Int(number),
+                Ok(Value::Uint(number)) => Literal::Uint(number),
+                Ok(Value::Double(number)) => Literal::Double(number),
+                Ok(Value::String(text)) => Literal::String(text.as_str().into()),
+                Ok(Value::Bytes(bytes)) => Literal::Bytes(bytes.as_ref().into()),
+                Ok(Value::Duration(span)) => Literal::Duration(span),
+                Ok(Value::Timestamp(time)) => Literal::Timestamp(time),
+                Ok(_) => return Ok(None),
+                Err(Fault::Error(why)) => return Err(why.into_owned()),
+                Err(Fault::Stop(stop)) => return Err(stop.text().to_owned()),
+            };
         Ok(Some(Node::Literal(literal)))
     }
 }

@@ -224,7 +224,7 @@ impl Zone {
         };
         let negative = hours.starts_with('-');
         let hours: i64 = hours.strip_prefix(['-', '+']).unwrap_or(hours).parse().ok()?;
-        let minutes: i64 = minutes.parse().ok().filter(|minutes| (0..60).contains(minutes))?;
+        let minutes: i64 = minutes.parse().ok().filter(|minutes| (0..1440).contains(minutes))?;
         let seconds = (0..24).contains(&hours).then_some(hours * 3600 + minutes * 60)?;
         Some(Self::Fixed(if negative { -seconds } else { seconds }))
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use gatepost_api::{Enforcement, FailurePolicy, HookType, names};
-use gatepost_cel::{Condition, Environment, Expected, Expression};
+use gatepost_cel::{Change, Condition, Environment, Expected, Expression, KubernetesVersion};
 
 use crate::{
     binding::Binding,
@@ -109,6 +109,8 @@ pub struct Definition {
     /// Enforcement that the policy's annotation asks for. No field of Kubernetes' documents: whoever reads the
     /// annotation sets it.
     pub enforcement: Option<Enforcement>,
+    /// Version of Kubernetes by whose rules the policy is compiled and decided.
+    pub version: KubernetesVersion,
     /// Requests that the policy is about.
     pub constraints: MatchResources,
     /// Kind of the params.
@@ -143,12 +145,20 @@ impl Policy {
 }
 
 impl Definition {
-    /// Checks and compiles a policy as kube-apiserver does when it is created.
+    /// Checks and compiles a policy as the newest kube-apiserver does when it is created.
     ///
     /// # Errors
     /// All faults. Paths are relative to `spec`.
     pub fn compile(document: PolicyDocument) -> Result<Self, Vec<Fault>> {
-        let mut compiler = Compiler::new(document.param_kind.is_some(), document.hook_type);
+        Self::compile_for(document, KubernetesVersion::default())
+    }
+
+    /// As [`compile`](Self::compile), with the expressions of this version.
+    ///
+    /// # Errors
+    /// All faults. Paths are relative to `spec`.
+    pub fn compile_for(document: PolicyDocument, version: KubernetesVersion) -> Result<Self, Vec<Fault>> {
+        let mut compiler = Compiler::new(document.param_kind.is_some(), document.hook_type, version);
         let (hook_type, constraints) = (document.hook_type, &document.match_constraints);
         let faults = &mut compiler.faults;
         if constraints.rules.is_empty() {
@@ -170,6 +180,7 @@ impl Definition {
             hook_type,
             failure_policy: document.failure_policy,
             enforcement: None,
+            version,
             constraints: document.match_constraints,
             param_kind: document.param_kind,
             reinvocation: document.reinvocation,
@@ -179,6 +190,34 @@ impl Definition {
             audit_annotations,
             mutations,
         })
+    }
+
+    /// Returns what is otherwise in another version of Kubernetes, each with the path below `spec` of its expression.
+    pub fn changes(&self) -> Vec<(String, &'static Change)> {
+        let mut all = Vec::new();
+        let mut add = |path: String, changes: &[&'static Change]| {
+            all.extend(changes.iter().map(|change| (path.clone(), *change)));
+        };
+        for (at, condition) in self.conditions.iter().enumerate() {
+            add(format!("matchConditions[{at}].expression"), condition.changes());
+        }
+        for (at, (_, variable)) in self.variables.iter().enumerate() {
+            add(format!("variables[{at}].expression"), variable.changes());
+        }
+        for (at, validation) in self.validations.iter().enumerate() {
+            add(format!("validations[{at}].expression"), validation.expression.changes());
+            if let Some(message) = &validation.message_expression {
+                add(format!("validations[{at}].messageExpression"), message.changes());
+            }
+        }
+        for (at, annotation) in self.audit_annotations.iter().enumerate() {
+            add(format!("auditAnnotations[{at}].valueExpression"), annotation.value.changes());
+        }
+        for (at, mutation) in self.mutations.iter().enumerate() {
+            let field = if matches!(mutation, Mutation::JsonPatch(_)) { "jsonPatch" } else { "applyConfiguration" };
+            add(format!("mutations[{at}].{field}.expression"), mutation.expression().changes());
+        }
+        all
     }
 
     /// Returns the number of mutations.
@@ -228,8 +267,8 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn new(has_params: bool, hook_type: HookType) -> Self {
-        let plain = Environment::policy(has_params);
+    fn new(has_params: bool, hook_type: HookType, version: KubernetesVersion) -> Self {
+        let plain = Environment::policy(has_params).of_version(version);
         Self { faults: Faults::default(), hook_type, environment: plain.clone(), plain }
     }
 

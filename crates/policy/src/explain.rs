@@ -35,7 +35,7 @@ pub fn explain(
         return Vec::new();
     }
     let evaluation = PolicyEvaluation { definition, input, param, allowance };
-    let mut environment = Environment::policy(definition.param_kind.is_some());
+    let mut environment = Environment::policy(definition.param_kind.is_some()).of_version(definition.version);
     let evaluator = evaluation.evaluator().without_namespace();
     let conditions = definition.conditions.iter().enumerate().filter_map(|(index, condition)| {
         let expression = Expression::compile(&condition.expression, &environment, Expected::Bool).ok()?;

@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         }
         _ => none(),
     }),
-    Row("duration", &["duration->duration", "int->duration", "string->duration"], Cost::One, to_duration),
+    Row("duration", &["duration->duration", "string->duration"], Cost::One, to_duration),
     Row("timestamp", &["timestamp->timestamp", "int->timestamp", "string->timestamp"], Cost::One, to_timestamp),
     Row("getFullYear", OF_TIMESTAMP, Cost::One, |args, _| civil(args, |civil| civil.year)),
     Row("getMonth", OF_TIMESTAMP, Cost::One, |args, _| civil(args, |civil| civil.month - 1)),
@@ -93,7 +93,7 @@ fn size<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
 }
 
 /// Returns an error without the text, which may come from an object.
-fn type_conversion(to: &str) -> Fault {
+pub(super) fn type_conversion(to: &str) -> Fault {
     Fault::error(format!("type conversion error from 'string' to '{to}'"))
 }
 
@@ -216,10 +216,9 @@ pub(super) fn go_double(number: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-fn to_duration<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+pub(super) fn to_duration<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(Value::Duration(match args {
         [Value::Duration(span)] => *span,
-        [Value::Int(nanos)] => Duration(*nanos),
         _ => {
             let text = text(args.first())?;
             Duration::parse(text).ok_or_else(|| type_conversion("google.protobuf.Duration"))?

@@ -87,6 +87,10 @@ pub(super) const ROWS: &[Row] = &[
         [Value::Cidr(ip, bits)] => Ok(Value::Cidr(masked(*ip, *bits), *bits)),
         _ => none(),
     }),
+    Row("isMask", &["net.CIDR|->bool"], Cost::One, |args, _| match args {
+        [Value::Cidr(ip, bits)] => Ok(Value::Bool(masked(*ip, *bits) == *ip)),
+        _ => none(),
+    }),
     Row("containsIP", &["net.CIDR|string->bool", "net.CIDR|net.IP->bool"], Cost::InNetwork, |args, _| {
         let [Value::Cidr(ip, bits), other] = args else { return none() };
         let other = match other {

@@ -33,18 +33,20 @@ pub(super) const ROWS: &[Row] = &[
     ),
     Row("min", COMPARABLE, Cost::Traversal, |args, meter| extreme(args, meter, "min", Ordering::Less)),
     Row("max", COMPARABLE, Cost::Traversal, |args, meter| extreme(args, meter, "max", Ordering::Greater)),
-    Row(
-        "indexOf",
-        &["list(A)|A->int", "string|string->int", "string|string,int->int"],
-        Cost::Traversal,
-        |args, meter| position(args, meter, false),
-    ),
-    Row(
-        "lastIndexOf",
-        &["list(A)|A->int", "string|string->int", "string|string,int->int"],
-        Cost::Traversal,
-        |args, meter| position(args, meter, true),
-    ),
+    Row("indexOf", POSITION, Cost::Traversal, |args, meter| position(args, meter, false)),
+    Row("lastIndexOf", POSITION, Cost::Traversal, |args, meter| position(args, meter, true)),
+    Row("includes", &["dyn|dyn->bool"], Cost::Traversal, |args, meter| {
+        let [target, sought] = args else { return none() };
+        let Some(len) = list_len(target, meter)? else { return is_same(target, sought, meter).map(Value::Bool) };
+        for at in 0..len {
+            if let Some(item) = list_item(target, at, meter)?
+                && is_same(&item, sought, meter)?
+            {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }),
     Row("slice", &["list(A)|int,int->list(A)"], Cost::ListResult, slice),
     Row("flatten", &["list(list(A))|->list(A)", "list(dyn)|int->list(dyn)"], Cost::Flatten, flatten),
     Row("distinct", &["list(A)|->list(A)"], Cost::SelfCompare(0), distinct),
@@ -79,6 +81,9 @@ pub(super) const ROWS: &[Row] = &[
         })
     }),
 ];
+
+/// Signatures of `indexOf` and `lastIndexOf`.
+pub(super) const POSITION: &[&str] = &["list(A)|A->int", "string|string->int", "string|string,int->int"];
 
 const COMPARABLE: &[&str] = &["list(*)|->*"];
 
@@ -132,7 +137,7 @@ fn extreme<'a>(args: &[Value<'a>], meter: &Meter<'_>, name: &str, wanted: Orderi
     found.ok_or_else(|| Fault::error(format!("{name} called on empty list")))
 }
 
-fn position<'a>(args: &[Value<'a>], meter: &Meter<'_>, last: bool) -> Result<Value<'a>, Fault> {
+pub(super) fn position<'a>(args: &[Value<'a>], meter: &Meter<'_>, last: bool) -> Result<Value<'a>, Fault> {
     if let Some(Value::String(_)) = args.first() {
         return strings::index_of(args, last);
     }
@@ -235,7 +240,7 @@ fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value
     Ok(Value::list(pairs.into_iter().map(|(_, item)| item).collect(), room))
 }
 
-fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+pub(super) fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     /// Maximum length of a range. A longer one might take all memory.
     const MAX_RANGE: i64 = 1_000_000;
     let [Value::Int(end)] = args else { return none() };

@@ -9,6 +9,7 @@ pub(crate) mod format;
 mod function;
 mod kubernetes;
 mod lists;
+mod older;
 mod operators;
 pub(crate) mod regex;
 mod strings;
@@ -17,21 +18,40 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-pub(super) use function::Function;
+pub(super) use function::{Cost, Function};
 use function::{Row, signatures_of};
 
-static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(|| {
-    let libraries =
-        [operators::ROWS, convert::ROWS, strings::ROWS, lists::ROWS, regex::ROWS, kubernetes::ROWS, format::ROWS];
-    let mut functions = FxHashMap::default();
-    for Row(name, signatures, cost, call) in libraries.into_iter().flatten() {
-        let signatures = signatures.iter().flat_map(|text| signatures_of(text)).collect();
-        functions.insert(*name, Function { name, signatures, cost: *cost, call: *call });
-    }
-    functions
+use crate::compatibility::KubernetesVersion;
+
+type Functions = FxHashMap<&'static str, Function>;
+
+static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
+    functions(&[
+        operators::ROWS,
+        convert::ROWS,
+        strings::ROWS,
+        lists::ROWS,
+        regex::ROWS,
+        kubernetes::ROWS,
+        format::ROWS,
+    ])
 });
 
-/// Returns the function of this name.
-pub(super) fn find(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.get(name)
+/// Functions that were others before Kubernetes 1.37.
+static BEFORE_1_37: LazyLock<Functions> = LazyLock::new(|| functions(&[older::ROWS]));
+
+fn functions(libraries: &[&'static [Row]]) -> Functions {
+    let rows = libraries.iter().copied().flatten();
+    let functions = rows.map(|Row(name, signatures, cost, call)| {
+        let signatures = signatures.iter().flat_map(|text| signatures_of(text)).collect();
+        (*name, Function { name, signatures, cost: *cost, call: *call })
+    });
+    functions.collect()
+}
+
+/// Returns the function that has this name, as a member or global, in this version.
+pub(super) fn find(name: &str, member: bool, version: KubernetesVersion) -> Option<&'static Function> {
+    let has_form = |function: &&Function| function.signatures.iter().any(|signature| signature.member == member);
+    let older = if version < KubernetesVersion::V1_37 { BEFORE_1_37.get(name) } else { None };
+    older.filter(has_form).or_else(|| FUNCTIONS.get(name).filter(has_form))
 }

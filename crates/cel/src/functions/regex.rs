@@ -14,10 +14,7 @@ use crate::{
 };
 
 pub(super) const ROWS: &[Row] = &[
-    Row("matches", &["string|string->bool", "string,string->bool"], Cost::Pattern, |args, meter| {
-        let (text, pattern) = (text(args.first())?, text(args.get(1))?);
-        compile_and_pay(pattern, meter)?.is_match(text, meter).map(Value::Bool)
-    }),
+    Row("matches", &["string|string->bool", "string,string->bool"], Cost::Pattern, matches),
     Row("find", &["string|string->string"], Cost::Pattern, |args, meter| {
         let Some(value) = args.first() else { return none() };
         let pattern = compile_and_pay(text(args.get(1))?, meter)?;
@@ -46,6 +43,11 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
 ];
+
+pub(super) fn matches<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    let (text, pattern) = (text(args.first())?, text(args.get(1))?);
+    compile_and_pay(pattern, meter)?.is_match(text, meter).map(Value::Bool)
+}
 
 /// Returns the ranges of characters that Go escapes in quotes.
 pub(super) fn unprintable(text: &str) -> impl Iterator<Item = Range<usize>> {

@@ -12,12 +12,8 @@ pub(super) const ROWS: &[Row] = &[
     Row("contains", &["string|string->bool"], Cost::TextInText, |args, _| {
         Ok(Value::Bool(text(args.first())?.contains(text(args.get(1))?)))
     }),
-    Row("startsWith", &["string|string->bool"], Cost::Second(0.1), |args, _| {
-        Ok(Value::Bool(text(args.first())?.starts_with(text(args.get(1))?)))
-    }),
-    Row("endsWith", &["string|string->bool"], Cost::Second(0.1), |args, _| {
-        Ok(Value::Bool(text(args.first())?.ends_with(text(args.get(1))?)))
-    }),
+    Row("startsWith", &["string|string->bool"], Cost::Second(0.1), starts_with),
+    Row("endsWith", &["string|string->bool"], Cost::Second(0.1), ends_with),
     Row("charAt", &["string|int->string"], Cost::One, char_at),
     Row("lowerAscii", &["string|->string"], Cost::First(0.1), |args, meter| {
         let text = text(args.first())?;
@@ -74,6 +70,14 @@ fn trim<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
 }
 
 /// Evaluates `indexOf` or `lastIndexOf` of a text, optionally from an index on.
+pub(super) fn starts_with<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    Ok(Value::Bool(text(args.first())?.starts_with(text(args.get(1))?)))
+}
+
+pub(super) fn ends_with<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    Ok(Value::Bool(text(args.first())?.ends_with(text(args.get(1))?)))
+}
+
 pub(super) fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Fault> {
     let (text, sought) = (text(args.first())?, text(args.get(1))?);
     let from = match args.get(2) {

@@ -37,7 +37,7 @@ fn every_made_text_and_list_is_counted() {
         let program = compile(expression).unwrap();
         let (steps, memory) = (Cell::new(u64::MAX), Memory::default());
         let allowance = Allowance { steps: &steps, over: &|| false };
-        let meter = Meter::new(&allowance, &memory);
+        let meter = Meter::new(&allowance, &memory, Default::default());
         let value = evaluate::value(&program, &input, None, &meter);
         assert!(matches!(value, Ok(Value::Bool(true))), "{expression}: {value:?}");
         drop(value);

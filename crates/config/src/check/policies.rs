@@ -19,6 +19,7 @@ use crate::{
     },
 };
 use gatepost_api::{FailurePolicy, HookType, MatchPolicy};
+use gatepost_cel::{Effect, KubernetesVersion};
 use gatepost_policy::{
     Actions, Binding, Definition, Fault, MatchResources, NamedRule, ParamKind, ParamRef, ParamSelector, Policy,
     document::{
@@ -75,6 +76,9 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
     }
     let before = at.problems();
     let enforcement = annotated_enforcement(&metadata);
+    let version = given(metadata.key("annotations").key(KubernetesVersion::ANNOTATION))
+        .and_then(|at| at.choice(&KubernetesVersion::ALL))
+        .unwrap_or_default();
     let constraints = spec.key("matchConstraints");
     let rules = constraints.key("resourceRules");
     let is_constrained = constraints.required("so it would match no request", "name the resources it is about")
@@ -103,7 +107,7 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
     if at.problems() != before {
         return None;
     }
-    let mut definition = Definition::compile(document).map_err(|faults| report(&spec, &faults)).ok()?;
+    let mut definition = Definition::compile_for(document, version).map_err(|faults| report(&spec, &faults)).ok()?;
     definition.enforcement = enforcement;
     let (file, path) = at.place();
     let states = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(ENTRY_STATES));
@@ -314,6 +318,30 @@ fn actions(at: &Node<'_>, hook_type: HookType) -> Actions {
     actions
 }
 
+/// Returns a note for each expression that another version of Kubernetes refuses or answers otherwise. Differences in
+/// cost alone, which nearly every policy has, are told of policies that name their version.
+fn version_notes(placed: &Placed<Definition>) -> impl Iterator<Item = Note> {
+    let definition = &placed.item;
+    let is_pinned = definition.version != KubernetesVersion::default();
+    let changes = definition.changes().into_iter();
+    changes.filter(move |(_, change)| is_pinned || change.effect.is_on_decisions()).map(move |(path, change)| {
+        let why = match change.effect {
+            Effect::Added | Effect::Removed => "so not every kube-apiserver accepts this policy",
+            Effect::Answer(_) => "so this policy may decide differently in kube-apiservers of two versions",
+            Effect::Cost(_) => "so limits on cost are reached by other objects",
+        };
+        let fix = match is_pinned {
+            true => format!("here it is as in {}, as the annotation says", definition.version),
+            false => {
+                format!("write it otherwise, or name one version in the annotation {}", KubernetesVersion::ANNOTATION)
+            }
+        };
+        let document = if placed.path.is_empty() { String::new() } else { format!("{}.", placed.path) };
+        let path = format!("{document}spec.{path}");
+        Note { file: placed.file.clone(), path, what: change.to_string(), why: why.to_owned(), fix }
+    })
+}
+
 /// Joins policies and bindings. Returns every policy that is bound, in order, with its place: once for each enforcement
 /// of its bindings. Adds notes on policies without bindings, which decide nothing, and on bindings of policies that do
 /// not exist.
@@ -339,6 +367,7 @@ pub(crate) fn bound(
     let (mut policies, mut places) = (Vec::new(), Vec::new());
     for placed in definitions {
         let Placed { item: definition, file, path, .. } = placed;
+        notes.extend(version_notes(placed));
         match by_policy.remove(&(definition.hook_type, &*definition.name)) {
             Some(own) => {
                 let enforcement =
