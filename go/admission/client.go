@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,10 @@ const (
 	auditIDKey         = "audit-id"
 	namespaceLabelsKey = "gatepost-namespace-labels-bin"
 	versionsKey        = "gatepost-versions"
+	unfinishedKey      = "gatepost-unfinished"
+
+	// maxHoldsPerConnection is a little less than the calls that the sidecar takes at once on a connection.
+	maxHoldsPerConnection = 250
 )
 
 // A method of gatepost.v1.Admission; see proto/gatepost/v1/admission.proto.
@@ -72,6 +77,8 @@ type client struct {
 	address     string
 	connections []*grpc.ClientConn
 	next        atomic.Uint64
+	// Opens another connection.
+	dial func() (*grpc.ClientConn, error)
 	// Ends with the client.
 	lifetime context.Context
 	stop     context.CancelFunc
@@ -79,6 +86,14 @@ type client struct {
 	mutex sync.Mutex
 	// Closed, and replaced, when a connection is in another state.
 	changed chan struct{}
+	// Connections for calls that wait, apart from those for reviews, which end the waits.
+	holds []*holdConnection
+}
+
+// A holdConnection carries calls that wait.
+type holdConnection struct {
+	*grpc.ClientConn
+	calls int
 }
 
 func newClient(configuration *Configuration) (*client, error) {
@@ -117,8 +132,9 @@ func newClient(configuration *Configuration) (*client, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	client := &client{address: configuration.Address, lifetime: ctx, stop: stop, changed: make(chan struct{})}
+	client.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(target, options...) }
 	for range min(runtime.GOMAXPROCS(0), maxConnections) {
-		connection, err := grpc.NewClient(target, options...)
+		connection, err := client.dial()
 		if err != nil {
 			client.close()
 			return nil, fmt.Errorf("address %q: %w", configuration.Address, err)
@@ -151,6 +167,37 @@ func (c *client) close() {
 	for _, connection := range c.connections {
 		_ = connection.Close()
 	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for _, connection := range c.holds {
+		_ = connection.Close()
+	}
+}
+
+// holdConnection returns a connection for a call that waits, and what to do once it has ended.
+func (c *client) holdConnection() (*grpc.ClientConn, func(), error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	at := slices.IndexFunc(c.holds, func(one *holdConnection) bool { return one.calls < maxHoldsPerConnection })
+	if at < 0 {
+		connection, err := c.dial()
+		if err != nil {
+			return nil, nil, err
+		}
+		at, c.holds = len(c.holds), append(c.holds, &holdConnection{ClientConn: connection})
+	}
+	one := c.holds[at]
+	one.calls++
+	return one.ClientConn, func() {
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		one.calls--
+		// The first is kept: holds come again.
+		if at := slices.Index(c.holds, one); one.calls == 0 && at > 0 {
+			_ = one.Close()
+			c.holds = slices.Delete(c.holds, at, at+1)
+		}
+	}, nil
 }
 
 // call sends a review. It never sends it a second time: gRPC itself does so only where the sidecar has said that it did
@@ -167,6 +214,9 @@ func (c *client) call(ctx context.Context, connection *grpc.ClientConn, method m
 	}
 	if message.namespaceLabels != nil {
 		ctx = metadata.AppendToOutgoingContext(ctx, namespaceLabelsKey, string(message.namespaceLabels))
+	}
+	if message.stored {
+		ctx = metadata.AppendToOutgoingContext(ctx, unfinishedKey, "stored")
 	}
 	if message.versions != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, versionsKey, message.versions)
@@ -209,11 +259,14 @@ func isOver(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-func shorten(text string) string {
-	if len(text) <= maxErrorText {
+func shorten(text string) string { return cut(text, maxErrorText) }
+
+// cut returns the first bytes of a text, at most so many, and says that there was more.
+func cut(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // sameConnection returns the connection used before if it is still ready, otherwise another.
@@ -259,6 +312,9 @@ func (c *client) ready(first int) *grpc.ClientConn {
 	return nil
 }
 
+// encoded is a message that is sent, or was received, as it is.
+type encoded []byte
+
 // codec sends a [message] as it is, and reads an answer by Kubernetes' own type. It also has the messages of the rule index.
 type codec struct{}
 
@@ -268,6 +324,8 @@ func (codec) Marshal(value any) (mem.BufferSlice, error) {
 	switch value := value.(type) {
 	case *message:
 		return value.buffers(), nil
+	case encoded:
+		return mem.BufferSlice{mem.SliceBuffer(value)}, nil
 	case *indexPoll:
 		return mem.BufferSlice{mem.SliceBuffer(value.marshal())}, nil
 	}
@@ -278,6 +336,9 @@ func (codec) Unmarshal(data mem.BufferSlice, value any) error {
 	switch value := value.(type) {
 	case *admissionv1.AdmissionReview:
 		return value.Unmarshal(data.Materialize())
+	case *encoded:
+		*value = data.Materialize()
+		return nil
 	case *indexBeat:
 		value.malformed = value.unmarshal(data.Materialize())
 		return nil

@@ -50,7 +50,7 @@ func encodingCases() []encodingCase {
 func (c *encodingCase) encode(b *testing.B) (length int) {
 	b.ReportAllocs()
 	for b.Loop() {
-		one, err := encodeRequest(c.attributes, c.in, c.objects)
+		one, err := (&Plugin{}).encodeRequest(c.attributes, c.in, c.objects)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,6 +54,8 @@ type message struct {
 	namespaceLabels          []byte
 	// Versions in which the request can be sent.
 	versions string
+	// The server stores objects of this resource before they are initialized.
+	stored bool
 }
 
 var objectEncoder = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, nil, nil, jsonserializer.SerializerOptions{})
@@ -65,6 +66,17 @@ type request struct {
 	admission.Attributes
 	version
 	object, oldObject runtime.Object
+	// The server stores objects of this resource before they are initialized.
+	stored bool
+}
+
+// encode returns one of its objects in JSON, as Gatepost reads it.
+func (r *request) encode(object runtime.Object) ([]byte, error) {
+	text, err := encode(object)
+	if err != nil || !r.stored || !IsUnfinished(object) {
+		return text, err
+	}
+	return listAsField(text)
 }
 
 func newRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces) (*request, error) {
@@ -85,12 +97,12 @@ func newRequest(attributes admission.Attributes, in version, objects admission.O
 
 // newMessage encodes a request: each of its objects once.
 func newMessage(attributes *request) (*message, error) {
-	message := &message{uid: uuid.NewUUID()}
+	message := &message{uid: uuid.NewUUID(), stored: attributes.stored}
 	var err error
-	if message.object, err = encode(attributes.object); err != nil {
+	if message.object, err = attributes.encode(attributes.object); err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
-	if message.oldObject, err = encode(attributes.oldObject); err != nil {
+	if message.oldObject, err = attributes.encode(attributes.oldObject); err != nil {
 		return nil, fmt.Errorf("encoding the old object: %w", err)
 	}
 	options, err := encode(attributes.GetOperationOptions())
@@ -98,17 +110,7 @@ func newMessage(attributes *request) (*message, error) {
 		return nil, fmt.Errorf("encoding the options: %w", err)
 	}
 
-	user := authenticationv1.UserInfo{}
-	if info := attributes.GetUserInfo(); info != nil {
-		user = authenticationv1.UserInfo{Username: valid(info.GetName()), UID: valid(info.GetUID()), Groups: allValid(info.GetGroups())}
-		for key, values := range info.GetExtra() {
-			if user.Extra == nil {
-				user.Extra = map[string]authenticationv1.ExtraValue{}
-			}
-			user.Extra[valid(key)] = allValid(values)
-		}
-	}
-	userInfo, err := user.Marshal()
+	userInfo, err := userMessage(attributes.GetUserInfo())
 	if err != nil {
 		return nil, err
 	}

@@ -58,12 +58,24 @@ const (
 
 // Register adds the plugin to those that a server knows. It runs once it is in the server's order too: see [Order].
 func Register(plugins *admission.Plugins) {
+	register(plugins, nil)
+}
+
+func register(plugins *admission.Plugins, initialization *Initialization) {
 	plugins.Register(PluginName, func(from io.Reader) (admission.Interface, error) {
 		configuration, err := readConfiguration(from)
 		if err != nil {
 			return nil, err
 		}
-		return New(configuration)
+		plugin, err := New(configuration)
+		if err != nil {
+			return nil, err
+		}
+		if initialization != nil {
+			plugin.initialization = initialization
+			initialization.plugin.Store(plugin)
+		}
+		return plugin, nil
 	})
 }
 
@@ -90,6 +102,8 @@ type Plugin struct {
 	index         *indexFollower
 	configuration *Configuration
 	namespaces    namespace.Matcher
+	// nil unless the server stores objects before they are initialized.
+	initialization *Initialization
 }
 
 var (
@@ -149,7 +163,11 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	if reinvocation.IsReinvoke() && p.configuration.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy {
 		return nil
 	}
-	first, err := encodeRequest(attributes, versionOf(attributes), objects)
+	// The list was written in the first round, and is not the client's own.
+	if reinvocation.IsReinvoke() && p.initialization.concerns(attributes) {
+		return nil
+	}
+	first, err := p.encodeRequest(attributes, versionOf(attributes), objects)
 	if err != nil {
 		return err
 	}
@@ -182,7 +200,8 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	case p.configuration.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy:
 		// As it comes back from the server's own type, which may fill in more.
 		if after, err := newRequest(attributes, versionOf(attributes), objects); err == nil {
-			if seen, err := encode(after.object); err == nil {
+			after.stored = first.request.stored
+			if seen, err := after.encode(after.object); err == nil {
 				reinvocation.SetValue(PluginName, seen)
 			}
 		}
@@ -198,11 +217,19 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 		method = review
 	case admission.Connect:
 		return nil
+	default:
+		if p.initialization.stores(attributes) {
+			completed, err := whenInitialized(attributes)
+			if err != nil || completed == nil {
+				return err
+			}
+			attributes = completed
+		}
 	}
 	if !p.isSent(method, attributes, objects) {
 		return nil
 	}
-	first, err := encodeRequest(attributes, versionOf(attributes), objects)
+	first, err := p.encodeRequest(attributes, versionOf(attributes), objects)
 	if err != nil {
 		return err
 	}
@@ -218,6 +245,10 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 func (p *Plugin) isSent(method method, attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
 	if rules.IsExemptAdmissionConfigurationResource(attributes) {
 		return false
+	}
+	// Whatever the rules are now, nobody else checks who changes the list.
+	if p.initialization.concerns(attributes) {
+		return true
 	}
 	return !p.index.misses(method, attributes) && p.isConfigured(attributes, objects)
 }
@@ -317,7 +348,7 @@ func (p *Plugin) failed(ctx context.Context, method method, request *request, ca
 	}
 	call := strings.TrimPrefix(string(method), "/")
 	var unreadable requestError
-	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore && !errors.As(cause, &unreadable) {
+	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore && !errors.As(cause, &unreadable) && !p.initialization.concerns(request) {
 		klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing open", "call", call, "address", p.client.address)
 		key := failedOpen + call[strings.LastIndexByte(call, '/')+1:]
 		_ = request.AddAnnotation(key, shorten(cause.Error()))
@@ -403,6 +434,9 @@ func (p *Plugin) patched(ctx context.Context, method method, request *request, o
 		return nil, errCannotModify
 	}
 	text, err := patch.Apply(message.object)
+	if err == nil && request.stored {
+		text, err = listAsAnnotation(text)
+	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

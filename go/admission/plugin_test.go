@@ -61,6 +61,8 @@ type sidecar struct {
 
 	// Serves a stream that follows the rule index; nil if the sidecar has none.
 	follow func(stream grpc.ServerStream) error
+	// Serve other methods.
+	streams map[string]func(stream grpc.ServerStream) error
 
 	mutex    sync.Mutex
 	asked    []string
@@ -126,6 +128,9 @@ func (s *sidecar) serve(t *testing.T) (stop func()) {
 				return status.Error(codes.Unimplemented, "no rule index")
 			}
 			return s.follow(stream)
+		}
+		if serve := s.streams[method]; serve != nil {
+			return serve(stream)
 		}
 		var review admissionv1.AdmissionReview
 		if err := stream.RecvMsg(&review); err != nil {

@@ -48,11 +48,12 @@ type encodedRequest struct {
 	message *message
 }
 
-func encodeRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces) (*encodedRequest, error) {
+func (p *Plugin) encodeRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces) (*encodedRequest, error) {
 	request, err := newRequest(attributes, in, objects)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	request.stored = p.initialization.stores(attributes)
 	message, err := newMessage(request)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -120,7 +121,7 @@ func (p *Plugin) inEachVersion(ctx context.Context, method method, first *encode
 			return err
 		}
 		phase.restore()
-		if one, err = encodeRequest(attributes, versionOf(attributes), objects); err != nil {
+		if one, err = p.encodeRequest(attributes, versionOf(attributes), objects); err != nil {
 			return err
 		}
 	}
@@ -161,7 +162,7 @@ func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest
 			return true, p.failed(ctx, p.method, first.request, errLate)
 		}
 		// From the server's own type, with the patches of the versions before.
-		converted, err := encodeRequest(p.attributes, version{resource, kind}, p.objects)
+		converted, err := p.encodeRequest(p.attributes, version{resource, kind}, p.objects)
 		if err != nil {
 			return true, err
 		}

@@ -10,9 +10,9 @@ begin_gatepost_of_plugin() {
   admin="$(told "$1" 'listening admin (.*)')"
 }
 
-# plugin_configuration POLICY
+# plugin_configuration POLICY [FILE]
 plugin_configuration() {
-  cat >"$work/admission.yaml" <<YAML
+  cat >"${2:-$work/admission.yaml}" <<YAML
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
@@ -101,7 +101,7 @@ plugin_tests() {
     for module in api apimachinery apiserver client-go; do go mod edit -require="k8s.io/$module@v0.37.2" "$newest"; done
     go mod tidy -modfile="$newest"
     # As get.sh builds, so that nothing is compiled twice.
-    go test -trimpath -modfile="$newest" ./...
+    go test -trimpath -tags kubernetes_1_37 -modfile="$newest" ./...
   )
 }
 

@@ -22,6 +22,7 @@
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
 #   tests/e2e/run.sh --wildcards-only    only a hook for everything behind a registration for everything
 #   tests/e2e/run.sh --stored-only      only an apiserver that stores unfinished objects; needs etcd and kubectl alone
+#   tests/e2e/run.sh --stored-plugin-only   only a Go server with the plugin that stores unfinished objects
 #   tests/e2e/run.sh --label-only       only objects that a stock apiserver stores unfinished, marked by a label
 #   tests/e2e/run.sh --read-proxy-only   only unfinished objects hidden by `gatepost read-proxy`
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
@@ -59,6 +60,7 @@ source ./adopt.sh
 source ./adopt_policies.sh
 source ./in_cluster.sh
 source ./stored.sh
+source ./stored_plugin.sh
 source ./wildcards.sh
 source ./label.sh
 source ./read_proxy.sh
@@ -67,7 +69,7 @@ modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
 # Policies come first: kube-apiserver stops reading params of a built-in kind when no policy uses them, and never begins
 # again.
-second_half() { policies; adopting; adopting_policies; mutating; conditions; initializers; stored; labelled; read_proxied; in_cluster; }
+second_half() { policies; adopting; adopting_policies; mutating; conditions; initializers; stored; stored_by_plugin; labelled; read_proxied; in_cluster; }
 work="$(mktemp -d)"
 trap finish EXIT
 trap 'exit 130' INT TERM
@@ -98,6 +100,7 @@ begin_cluster
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
 [[ "${1:-}" != --adopt-policies-only ]] || { adopting_policies; summary; exit; }
 [[ "${1:-}" != --in-cluster-only ]] || { in_cluster; summary; exit; }
+[[ "${1:-}" != --stored-plugin-only ]] || { stored_by_plugin; summary; exit; }
 [[ "${1:-}" != --label-only ]] || { labelled; summary; exit; }
 [[ "${1:-}" != --read-proxy-only ]] || { read_proxied; summary; exit; }
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }

@@ -3,8 +3,8 @@
 #
 #   tests/e2e/kube/get.sh [BIN]     prints BIN, by default ${XDG_CACHE_HOME:-~/.cache}/gatepost/kube-v$KUBERNETES
 #
-# PLUGIN=1 also builds kube-apiserver-gatepost and sample-apiserver-gatepost, which have the admission plugin of go/admission
-# compiled in; always anew, as that is part of this repository.
+# PLUGIN=1 also builds kube-apiserver-gatepost, sample-apiserver-gatepost and stored-apiserver-gatepost, which have the
+# admission plugin of go/admission compiled in; always anew, as that is part of this repository. PLUGIN=NAME builds one.
 #
 # KUBERNETES is the version, by default the newest that the trials follow; the trials work with 1.36.3 too.
 # Ends with 77 when this machine cannot get them at all (no Go, no modules), and with 1 when it could and something broke.
@@ -63,6 +63,9 @@ tidy() {
   }
 }
 
+# plugged NAME: this server is to be built.
+plugged() { [[ "${PLUGIN:-}" == 1 || "${PLUGIN:-}" == "$1-apiserver-gatepost" ]]; }
+
 kube() {
   local go_mod package=k8s.io/kubernetes/cmd version=k8s.io/component-base/version
   mkdir "$work/kube" && cd "$work/kube"
@@ -81,16 +84,19 @@ kube() {
       echo "require gatepost.dev/admission v0.0.0"
       echo "replace gatepost.dev/admission => $go/admission"
     } >>go.mod
-    mkdir plugin sample
-    cp "$go/kube-apiserver/main.go" plugin/
-    cp "$go/sample-apiserver/main.go" sample/
+    local server
+    for server in kube sample stored; do
+      mkdir "$server"
+      cp "$go/$server-apiserver/main.go" "$server/"
+    done
   fi
   tidy "Kubernetes"
   local stamp="-s -w -X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${kubernetes:2:2}"
   missing kube-apiserver && build kube-apiserver "$package/kube-apiserver" -ldflags "$stamp"
   missing kubectl && build kubectl "$package/kubectl" -ldflags "$stamp"
-  [[ -z "${PLUGIN:-}" ]] || build kube-apiserver-gatepost ./plugin -ldflags "$stamp"
-  [[ -z "${PLUGIN:-}" ]] || build sample-apiserver-gatepost ./sample -ldflags "-s -w"
+  plugged kube && build kube-apiserver-gatepost ./kube -ldflags "$stamp"
+  plugged sample && build sample-apiserver-gatepost ./sample -ldflags "-s -w"
+  plugged stored && build stored-apiserver-gatepost ./stored -ldflags "-s -w"
   return 0
 }
 
