@@ -4,7 +4,7 @@
 //! side effects. `mutate` rejects an inapplicable patch. `mutate` and `validate` reject with 504 once the request's
 //! deadline has passed; `mutate` does so even if the last hook failed open.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     context::ReviewContext,
@@ -12,7 +12,8 @@ use super::{
     rejection::{self, StatusError},
 };
 use crate::telemetry::{HookOutcome, InitializerOutcome};
-use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers, StatusInfo};
+use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers};
+use gatepost_initializers::TurnFailure;
 
 /// Returns true if a hook that fails is skipped. `fail_open_override`: a bypass makes it fail open, whatever its
 /// policy.
@@ -53,26 +54,6 @@ pub(super) fn unknown_selection(error: SelectorError, fail_open_override: bool) 
     }
 }
 
-/// Reason why an initializer's turn failed.
-pub(super) enum InitializerFailure {
-    /// It did not act within this time.
-    Late(Duration),
-    /// No process that has claimed its name is attached.
-    Vacant,
-    /// No process has claimed its name since it was configured.
-    Unproven,
-    /// It cannot act on this object, for this reason.
-    Unable(String),
-    /// It has side effects, and the request is a dry run.
-    DryRun,
-    /// Too many objects wait for initializers already.
-    Full,
-    /// There is no memory for the object or its result.
-    NoRoom,
-    /// It rejects the object with this status.
-    Rejected(Box<StatusInfo>),
-}
-
 /// Returns true if a bypass or break-glass lets objects go on without the initializer of this name.
 fn is_overridden(ctx: &ReviewContext<'_>, name: &str) -> bool {
     ctx.bypass.fails_open(name) || ctx.bypass.break_glass_covers(name)
@@ -95,17 +76,17 @@ pub(super) fn turn_outcome(
     ctx: &ReviewContext<'_>,
     name: &str,
     is_skipped: bool,
-    failure: &InitializerFailure,
+    failure: &TurnFailure,
 ) -> InitializerOutcome {
     match failure {
-        InitializerFailure::Rejected(_) => InitializerOutcome::Rejected,
+        TurnFailure::Rejected(_) => InitializerOutcome::Rejected,
         // Even if its first instance has attached since.
-        InitializerFailure::Unproven => InitializerOutcome::FailedOpen,
+        TurnFailure::Unproven => InitializerOutcome::FailedOpen,
         _ if is_overridden(ctx, name) => InitializerOutcome::FailedOpen,
         // Gatepost's own lack of room does not fail open: clients that send much could then create objects without the
         // initializer.
-        InitializerFailure::Full => InitializerOutcome::Shed,
-        InitializerFailure::NoRoom => InitializerOutcome::FailedClosed,
+        TurnFailure::Full => InitializerOutcome::Shed,
+        TurnFailure::NoRoom => InitializerOutcome::FailedClosed,
         _ if is_skipped => InitializerOutcome::FailedOpen,
         _ => InitializerOutcome::FailedClosed,
     }
@@ -136,38 +117,30 @@ pub(super) fn must_act(entry: Option<&ResourceInitializers>) -> Vec<Arc<str>> {
     all.filter(|one| !one.failure_policy.fails_open()).map(|one| Arc::clone(&one.name)).collect()
 }
 
-impl InitializerFailure {
-    /// Returns true if Gatepost itself lacks room, whatever the status code. The failure is then no property of a
-    /// stored object: its update is rejected, and can be retried.
-    pub(super) fn is_no_room(&self) -> bool {
-        matches!(self, Self::Full | Self::NoRoom)
-    }
+/// Returns the rejection of the request for an initializer's failed turn.
+pub(super) fn turn_refusal(failure: TurnFailure, name: &str) -> StatusError {
+    Box::new(match failure {
+        TurnFailure::Late(after) => rejection::initializer_late(name, after, None),
+        TurnFailure::Vacant | TurnFailure::Unproven => rejection::initializer_vacant(name),
+        TurnFailure::Unable(why) => rejection::initializer_failed(name, &why),
+        TurnFailure::DryRun => rejection::initializer_on_dry_run(name),
+        TurnFailure::Full => rejection::too_many_holds(name),
+        TurnFailure::NoRoom => rejection::no_room_to_initialize(name),
+        TurnFailure::Rejected(said) => rejection::initializer_rejected(name, *said),
+    })
+}
 
-    /// Returns the rejection of the request.
-    pub(super) fn refusal(self, name: &str) -> StatusError {
-        Box::new(match self {
-            Self::Late(after) => rejection::initializer_late(name, after, None),
-            Self::Vacant | Self::Unproven => rejection::initializer_vacant(name),
-            Self::Unable(why) => rejection::initializer_failed(name, &why),
-            Self::DryRun => rejection::initializer_on_dry_run(name),
-            Self::Full => rejection::too_many_holds(name),
-            Self::NoRoom => rejection::no_room_to_initialize(name),
-            Self::Rejected(said) => rejection::initializer_rejected(name, *said),
-        })
-    }
-
-    /// Returns the warning to the creator that the object goes on without the initializer.
-    pub(super) fn warning(&self, name: &str) -> String {
-        let why = match self {
-            Self::Late(after) => format!("did not act within {} ms", after.as_millis()),
-            Self::Vacant => "has no instance attached".to_owned(),
-            Self::Unproven => "is not in rotation until its first instance attaches".to_owned(),
-            Self::Unable(why) => format!("could not act: {why}"),
-            Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
-            Self::Full | Self::NoRoom | Self::Rejected(_) => "did not act".to_owned(),
-        };
-        format!("initializer \"{name}\" {why}; the object goes on without it")
-    }
+/// Returns the warning to the creator that the object goes on without the initializer.
+pub(super) fn turn_warning(failure: &TurnFailure, name: &str) -> String {
+    let why = match failure {
+        TurnFailure::Late(after) => format!("did not act within {} ms", after.as_millis()),
+        TurnFailure::Vacant => "has no instance attached".to_owned(),
+        TurnFailure::Unproven => "is not in rotation until its first instance attaches".to_owned(),
+        TurnFailure::Unable(why) => format!("could not act: {why}"),
+        TurnFailure::DryRun => "has side effects and is not asked in a dry run".to_owned(),
+        TurnFailure::Full | TurnFailure::NoRoom | TurnFailure::Rejected(_) => "did not act".to_owned(),
+    };
+    format!("initializer \"{name}\" {why}; the object goes on without it")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::{
     context::ReviewContext,
     draft::{Draft, Flow, InitializerTurn},
     facts::Facts,
-    failure::{self, InitializerFailure, is_skipped_on_failure, is_unproven},
+    failure::{self, is_skipped_on_failure, is_unproven, turn_refusal, turn_warning},
     rejection::{self, StatusError},
     verdict::MAX_WARNINGS,
     versions,
@@ -35,7 +35,9 @@ use gatepost_api::{
 };
 use gatepost_base::clock::now;
 use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
-use gatepost_initializers::{Initialization, Initializers, ListError, check_known, create, needs_permission};
+use gatepost_initializers::{
+    Initialization, Initializers, ListError, TurnFailure, check_known, create, needs_permission,
+};
 use gatepost_wire::{groups, metadata};
 
 /// Annotation with which a permitted client chooses the initializers of a new object: names joined by commas, or "" for
@@ -159,7 +161,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 Ok(answer) => answer,
                 Err((name, failure)) => {
                     let took = parallel.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
-                    let refusal = failure.refusal(&name);
+                    let refusal = turn_refusal(failure, &name);
                     self.record_turn(InitializerTurn {
                         name,
                         outcome: InitializerOutcome::Rejected,
@@ -180,7 +182,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             let ended = match (configured, answer) {
                 (Some(one), Some(Ok(answer))) => turn(one).apply_answer(answer).await,
                 (Some(_), Some(Err(failure))) => Err(failure),
-                (Some(one), None) if is_unproven(ctx, one) => Err(InitializerFailure::Unproven),
+                (Some(one), None) if is_unproven(ctx, one) => Err(TurnFailure::Unproven),
                 (Some(one), None) => turn(one).act(facts).await,
                 // The list of a stored object may contain any name.
                 (None, _) => Ok(TurnEffect::default()),
@@ -190,7 +192,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
                 match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),
-                    _ => Err(InitializerFailure::Unable(
+                    _ => Err(TurnFailure::Unable(
                         "it adds initializers that this resource has not, or that had a turn".into(),
                     )),
                 }
@@ -206,7 +208,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                     let outcome = failure::turn_outcome(ctx, &name, is_skipped, &failure);
                     if outcome == InitializerOutcome::FailedOpen {
                         let _ = initialization.time_out(&name, FailurePolicy::Ignore);
-                        warning = Some(failure.warning(&name));
+                        warning = Some(turn_warning(&failure, &name));
                     } else {
                         self.no_room |= failure.is_no_room();
                         refusal = Some(self.refusal(failure, &name, configured));
@@ -227,8 +229,8 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
 
     /// Returns the rejection for an initializer that must act and has failed. If it timed out because another one used
     /// up the request's time, the rejection names that one.
-    fn refusal(&self, failure: InitializerFailure, name: &str, one: Option<&Initializer>) -> StatusError {
-        let InitializerFailure::Late(after) = failure else { return failure.refusal(name) };
+    fn refusal(&self, failure: TurnFailure, name: &str, one: Option<&Initializer>) -> StatusError {
+        let TurnFailure::Late(after) = failure else { return turn_refusal(failure, name) };
         let had_less = one.is_some_and(|one| after < one.timeout);
         let slowest = self.draft.initializers.iter().max_by_key(|turn| turn.took);
         let slower = slowest.filter(|turn| had_less && turn.took > after).map(|turn| (&*turn.name, turn.took));
@@ -244,9 +246,9 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
     }
 
     /// Records that an initializer is skipped before its turn, as it is unknown whether it acts.
-    fn skip(&mut self, name: &Arc<str>, failure: &InitializerFailure) {
+    fn skip(&mut self, name: &Arc<str>, failure: &TurnFailure) {
         let took = now().saturating_duration_since(self.ctx.began);
-        let warning = Some(failure.warning(name));
+        let warning = Some(turn_warning(failure, name));
         let (name, outcome) = (Arc::clone(name), InitializerOutcome::FailedOpen);
         self.record_turn(InitializerTurn { name, outcome, took, warning });
     }
@@ -273,7 +275,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         if *refusal != rejection::out_of_time() || !failure::skips_all_unselected(self.ctx, entry) {
             return Err(refusal);
         }
-        let late = InitializerFailure::Late(now().saturating_duration_since(self.ctx.began));
+        let late = TurnFailure::Late(now().saturating_duration_since(self.ctx.began));
         entry.initializers.iter().for_each(|one| self.skip(&one.name, &late));
         Ok(None)
     }
@@ -315,7 +317,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                     && failure::skips_without_labels(one)
                     && matches!(selected, Ok(Err(_)))
                 {
-                    self.skip(&one.name, &InitializerFailure::Unable(why.to_owned()));
+                    self.skip(&one.name, &TurnFailure::Unable(why.to_owned()));
                     continue;
                 }
                 if selected.unwrap_or_else(|_| Err(Box::new(rejection::out_of_time())))? {

@@ -1,5 +1,7 @@
 //! Failure: the result of an object on which an initializer does not act.
 
+use std::time::Duration;
+
 use gatepost_api::{FailurePolicy, StatusCause, StatusInfo};
 
 /// Maximum length of a stored message, in bytes.
@@ -15,15 +17,17 @@ pub const TIMED_OUT: &str = "InitializationTimedOut";
 /// Reason why an initializer has not done its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnFailure {
-    /// It did not act in time.
-    Late,
-    /// No process has claimed its name for a long time.
+    /// It did not act within this time.
+    Late(Duration),
+    /// No process that has claimed its name is attached.
     Vacant,
     /// No process has claimed its name since it was configured.
     Unproven,
-    /// Too many objects wait for it already.
+    /// It has side effects, and the request is a dry run.
+    DryRun,
+    /// Too many objects wait for initializers already.
     Full,
-    /// The memory budget has no room for the object or for the answer.
+    /// The memory budget has no room for the object or for its result.
     NoRoom,
     /// It cannot act on this object, or its answer cannot be used, for this reason.
     Unable(String),
@@ -32,6 +36,12 @@ pub enum TurnFailure {
 }
 
 impl TurnFailure {
+    /// Returns true if Gatepost itself lacks room, whatever the status code. The failure is then no property of a
+    /// stored object: its turn can be retried.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Self::Full | Self::NoRoom)
+    }
+
     /// Returns the result to store for the object; `None` if the object continues without the initializer.
     pub fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
         let timed_out = |why: &str| {
@@ -50,9 +60,10 @@ impl TurnFailure {
                 causes.push(cause("InitializationFailed", &refusal.message, name));
                 Some(StatusInfo { code, message, causes, has_details: true, ..*refusal })
             }
-            Self::Unproven => None,
+            // A dry run stores no object.
+            Self::Unproven | Self::DryRun => None,
             _ if policy.fails_open() => None,
-            Self::Late | Self::NoRoom | Self::Full => {
+            Self::Late(_) | Self::NoRoom | Self::Full => {
                 Some(timed_out(&format!("initializer \"{name}\" did not act in time")))
             }
             Self::Vacant => Some(timed_out(&format!("no instance of initializer \"{name}\" is attached"))),
@@ -123,7 +134,7 @@ mod tests {
 
     #[test]
     fn timed_out_result_has_no_retry_and_unproven_initializer_fails_no_object() {
-        for late in [TurnFailure::Late, TurnFailure::Vacant] {
+        for late in [TurnFailure::Late(Duration::ZERO), TurnFailure::Vacant] {
             let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
             assert_eq!((result.code, result.retry_after_seconds), (504, 0));
         }

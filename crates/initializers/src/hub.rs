@@ -134,6 +134,8 @@ struct State {
 #[derive(Debug)]
 struct Hold {
     message: Arc<TaskMessage>,
+    /// Time from its submission to its deadline.
+    timeout: Duration,
     answer: oneshot::Sender<Result<(Contribution, Reservation), TurnFailure>>,
 }
 
@@ -177,15 +179,16 @@ impl Hub {
         deadline: Instant,
     ) -> Result<(Contribution, Reservation), TurnFailure> {
         let (to, mut answer) = oneshot::channel();
-        let task = {
+        let (task, timeout) = {
             let (mut state, now) = (self.state(), now());
+            let timeout = deadline.saturating_duration_since(now);
             state.recent.expire(now);
             if let Some(contribution) = state.recent.get(&message.digest) {
                 return Ok((contribution.clone(), message.room));
             }
             state.next += 1;
             let task = TaskId(state.next);
-            state.holds.insert(task, Hold { message: Arc::new(message), answer: to });
+            state.holds.insert(task, Hold { message: Arc::new(message), timeout, answer: to });
             if let Err(why) = state.update(|desk| desk.submit(task, name, deadline, now)) {
                 state.holds.remove(&task);
                 return Err(match why {
@@ -194,7 +197,7 @@ impl Hub {
                     SubmitError::Full => TurnFailure::Full,
                 });
             }
-            task
+            (task, timeout)
         };
         let _withdraw = WithdrawOnDrop { hub: self, task };
         loop {
@@ -202,7 +205,7 @@ impl Hub {
             let next = deadline.min(now() + TICK_INTERVAL);
             tokio::select! {
                 biased;
-                answer = &mut answer => return answer.unwrap_or(Err(TurnFailure::Late)),
+                answer = &mut answer => return answer.unwrap_or(Err(TurnFailure::Late(timeout))),
                 () = sleep_until(next.into()) => self.tick(),
             }
         }
@@ -243,15 +246,16 @@ impl State {
                     }
                 }
                 Action::Drop(instance) => _ = self.streams.remove(&instance),
-                Action::Late(task) => self.fail(task, TurnFailure::Late),
-                Action::Vacant(task) => self.fail(task, TurnFailure::Vacant),
+                Action::Late(task) => self.fail(task, |hold| TurnFailure::Late(hold.timeout)),
+                Action::Vacant(task) => self.fail(task, |_| TurnFailure::Vacant),
             }
         }
         changed
     }
 
-    fn fail(&mut self, task: TaskId, why: TurnFailure) {
+    fn fail(&mut self, task: TaskId, why: impl FnOnce(&Hold) -> TurnFailure) {
         if let Some(hold) = self.holds.remove(&task) {
+            let why = why(&hold);
             let _ = hold.answer.send(Err(why));
         }
     }
@@ -346,7 +350,7 @@ impl Attachment {
     pub fn give_up(&self, task: TaskId, attempt: u32, why: TurnFailure) {
         let mut state = self.hub.state();
         if state.update(|desk| desk.give_up(self.id, task, attempt)).is_ok() {
-            state.fail(task, why);
+            state.fail(task, |_| why);
         }
     }
 }

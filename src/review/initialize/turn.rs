@@ -18,7 +18,7 @@ use tokio::time::timeout_at;
 use super::super::{
     context::ReviewContext,
     facts::Facts,
-    failure::{InitializerFailure, is_skipped_on_failure},
+    failure::is_skipped_on_failure,
     object::{PatchFailure, PatchedObject, apply_patch},
 };
 use gatepost_api::{HookType, Initializer, Labels, ObjectAdditions, Phase, ResourceInitializers, Review};
@@ -71,7 +71,7 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// Lets the initializer act.
-    pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
+    pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, TurnFailure> {
         match (&self.one.built_in, &self.one.attach) {
             (Some(additions), _) => self.apply_built_in(additions, facts).await,
             (None, Some(_)) => self.call_process(facts).await,
@@ -84,10 +84,10 @@ impl Turn<'_> {
         &self,
         additions: &ObjectAdditions,
         facts: &mut Facts<'_, '_>,
-    ) -> Result<TurnEffect, InitializerFailure> {
+    ) -> Result<TurnEffect, TurnFailure> {
         let labels = if additions.reads_namespace() {
             let found = self.run_until(self.until, facts.namespace_labels()).await?;
-            Some(found.map_err(|refusal| InitializerFailure::Unable(refusal.message))?)
+            Some(found.map_err(|refusal| TurnFailure::Unable(refusal.message))?)
         } else {
             None
         };
@@ -96,7 +96,7 @@ impl Turn<'_> {
         let Some(place) = review.object.clone() else { return Ok(TurnEffect::default()) };
         // Additions are bounded: the object with them is at most twice as large.
         let room = self.ctx.deps.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()));
-        let room = room.ok_or(InitializerFailure::NoRoom)?;
+        let room = room.ok_or(TurnFailure::NoRoom)?;
         let additional = if place.len() < OFFLOAD_THRESHOLD {
             built_in::work(&additions, review.bytes.slices(place.clone()))
         } else {
@@ -126,37 +126,33 @@ impl Turn<'_> {
         Ok(TurnEffect { changed: changed(self.run_until(self.request_deadline(), adding).await?)?, adds: Vec::new() })
     }
 
-    async fn call_process(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
+    async fn call_process(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, TurnFailure> {
         let labels = self.run_until(self.until, labels(facts)).await?;
         let answer = self.call(labels).await?;
         self.apply_answer(answer).await
     }
 
     /// Calls the process that has claimed the name, and returns its answer.
-    pub(super) async fn call(&self, labels: Labels) -> Result<Answer, InitializerFailure> {
+    pub(super) async fn call(&self, labels: Labels) -> Result<Answer, TurnFailure> {
         if self.ctx.review.dry_run && !self.one.side_effects.none_for(true) {
-            return Err(InitializerFailure::DryRun);
+            return Err(TurnFailure::DryRun);
         }
         if self.until <= now() {
             return Err(self.late());
         }
         let review = self.review().clone();
         let size = review.bytes.len();
-        let room = self.ctx.deps.memory.reserve(Purpose::Queue, size).ok_or(InitializerFailure::NoRoom)?;
+        let room = self.ctx.deps.memory.reserve(Purpose::Queue, size).ok_or(TurnFailure::NoRoom)?;
         let name = Arc::clone(&self.one.name);
         // The review is processed twice: it is encoded and hashed.
         let writing = offload::run(2 * size, move || TaskMessage::new(&name, &review, &labels, room));
-        let message = self.run_until(self.until, writing).await?.map_err(InitializerFailure::Unable)?;
+        let message = self.run_until(self.until, writing).await?.map_err(TurnFailure::Unable)?;
         let hub = self.ctx.deps.current.hub();
         let (Contribution { patch, adds }, room) =
             hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
-                TurnFailure::Late => self.late(),
-                TurnFailure::Vacant => InitializerFailure::Vacant,
-                TurnFailure::Unproven => InitializerFailure::Unproven,
-                TurnFailure::Full => InitializerFailure::Full,
-                TurnFailure::NoRoom => InitializerFailure::NoRoom,
-                TurnFailure::Unable(why) => InitializerFailure::Unable(why),
-                TurnFailure::Rejected(status) => InitializerFailure::Rejected(status),
+                // Its turn began before the call.
+                TurnFailure::Late(_) => self.late(),
+                why => why,
             })?;
         let Some(text) = patch else {
             return Ok(Answer { patch: None, fields: TouchedFields::default(), adds, _room: room });
@@ -168,12 +164,12 @@ impl Turn<'_> {
         });
         // The answer arrived in time, so its patch may be parsed until the request's deadline.
         let parsed = self.run_until(self.request_deadline(), parsing).await?;
-        let (fields, patch) = parsed.map_err(InitializerFailure::Unable)?;
+        let (fields, patch) = parsed.map_err(TurnFailure::Unable)?;
         Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
     }
 
     /// Applies an answer that arrived in time, however long it has waited for its turn.
-    pub(super) async fn apply_answer(&self, answer: Answer) -> Result<TurnEffect, InitializerFailure> {
+    pub(super) async fn apply_answer(&self, answer: Answer) -> Result<TurnEffect, TurnFailure> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(TurnEffect { changed: None, adds }) };
         let applied = self.ctx.apply(patch, length, self.review(), self.before.as_ref()).await;
@@ -181,7 +177,7 @@ impl Turn<'_> {
     }
 
     /// Waits for `work` until `until`.
-    async fn run_until<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, InitializerFailure> {
+    async fn run_until<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, TurnFailure> {
         timeout_at(until.into(), work).await.map_err(|_| self.late())
     }
 
@@ -194,19 +190,17 @@ impl Turn<'_> {
         self.ctx.caller.deadline.instant()
     }
 
-    pub(super) fn late(&self) -> InitializerFailure {
-        InitializerFailure::Late(self.until.saturating_duration_since(self.began))
+    pub(super) fn late(&self) -> TurnFailure {
+        TurnFailure::Late(self.until.saturating_duration_since(self.began))
     }
 }
 
 /// Returns the object if a patch has changed it.
-fn changed(
-    applied: Result<Option<PatchedObject>, PatchFailure>,
-) -> Result<Option<Arc<PatchedObject>>, InitializerFailure> {
+fn changed(applied: Result<Option<PatchedObject>, PatchFailure>) -> Result<Option<Arc<PatchedObject>>, TurnFailure> {
     match applied {
         Ok(changed) => Ok(changed.map(Arc::new)),
-        Err(PatchFailure::NoRoom) => Err(InitializerFailure::NoRoom),
-        Err(PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why)) => Err(InitializerFailure::Unable(why)),
+        Err(PatchFailure::NoRoom) => Err(TurnFailure::NoRoom),
+        Err(PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why)) => Err(TurnFailure::Unable(why)),
     }
 }
 
@@ -250,10 +244,10 @@ pub(super) async fn labels(facts: &mut Facts<'_, '_>) -> Labels {
 }
 
 /// Name of an initializer, and its answer once that has arrived.
-type ParallelAnswer = (Arc<str>, Option<Result<Answer, InitializerFailure>>);
+type ParallelAnswer = (Arc<str>, Option<Result<Answer, TurnFailure>>);
 
 /// Future of an initializer's name and answer.
-type AnswerFuture<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, InitializerFailure>)> + Send + 'a>>;
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, TurnFailure>)> + Send + 'a>>;
 
 /// Calls of initializers ahead of their turns.
 #[derive(Default)]
@@ -324,7 +318,7 @@ impl<'a> ParallelCalls<'a> {
         &mut self,
         name: &str,
         object: Option<&Arc<PatchedObject>>,
-    ) -> Result<Option<Result<Answer, InitializerFailure>>, (Arc<str>, InitializerFailure)> {
+    ) -> Result<Option<Result<Answer, TurnFailure>>, (Arc<str>, TurnFailure)> {
         let same = match (&self.called_with, object) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -337,7 +331,7 @@ impl<'a> ParallelCalls<'a> {
         }
         while let Some((_, None)) = self.answers.front() {
             match self.calls.next().await {
-                Some((name, Err(failure @ InitializerFailure::Rejected(_)))) => return Err((name, failure)),
+                Some((name, Err(failure @ TurnFailure::Rejected(_)))) => return Err((name, failure)),
                 Some((name, answer)) => {
                     if let Some(place) = self.answers.iter_mut().find(|(called, _)| *called == name) {
                         place.1 = Some(answer);

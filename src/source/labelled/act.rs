@@ -9,7 +9,7 @@ use super::{
     follow::ServedResource,
     turn::{Turn, WholeObject},
 };
-use gatepost_api::{FailurePolicy, Initializer, Labels, ObjectAdditions, StatusInfo};
+use gatepost_api::{Initializer, Labels, ObjectAdditions};
 use gatepost_base::{memory::Purpose, offload};
 use gatepost_initializers::{
     TurnFailure,
@@ -44,15 +44,6 @@ impl ActFailure {
     /// Creates the failure of an initializer that cannot act on this object.
     pub(super) fn unable(why: impl Into<String>) -> Self {
         Self::Turn(TurnFailure::Unable(why.into()))
-    }
-
-    /// Returns the final status of the object; `None` if the object continues without the initializer.
-    pub(super) fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
-        let failure = match self {
-            Self::Turn(failure) => failure,
-            Self::Unread(_) => TurnFailure::Late,
-        };
-        failure.result(name, policy)
     }
 }
 
@@ -196,21 +187,4 @@ fn review_of(resource: &ServedResource, stored: &StoredObject, state: &State, ob
         },
     })
     .to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_late_result_asks_nobody_to_repeat_the_create_and_a_new_name_fails_no_object() {
-        let unread = ActFailure::Unread(KubeError::TimedOut { server: String::new(), patience: Duration::ZERO });
-        for late in [unread, ActFailure::Turn(TurnFailure::Late), ActFailure::Turn(TurnFailure::Vacant)] {
-            let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
-            assert_eq!((result.code, result.retry_after_seconds), (504, 0));
-        }
-        assert_eq!(ActFailure::Turn(TurnFailure::Unproven).result("a.example.com", FailurePolicy::Fail), None);
-    }
 }

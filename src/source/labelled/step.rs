@@ -122,17 +122,18 @@ impl Turn {
         let Some(acted) = acted else { return Ok(Some(TurnEnd::Waiting)) };
         let known = |add: &str| head.names.iter().any(|name| **name == *add);
         let after = match acted {
-            Err(ActFailure::Turn(TurnFailure::NoRoom | TurnFailure::Full)) if now() < end => {
+            Err(ActFailure::Turn(failure)) if failure.is_no_room() && now() < end => {
                 return Ok(Some(TurnEnd::Retry(None)));
             }
             Err(ActFailure::Unread(why)) if now() < end => return Ok(Some(TurnEnd::Retry(Some(why)))),
-            Err(failure) => Err(failure),
+            Err(ActFailure::Turn(failure)) => Err(failure),
+            Err(ActFailure::Unread(_)) => Err(TurnFailure::Late(head.one.timeout)),
             Ok(StoredTurnEffect { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds)
             {
                 Ok(after) => Ok((after, changes)),
-                Err(_) => Err(ActFailure::unable("it adds initializers that had a turn, or too many")),
+                Err(_) => Err(TurnFailure::Unable("it adds initializers that had a turn, or too many".into())),
             },
-            Ok(_) => Err(ActFailure::unable("it adds initializers that this resource has not")),
+            Ok(_) => Err(TurnFailure::Unable("it adds initializers that this resource has not".into())),
         };
         let failure = match after {
             Ok((after, changes)) => {
@@ -147,13 +148,13 @@ impl Turn {
                     }
                     WriteOutcome::Outdated => return Ok(None),
                     WriteOutcome::Refused(why, _) => {
-                        ActFailure::unable(format!("the apiserver does not take what it makes of the object: {why}"))
+                        TurnFailure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
                     }
                 }
             }
             Err(failure) => failure,
         };
-        let rejected = matches!(failure, ActFailure::Turn(TurnFailure::Rejected(_)));
+        let rejected = matches!(failure, TurnFailure::Rejected(_));
         // The process might have left because the initializer was removed from the configuration. No object fails for
         // that.
         if !rejected && Head::of(&self.engine.current.load(), &self.stored, name).is_none() {
@@ -210,7 +211,7 @@ impl Turn {
         match self.write(read, MarksStep::to(&after), Vec::new()).await? {
             WriteOutcome::Refused(why, _) => {
                 let why = format!("the apiserver does not take the object any more: {why}");
-                let result = ActFailure::unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
+                let result = TurnFailure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
                 let ended = self.fail(read, &state.failed(result)).await?;
                 Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))
             }

@@ -137,7 +137,7 @@ async fn task_that_is_given_up_ends_its_hold_and_not_the_stream() {
     let ask = async { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) };
     let instance = async {
         let (id, attempt) = task(&mut attached).await;
-        attached.give_up(id, attempt + 1, TurnFailure::Late);
+        attached.give_up(id, attempt + 1, TurnFailure::Late(SECOND));
         attached.give_up(id, attempt, TurnFailure::NoRoom);
     };
     assert_eq!(tokio::join!(ask, instance), (Err(TurnFailure::NoRoom), ()));
