@@ -73,7 +73,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
         }
         // Go compares scalars as they are written: `1.0` is not `1` there, and "\u0061" not "a".
         (Err(PatchError::Operation { fault: OperationFault::TestFailed, .. }), Ok(())) => {
-            let text = [&document.rope().copy_of(0..document.rope().len())[..], line].concat();
+            let text = [&document.rope().to_bytes()[..], line].concat();
             assert!(text.iter().any(|byte| b"\\.eE-".contains(byte)), "a test fails that holds");
             None
         }
@@ -89,7 +89,7 @@ fn one_patch_back(original: &Document, before: &Value, document: &Document, mode
         assert_eq!(before, model, "something differs, and there is no patch");
         return;
     };
-    let difference = difference.copy_of(0..difference.len());
+    let difference = difference.to_bytes();
     let mut again = before.clone();
     let operations: json_patch::Patch = serde_json::from_slice(&difference).expect("operations");
     json_patch::patch(&mut again, &operations).expect("applies");
@@ -124,7 +124,7 @@ fn identity(before: &Value, document: &Document, model: &Value) {
 }
 
 fn value(rope: &Rope) -> Value {
-    serde_json::from_slice(&rope.copy_of(0..rope.len())).expect("JSON comes out")
+    serde_json::from_slice(&rope.to_bytes()).expect("JSON comes out")
 }
 
 /// A document that the crate patches.

@@ -159,7 +159,7 @@ pub(super) fn completed(
     let difference = changes.map(|changes| changes.to_patch());
     let held = document.held() + difference.as_ref().map_or(0, Rope::len) + patch_bytes;
     grow_to(&mut room, held)?;
-    let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
+    let difference = difference.map(|rope| rope.to_bytes());
     let review = encodings::with_object(review, document.rope())
         .map_err(|failure| PatchFailure::Inapplicable(failure.to_string()))?;
     room.shrink_to(held);

@@ -230,7 +230,7 @@ fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
         let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).map_err(|e| e.to_string())?;
         let patched = Document::new(object).and_then(|object| object.patched(&patch, PatchLimits::default()));
         let rope = patched.map_err(|error| error.to_string())?.rope().clone();
-        let object: Value = serde_json::from_slice(&rope.copy_of(0..rope.len())).map_err(|error| error.to_string())?;
+        let object: Value = serde_json::from_slice(&rope.to_bytes()).map_err(|error| error.to_string())?;
         equal("labels", &object["metadata"]["labels"], &json!(labels))?;
     }
     for (backend, marked) in expect.marked_for_reinvocation.iter().flatten() {

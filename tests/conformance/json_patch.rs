@@ -57,7 +57,7 @@ fn judge(case: &Case) -> Outcome {
             equal("a test failed", test_failed || case.expect.reason.is_none(), true)
         }
         Ok(document) => {
-            let result = document.rope().copy_of(0..document.rope().len());
+            let result = document.rope().to_bytes();
             let result: Value = serde_json::from_slice(&result).map_err(|error| error.to_string())?;
             equal("result", Some(&result), case.expect.result.as_ref())
         }

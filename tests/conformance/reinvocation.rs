@@ -168,5 +168,5 @@ fn patched(object: &Value, verdict: &Verdict) -> Result<Value, String> {
     let patch = Patch::parse(patch).map_err(|error| error.to_string())?;
     let document = Document::new(Rope::new([object.to_string().into()])).map_err(|error| error.to_string())?;
     let patched = document.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).map_err(|error| error.to_string())
+    serde_json::from_slice(&patched.rope().to_bytes()).map_err(|error| error.to_string())
 }

@@ -25,7 +25,7 @@ fn bytes(text: &str) -> Bytes {
 }
 
 fn text(rope: &Rope) -> String {
-    String::from_utf8(rope.copy_of(0..rope.len()).to_vec()).expect("UTF-8")
+    String::from_utf8(rope.to_bytes().to_vec()).expect("UTF-8")
 }
 
 /// The object in one piece and in pieces of a few bytes.

@@ -292,7 +292,7 @@ fn changed(verdict: &Verdict, answer: &Value) -> Option<Value> {
     let object = answer["review"]["request"]["object"].to_string();
     let object = Document::new(Rope::new([object.into()])).unwrap();
     let object = object.patched(&patch, PatchLimits::default()).unwrap();
-    Some(serde_json::from_slice(&object.rope().copy_of(0..object.rope().len())).unwrap())
+    Some(serde_json::from_slice(&object.rope().to_bytes()).unwrap())
 }
 
 /// Returns the verdict in the form of an answer.

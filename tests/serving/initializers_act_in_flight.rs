@@ -83,7 +83,7 @@ fn annotated(key: &str, value: &str, request: AdmissionRequest) -> AdmissionRequ
 fn object(verdict: &Verdict, arrived: Bytes) -> Value {
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
     let patched = Document::new(Rope::new([arrived])).unwrap().patched(&patch, PatchLimits::default()).unwrap();
-    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
+    serde_json::from_slice(&patched.rope().to_bytes()).unwrap()
 }
 
 fn labels_of(verdict: &Verdict) -> Value {

@@ -70,7 +70,7 @@ fn patched(verdict: &Verdict, object: &Value) -> Value {
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
     let object = Document::new(Rope::new([Bytes::from(object.to_string())])).unwrap();
     let patched = object.patched(&patch, PatchLimits::default()).unwrap();
-    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
+    serde_json::from_slice(&patched.rope().to_bytes()).unwrap()
 }
 
 fn code(verdict: &Verdict) -> i32 {

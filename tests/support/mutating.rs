@@ -54,5 +54,5 @@ pub fn patched(verdict: &Verdict) -> Value {
     let object = Document::new(Rope::new([pod(0)])).unwrap();
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
     let patched = object.patched(&patch, PatchLimits::default()).unwrap();
-    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
+    serde_json::from_slice(&patched.rope().to_bytes()).unwrap()
 }

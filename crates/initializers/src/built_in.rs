@@ -9,6 +9,7 @@ use bytes::Bytes;
 use gatepost_api::{
     JsonTemplate, Labels, ObjectAdditions, PodAdditions, PodPlace, Template, Variable, template::Lookup,
 };
+use gatepost_json::pointer;
 use gatepost_json_patch::MAX_OPERATIONS;
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -337,7 +338,7 @@ impl Patch<'_> {
 
 /// Returns the JSON Pointer to a member.
 pub(crate) fn member_path(path: &str, key: &str) -> String {
-    format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
+    format!("{path}/{}", pointer::escaped(key))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Containers that are still at their original place are compared child by child; any other changed value is replaced
 //! as a whole. The changes inside a container are folded into one `replace` of it if that is shorter.
 
-use gatepost_json::{MAX_DEPTH, Rope};
+use gatepost_json::{MAX_DEPTH, Rope, pointer};
 
 use crate::{
     node::{Child, Children, NodeId, Null, Piece, Value},
@@ -128,8 +128,8 @@ impl Changes<'_> {
 
     fn push_part(&self, path: &mut String, part: PathStep) {
         match part {
-            PathStep::Member(key) => operation::push(path, &self.tree.key(key)),
-            PathStep::Item(index) => operation::push(path, &index.to_string()),
+            PathStep::Member(key) => pointer::push(path, &self.tree.key(key)),
+            PathStep::Item(index) => pointer::push(path, &index.to_string()),
         }
     }
 

@@ -70,7 +70,7 @@ impl Document {
             return Err(not_an_object(0, "it has more than 4 GiB"));
         }
         let pieces = object.contiguous(0..object.len()).is_none().then(|| object.clone());
-        let text = object.copy_of(0..object.len());
+        let text = object.to_bytes();
         let text = ByteString::try_from(text).map_err(|_| not_an_object(0, "it is not UTF-8"))?;
         if !json::is_object(&text) {
             return Err(not_an_object(0, "it is something else"));
@@ -127,7 +127,7 @@ impl Document {
         }
         if rope.len() > MAX_DEPTH && tree.may_nest_too_deep(&difference::lengths(&tree)) {
             tree.memory.take(rope.len()).map_err(|_| PatchError::NoRoom)?;
-            json::value(&rope.copy_of(0..rope.len())).map_err(|_| PatchError::TooDeep)?;
+            json::value(&rope.to_bytes()).map_err(|_| PatchError::TooDeep)?;
         }
         Ok(Self { tree, rope })
     }

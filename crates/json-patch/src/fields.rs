@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use gatepost_json::pointer;
+
 use crate::{operation::OperationKind, patch::Patch};
 
 /// Maximum number of steps of a path. A longer path counts as the whole object.
@@ -84,7 +86,7 @@ fn place(path: &str, shifts: bool) -> String {
             break;
         }
         place.push(SEPARATOR);
-        place.push_str(&step.replace("~1", "/").replace("~0", "~"));
+        place.push_str(&pointer::unescaped(step));
     }
     place
 }

@@ -11,7 +11,7 @@
 //! let object = Rope::new([r#"{"kind":"Pod","metadata":{"name":"a"}}"#.into()]);
 //! let patch = Patch::parse(r#"[{"op":"add","path":"/metadata/labels","value":{"by":"us"}}]"#.into())?;
 //! let patched = Document::new(object)?.patched(&patch, PatchLimits::default())?;
-//! let bytes = patched.rope().copy_of(0..patched.rope().len());
+//! let bytes = patched.rope().to_bytes();
 //! assert_eq!(bytes, r#"{"kind":"Pod","metadata":{"name":"a","labels":{"by":"us"}}}"#);
 //! # Ok::<(), gatepost_json_patch::PatchError>(())
 //! ```

@@ -13,7 +13,7 @@ fn document(object: &str) -> Document {
 }
 
 fn text(rope: &Rope) -> String {
-    String::from_utf8(rope.copy_of(0..rope.len()).to_vec()).expect("UTF-8")
+    String::from_utf8(rope.to_bytes().to_vec()).expect("UTF-8")
 }
 
 fn apply(object: &str, patch: &str) -> Result<String, PatchError> {

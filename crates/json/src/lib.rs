@@ -3,6 +3,7 @@
 //! It checks all of RFC 8259, so that skipped text is known to be JSON. Text is `&str`: callers check once that bytes
 //! are UTF-8. A [`Cursor`] reads fields of a known type in the order in which they are written. [`Ends`] finds children
 //! of large containers without scanning them again. A [`Rope`] is a message in the shared pieces in which it arrived.
+//! [`pointer`] escapes the steps of JSON Pointers.
 //!
 //! ```
 //! use gatepost_json::Cursor;
@@ -27,6 +28,7 @@
 mod block;
 mod cursor;
 mod ends;
+pub mod pointer;
 mod rope;
 mod scan;
 mod text;

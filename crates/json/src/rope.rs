@@ -141,6 +141,11 @@ impl Rope {
         whole.into()
     }
 
+    /// Returns all bytes as a shared buffer, as [`Rope::copy_of`] does.
+    pub fn to_bytes(&self) -> Bytes {
+        self.copy_of(0..self.len)
+    }
+
     /// Like [`Rope::slices`]; each part shares its piece's buffer.
     pub fn shared(&self, range: Range<usize>) -> impl Iterator<Item = Bytes> {
         self.parts(range).map(|(chunk, part)| chunk.slice(part))

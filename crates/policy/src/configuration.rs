@@ -321,8 +321,7 @@ impl Merge<'_> {
     }
 
     fn enter(&mut self, field: &str) {
-        self.path.push('/');
-        self.path.push_str(&field.replace('~', "~0").replace('/', "~1"));
+        json::pointer::push(&mut self.path, field);
     }
 
     fn pay(&self, bytes: usize) -> Result<(), Stop> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
 use gatepost_cel::{Allowance, Input, JsonDocument, OUT_OF_BUDGET, Output};
+use gatepost_json::pointer;
 use gatepost_json_patch::{Document, OperationFault, Patch, PatchError, PatchLimits};
 use serde::Deserialize;
 
@@ -78,19 +79,15 @@ pub fn mutate(
         match one.apply(input, &current, &mut outcome.cost)? {
             Ok(None) => {}
             Ok(Some(changed)) => {
-                let bytes = text_of(&changed);
+                let bytes = changed.rope().to_bytes();
                 input.object = Some(JsonDocument::new(bytes.to_vec().into()));
                 (current, text) = (changed, Some(bytes));
             }
             Err(why) => outcome.fail(policy, Some(binding), Reason::Invalid, &why),
         }
     }
-    let is_changed = text.is_some_and(|text| text != text_of(object));
+    let is_changed = text.is_some_and(|text| text != object.rope().to_bytes());
     Ok(Mutated { object: current, is_changed, is_applied: true, outcome })
-}
-
-fn text_of(document: &Document) -> Bytes {
-    document.rope().copy_of(0..document.rope().len())
 }
 
 /// One mutation of an object.
@@ -123,7 +120,7 @@ impl One<'_> {
         let patch = match self.mutation {
             Mutation::JsonPatch(_) => written,
             Mutation::ApplyConfiguration(_) => {
-                let merged = configuration::patch(&text_of(object), &written, &|bytes| self.pay(bytes))?;
+                let merged = configuration::patch(&object.rope().to_bytes(), &written, &|bytes| self.pay(bytes))?;
                 match merged {
                     Ok(patch) => patch,
                     Err(why) => return Ok(Err(why)),
@@ -196,7 +193,7 @@ fn message(error: &PatchError, patch: &[u8]) -> String {
     let Some(OperationFields { op, path, from }) = operations.get(*index) else { return error.to_string() };
     let unescaped = |path: &str| {
         let last = path.rsplit_once('/').map_or("", |(_, last)| last);
-        last.replace("~1", "/").replace("~0", "~")
+        pointer::unescaped(last).into_owned()
     };
     let key = unescaped(path);
     let out_of_range = || format!("Unable to access invalid index: {key}: invalid index referenced");

@@ -33,7 +33,7 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Bytes {
 pub fn envelope(version: ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
     let message = Rope::new([review(uid, verdict, flat(verdict)).encode_to_vec().into()]);
     let enveloped = envelope::wrap(version, &message, 0..message.len());
-    enveloped.copy_of(0..enveloped.len())
+    enveloped.to_bytes()
 }
 
 /// Encodes the verdict as an AdmissionReview in JSON.

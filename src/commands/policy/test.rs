@@ -274,7 +274,7 @@ impl TestOutcome<'_> {
         let document =
             Document::new(Rope::new([Bytes::from(object.to_string())])).map_err(|error| error.to_string())?;
         let document = document.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
-        let bytes = document.rope().copy_of(0..document.rope().len());
+        let bytes = document.rope().to_bytes();
         serde_json::from_slice(&bytes).map_err(|error| error.to_string())
     }
 

@@ -23,7 +23,7 @@ fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
     assert_eq!(FRAME_HEAD + declared, total);
     assert!(pieces.held() >= total);
     let rope = pieces.into_rope();
-    assert_eq!(rope.copy_of(0..rope.len()), whole, "not a byte changed");
+    assert_eq!(rope.to_bytes(), whole, "not a byte changed");
     (rope.chunks().iter().map(Bytes::len).collect(), metrics.copied_bytes())
 }
 

@@ -124,5 +124,5 @@ fn after(object: &Value, verdict: &Verdict) -> Result<Value, String> {
     let document = Document::new(Rope::new([object.to_string().into()])).map_err(|error| error.to_string())?;
     let patched = document.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
     let rope = patched.rope();
-    serde_json::from_slice(&rope.copy_of(0..rope.len())).map_err(|error| error.to_string())
+    serde_json::from_slice(&rope.to_bytes()).map_err(|error| error.to_string())
 }

@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
     Row("jsonpatch.escapeKey", &["string->string"], Cost::First(0.1), |args, meter| {
         let text = text(args.first())?;
         meter.make(text.len().saturating_mul(2))?;
-        Ok(Value::made(text.replace('~', "~0").replace('/', "~1")))
+        Ok(Value::made(gatepost_json::pointer::escaped(text).into_owned()))
     }),
 ];
 

@@ -50,7 +50,7 @@ fn applied(additions: &ObjectAdditions, object: &Value) -> Value {
     let operations = patch::Patch::parse(operations).unwrap();
     let document =
         Document::new(Rope::new([text.into()])).unwrap().patched(&operations, PatchLimits::default()).unwrap();
-    serde_json::from_slice(&document.rope().copy_of(0..document.rope().len())).unwrap()
+    serde_json::from_slice(&document.rope().to_bytes()).unwrap()
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn applied(object: &Value, patch: &Value) -> Result<Value, String> {
     let patch = Patch::parse(patch.to_string().into()).map_err(|error| error.to_string())?;
     let changed = object.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
     let rope = changed.rope();
-    Ok(serde_json::from_slice(&rope.copy_of(0..rope.len())).unwrap())
+    Ok(serde_json::from_slice(&rope.to_bytes()).unwrap())
 }
 
 fn marks_of(object: &Value) -> Marks {

@@ -34,7 +34,7 @@ fn mutated(draft: Draft, object: &str) -> (String, Vec<String>) {
 }
 
 fn text(document: &Document) -> String {
-    let bytes = document.rope().copy_of(0..document.rope().len());
+    let bytes = document.rope().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
