@@ -104,7 +104,8 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     let namespace = namespace_object(ctx, review, &mut tasks).await;
     let mut unfinished: Vec<_> = tasks.iter().map(|task| (task.index, task.rejects_no_failure())).collect();
     let mut ends = Vec::new();
-    let evaluated = evaluate(ctx, review, tasks, namespace, &mut ends).await;
+    let mut bounds = Bounds::of_request(ctx, review, &tasks, namespace.as_ref());
+    let evaluated = evaluate(ctx, review, Validating { tasks, namespace }, &mut bounds, &mut ends).await;
     unfinished.retain(|(index, _)| ends.iter().all(|end| end.index != *index));
     // Also before an error: what has denied the request does so however late the others are.
     conclude(ctx, draft, HookType::Validating, ends)?;
@@ -352,53 +353,105 @@ fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) ->
     read >= OFFLOAD_THRESHOLD || places.into_iter().any(conditions::is_large)
 }
 
-/// Evaluates policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
+/// Policies of a phase, while they are evaluated in their order.
+trait Evaluation: Send + Sized + 'static {
+    /// Evaluates policies from the next one on, up to the first that is suspended.
+    fn evaluate(
+        self,
+        review: &Review,
+        decisions: AccessDecisions,
+        allowance: &Allowance<'_>,
+    ) -> (Self, Vec<PolicyEnd>, Option<Suspended>);
+
+    /// Fails the next policy, which takes too many steps.
+    fn fail_next(&mut self) -> PolicyEnd;
+}
+
+/// What bounds an evaluation.
+struct Bounds {
+    /// Steps left on the worker's thread.
+    steps: Cell<u64>,
+    /// True if it runs beside the worker's thread.
+    is_offloaded: bool,
+    /// The request's deadline; `None` if only access checks end by it.
+    until: Option<Instant>,
+}
+
+impl Bounds {
+    /// Returns the bounds of policies that decide on a request.
+    fn of_request(ctx: &ReviewContext<'_>, review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) -> Self {
+        let is_offloaded = is_large(review, tasks, namespace);
+        Self { steps: Cell::new(MAX_STEPS), is_offloaded, until: Some(ctx.caller.deadline.instant()) }
+    }
+}
+
+/// Evaluates policies. Adds the end of each to `ends`, also before an error.
 ///
 /// # Errors
 /// The deadline passes first, or a shadow is dropped.
-async fn evaluate(
+async fn evaluate<E: Evaluation>(
     ctx: &ReviewContext<'_>,
     review: &Review,
-    tasks: Vec<PolicyTask>,
-    namespace: Option<Bytes>,
+    mut evaluation: E,
+    bounds: &mut Bounds,
     ends: &mut Vec<PolicyEnd>,
-) -> Result<(), StatusError> {
-    let until = ctx.caller.deadline.instant();
-    let (mut left, steps) = (tasks, Cell::new(MAX_STEPS));
-    let mut offloaded = is_large(review, &left, namespace.as_ref());
-    while !left.is_empty() {
+) -> Result<E, StatusError> {
+    let until = bounds.until;
+    loop {
         let decisions = ctx.access.decisions();
-        let (found, suspended) = if offloaded {
-            let (review, tasks, namespace) = (review.clone(), left.clone(), namespace.clone());
+        let (found, suspended);
+        (evaluation, found, suspended) = if bounds.is_offloaded {
+            let review = review.clone();
             let evaluating = ctx.evaluate(move || {
                 let steps = Cell::new(MAX_POLICY_STEPS);
-                let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
-                run(&review, &tasks, namespace.as_deref(), decisions, &allowance)
+                let over = || until.is_some_and(|until| Instant::now() >= until);
+                evaluation.evaluate(&review, decisions, &Allowance { steps: &steps, over: &over })
             });
             evaluating.await?
         } else {
-            let allowance = Allowance { steps: &steps, over: &|| now() >= until };
-            run(review, &left, namespace.as_deref(), decisions, &allowance)
+            let over = || until.is_some_and(|until| now() >= until);
+            evaluation.evaluate(review, decisions, &Allowance { steps: &bounds.steps, over: &over })
         };
         let is_first = found.is_empty();
-        left.drain(..found.len());
         match ends.is_empty() {
             true => *ends = found,
             false => ends.extend(found),
         }
         match suspended {
-            None => {}
+            None => return Ok(evaluation),
             Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
-            Some(Suspended::Undecided(check)) => ctx.access.decide(review, vec![*check], until).await?,
-            // One policy at fault stops no other: it fails alone, and only by steps of its own.
-            Some(Suspended::TooLong) if !offloaded || !is_first => offloaded = true,
-            Some(Suspended::TooLong) => {
-                let task = left.remove(0);
-                ends.push(task.failed(&too_long()));
+            Some(Suspended::Undecided(check)) => {
+                ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await?;
             }
+            // One policy at fault stops no other: it fails alone, and only by steps of its own.
+            Some(Suspended::TooLong) if !bounds.is_offloaded || !is_first => bounds.is_offloaded = true,
+            Some(Suspended::TooLong) => ends.push(evaluation.fail_next()),
         }
     }
-    Ok(())
+}
+
+/// Validating policies, while they are evaluated.
+struct Validating {
+    /// Policies without an end.
+    tasks: Vec<PolicyTask>,
+    namespace: Option<Bytes>,
+}
+
+impl Evaluation for Validating {
+    fn evaluate(
+        mut self,
+        review: &Review,
+        decisions: AccessDecisions,
+        allowance: &Allowance<'_>,
+    ) -> (Self, Vec<PolicyEnd>, Option<Suspended>) {
+        let (ends, suspended) = run(review, &self.tasks, self.namespace.as_deref(), decisions, allowance);
+        self.tasks.drain(..ends.len());
+        (self, ends, suspended)
+    }
+
+    fn fail_next(&mut self) -> PolicyEnd {
+        self.tasks.remove(0).failed(&too_long())
+    }
 }
 
 fn too_long() -> String {

@@ -1,7 +1,6 @@
 //! The phase of mutating policies: each changes the object for those after it.
 
 use std::{
-    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,11 +17,11 @@ use super::{
         policy_task::{PolicyTask, Reinvocable},
         rejection::{self, StatusError},
     },
-    Collecting, MAX_POLICY_STEPS, MAX_STEPS, PolicyEnd, conclude, count_unfinished, is_large, matching_tasks,
-    namespace_object, too_long,
+    Bounds, Collecting, Evaluation, PolicyEnd, conclude, count_unfinished, evaluate, matching_tasks, namespace_object,
+    too_long,
 };
 use gatepost_api::{HookType, Review};
-use gatepost_base::{clock::now, memory::Reservation};
+use gatepost_base::memory::Reservation;
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_json_patch::Document;
 use gatepost_policy::{Mutated, MutationLimits, Outcome, Suspended, document::Reinvocation, mutate as mutate_one};
@@ -73,11 +72,17 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
     let before = draft.object.clone();
     let review = ctx.current_review(before.as_ref());
     let namespace = namespace_object(ctx, review, &mut tasks).await;
-    let mutating = Mutating::new(before.clone(), tasks, namespace);
+    let mut mutating = Mutating::new(before.clone(), tasks, namespace);
     let fails_open = mutating.tasks.iter().all(PolicyTask::rejects_no_failure);
     let mut ends = Vec::new();
     let indexes: Vec<_> = mutating.tasks.iter().map(|task| task.index).collect();
-    let ended = mutating.run(ctx, review, &mut ends).await;
+    let ended = match mutating.read_object(ctx, review) {
+        Ok(()) => {
+            let mut bounds = Bounds::of_request(ctx, review, &mutating.tasks, mutating.namespace.as_ref());
+            evaluate(ctx, review, mutating, &mut bounds, &mut ends).await
+        }
+        Err(refusal) => Err(refusal),
+    };
     if let Err(why) = &ended {
         count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..], why);
     }
@@ -116,39 +121,17 @@ pub(super) async fn try_policy(
     before: Option<Arc<PatchedObject>>,
     task: PolicyTask,
     namespace: Option<Bytes>,
-    allowance: &Allowance<'_>,
+    bounds: &mut Bounds,
 ) -> Result<(PolicyEnd, Option<Arc<PatchedObject>>), StatusError> {
     let review = ctx.current_review(before.as_ref());
     let mut mutating = Mutating::new(before.clone(), vec![task], namespace);
     mutating.read_object(ctx, review)?;
-    let end = loop {
-        let (evaluated, mut ends, suspended) = mutating.evaluate(review, ctx.access.decisions(), allowance);
-        mutating = evaluated;
-        match ends.pop() {
-            Some(end) => break end,
-            None => settle(ctx, review, suspended).await?,
-        }
-    };
+    let mut ends = Vec::new();
+    let mutating = evaluate(ctx, review, mutating, bounds, &mut ends).await?;
+    let end = ends.pop().ok_or_else(|| Box::new(rejection::out_of_time()))?;
     let Some((document, room)) = mutating.document else { return Ok((end, before)) };
     let changed = completed(review, before.as_ref(), document, 0, room).map_err(|why| not_changed(&why))?;
     Ok((end, changed.map(Arc::new).or(before)))
-}
-
-/// Decides what an evaluation without a bound waits for.
-///
-/// # Errors
-/// It waits for nothing that can be decided.
-pub(super) async fn settle(
-    ctx: &ReviewContext<'_>,
-    review: &Review,
-    suspended: Option<Suspended>,
-) -> Result<(), StatusError> {
-    match suspended {
-        Some(Suspended::Undecided(check)) => {
-            ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await
-        }
-        _ => Err(Box::new(rejection::out_of_time())),
-    }
 }
 
 /// Returns the rejection of a request whose object policies have changed in a way that cannot be used.
@@ -206,54 +189,9 @@ impl Mutating {
         self.document = Some((document, room));
         Ok(())
     }
+}
 
-    /// Evaluates all policies, until the request's deadline. Adds the end of each to `ends`, also before an error.
-    async fn run(
-        mut self,
-        ctx: &ReviewContext<'_>,
-        review: &Review,
-        ends: &mut Vec<PolicyEnd>,
-    ) -> Result<Self, StatusError> {
-        let until = ctx.caller.deadline.instant();
-        self.read_object(ctx, review)?;
-        let steps = Cell::new(MAX_STEPS);
-        let mut offloaded = is_large(review, &self.tasks, self.namespace.as_ref());
-        loop {
-            let decisions = ctx.access.decisions();
-            let (found, suspended);
-            (self, found, suspended) = if offloaded {
-                let (review, mutating) = (review.clone(), self);
-                let evaluating = ctx.evaluate(move || {
-                    let steps = Cell::new(MAX_POLICY_STEPS);
-                    let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
-                    mutating.evaluate(&review, decisions, &allowance)
-                });
-                evaluating.await?
-            } else {
-                let allowance = Allowance { steps: &steps, over: &|| now() >= until };
-                self.evaluate(review, decisions, &allowance)
-            };
-            let is_first = found.is_empty();
-            ends.extend(found);
-            match suspended {
-                None => return Ok(self),
-                Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
-                Some(Suspended::Undecided(check)) => ctx.access.decide(review, vec![*check], until).await?,
-                // A policy fails only by steps of its own.
-                Some(Suspended::TooLong) if !offloaded || !is_first => offloaded = true,
-                Some(Suspended::TooLong) => {
-                    let (task, ..) = self.next;
-                    let Partial { mut outcome, is_changed, took, .. } = std::mem::take(&mut self.partial);
-                    let PolicyEnd { index, outcome: end, .. } = self.tasks[task].failed(&too_long());
-                    outcome.join(end);
-                    ends.push(PolicyEnd { index, outcome, is_changed, took });
-                    self.next = (task + 1, 0, 0);
-                }
-            }
-        }
-    }
-
-    /// Evaluates policies from the next one on, up to the first that is suspended.
+impl Evaluation for Mutating {
     fn evaluate(
         mut self,
         review: &Review,
@@ -263,8 +201,8 @@ impl Mutating {
         let Some((mut document, room)) = self.document.take() else { return (self, Vec::new(), None) };
         let namespace = self.namespace.clone();
         let namespace = namespace.as_deref().map(|object| JsonDocument::new(object.into()));
-        let text = |document: &Document| document.rope().copy_of(0..document.rope().len());
-        let (current, arrived) = (text(&document), self.arrived.clone().map(|arrived| (text(&arrived), arrived)));
+        let current = document.rope().to_bytes();
+        let arrived = self.arrived.clone().map(|arrived| (arrived.rope().to_bytes(), arrived));
         let mut input = conditions::input(review, true, decisions, namespace);
         input.object = Some(JsonDocument::new(current.as_ref().into()));
         let (mut ends, mut suspended) = (Vec::new(), None);
@@ -319,5 +257,14 @@ impl Mutating {
         }
         (self.next, self.document) = ((task, binding, param), Some((document, room)));
         (self, ends, suspended)
+    }
+
+    fn fail_next(&mut self) -> PolicyEnd {
+        let (task, ..) = self.next;
+        let Partial { mut outcome, is_changed, took, .. } = std::mem::take(&mut self.partial);
+        let PolicyEnd { index, outcome: end, .. } = self.tasks[task].failed(&too_long());
+        outcome.join(end);
+        self.next = (task + 1, 0, 0);
+        PolicyEnd { index, outcome, is_changed, took }
     }
 }

@@ -1,6 +1,6 @@
 //! Trials: what each policy makes of a review, for the reports of commands. Nothing is counted, and no hook is called.
 
-use std::{cell::Cell, slice, sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use super::{
     super::{
@@ -8,11 +8,9 @@ use super::{
         context::{AdmissionDeps, Caller, ReviewContext},
         draft::Draft,
         policy_task::PolicyTask,
-        rejection::StatusError,
+        rejection::{self, StatusError},
     },
-    PolicyEnd, matching_tasks,
-    mutating::{self, settle},
-    namespace_object, run,
+    Bounds, PolicyEnd, Validating, evaluate, matching_tasks, mutating, namespace_object,
 };
 use gatepost_api::{HookType, Review};
 use gatepost_cel::{Allowance, JsonDocument};
@@ -65,21 +63,24 @@ async fn try_all<'a>(
         let mut tasks = matching_tasks(ctx, review, &mut draft, hook_type).await;
         let namespace = namespace_object(ctx, review, &mut tasks).await;
         for task in tasks {
-            let (policy, steps) = (Arc::clone(&task.policy), Cell::new(u64::MAX));
-            let allowance = Allowance { steps: &steps, over: &|| false };
-            let mut explanations = Vec::new();
+            let policy = Arc::clone(&task.policy);
+            let mut bounds = Bounds { steps: Cell::new(u64::MAX), is_offloaded: false, until: None };
             let (end, taken);
+            let mut explanations = Vec::new();
             match hook_type {
                 HookType::Mutating => {
-                    (end, object) = mutating::try_policy(ctx, object, task, namespace.clone(), &allowance).await?;
-                    taken = u64::MAX - steps.get();
+                    (end, object) = mutating::try_policy(ctx, object, task, namespace.clone(), &mut bounds).await?;
+                    taken = u64::MAX - bounds.steps.get();
                 }
                 HookType::Validating => {
-                    let namespace = namespace.as_deref();
-                    end = try_validating(ctx, review, &task, namespace, &allowance).await?;
-                    taken = u64::MAX - steps.get();
+                    let mut ends = Vec::new();
+                    let validating = Validating { tasks: vec![task.clone()], namespace: namespace.clone() };
+                    evaluate(ctx, review, validating, &mut bounds, &mut ends).await?;
+                    end = ends.pop().ok_or_else(|| Box::new(rejection::out_of_time()))?;
+                    taken = u64::MAX - bounds.steps.get();
                     if is_explained {
-                        explanations = explained(ctx, review, &task, namespace, &allowance);
+                        let allowance = Allowance { steps: &bounds.steps, over: &|| false };
+                        explanations = explained(ctx, review, &task, namespace.as_deref(), &allowance);
                     }
                 }
             }
@@ -88,22 +89,6 @@ async fn try_all<'a>(
         }
     }
     Ok(())
-}
-
-async fn try_validating(
-    ctx: &ReviewContext<'_>,
-    review: &Review,
-    task: &PolicyTask,
-    namespace: Option<&[u8]>,
-    allowance: &Allowance<'_>,
-) -> Result<PolicyEnd, StatusError> {
-    loop {
-        let (mut ends, suspended) = run(review, slice::from_ref(task), namespace, ctx.access.decisions(), allowance);
-        match ends.pop() {
-            Some(end) => return Ok(end),
-            None => settle(ctx, review, suspended).await?,
-        }
-    }
 }
 
 /// Returns explanations of the expressions of a policy that are not true.
