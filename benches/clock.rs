@@ -1,4 +1,4 @@
-//! Clock and counters: the cost of reading the time slept, and of recording one call of a hook.
+//! Clock and counters: the cost of reading the time suspended, and of recording one call of a hook.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 #[path = "common/allocator.rs"]
@@ -12,7 +12,7 @@ use gatepost_api::hook::HookType;
 use gatepost_base::clock;
 
 fn clock(criterion: &mut Criterion) {
-    criterion.bench_function("slept", |bench| bench.iter(clock::slept));
+    criterion.bench_function("slept", |bench| bench.iter(clock::suspended_time));
     let hook = Metrics::new(2).hook(HookType::Validating, &"a".into());
     criterion.bench_function("record a call", |bench| {
         bench.iter(|| hook.record(0, HookOutcome::Allowed, black_box(Duration::from_micros(700))));

@@ -33,7 +33,7 @@ use gatepost::{
 };
 use gatepost_api::{Deadline, Hops, Labels, Phase, Review, Served, Verdict};
 use gatepost_base::{
-    clock::{Moment, slept},
+    clock::{Moment, suspended_time},
     memory::MemoryBudget,
 };
 use gatepost_cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User};
@@ -343,7 +343,7 @@ impl Sidecar {
             served.add("", "v1", resource);
         }
         let discovery = Discovery::default();
-        discovery.set(served, Moment::now(slept));
+        discovery.set(served, Moment::now(suspended_time));
         let deps = AdmissionDeps {
             current,
             status: Arc::default(),

@@ -52,7 +52,7 @@ Names of hooks, initializers and policies:
 pub struct BreakGlassCommand {
     /// Time it stays open, at most 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = bounded, required_unless_present = "end")]
-    lasts: Option<Duration>,
+    duration: Option<Duration>,
 
     /// Reason; it is in every warning and audit record
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
@@ -67,7 +67,7 @@ pub struct BreakGlassCommand {
     everything: bool,
 
     /// Close it now
-    #[arg(long, conflicts_with_all = ["lasts", "reason", "hook", "everything"])]
+    #[arg(long, conflicts_with_all = ["duration", "reason", "hook", "everything"])]
     end: bool,
 
     /// Name of the document; opening it again under the same name replaces it
@@ -91,8 +91,8 @@ fn bounded(text: &str) -> Result<Duration, String> {
 }
 
 /// Returns the duration in hours, minutes and seconds. Durations of Kubernetes have no unit for days.
-fn spelled(lasts: Duration) -> String {
-    let seconds = lasts.as_secs();
+fn spelled(duration: Duration) -> String {
+    let seconds = duration.as_secs();
     let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
     let written = parts.iter().filter(|(number, _)| *number > 0).map(|(number, unit)| format!("{number}{unit}"));
     written.collect::<Vec<_>>().join(" ")
@@ -119,8 +119,8 @@ impl BreakGlassCommand {
             };
         }
         let document = self.document(SystemTime::now());
-        let glass = match checked(&document) {
-            Ok(glass) => glass,
+        let break_glass = match checked(&document) {
+            Ok(break_glass) => break_glass,
             Err(problem) => return misused("break-glass", &problem),
         };
         let missing = self.missing().await;
@@ -131,7 +131,7 @@ impl BreakGlassCommand {
             None => {}
         }
         match destination.write(&document).await {
-            Ok(()) => print(self.describe(&glass, destination, missing.is_some())),
+            Ok(()) => print(self.describe(&break_glass, destination, missing.is_some())),
             Err(error) => complain(&error),
         }
     }
@@ -151,14 +151,14 @@ impl BreakGlassCommand {
     fn document(&self, now: SystemTime) -> Value {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let opened = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
-        let lasts = self.lasts.unwrap_or_default();
+        let duration = self.duration.unwrap_or_default();
         let mut document = json!({
             "apiVersion": "gatepost.dev/v1alpha1",
             "kind": "BreakGlass",
             "metadata": { "name": self.name },
             "opened": humantime::format_rfc3339_seconds(opened).to_string(),
-            "for": spelled(lasts),
-            "until": humantime::format_rfc3339(opened + lasts).to_string(),
+            "for": spelled(duration),
+            "until": humantime::format_rfc3339(opened + duration).to_string(),
             "reason": self.reason,
         });
         if !self.hook.is_empty() {
@@ -171,8 +171,8 @@ impl BreakGlassCommand {
         document
     }
 
-    fn describe(&self, glass: &BreakGlass, destination: &Destination, doubtful: bool) -> String {
-        let what = match &*glass.hooks {
+    fn describe(&self, break_glass: &BreakGlass, destination: &Destination, doubtful: bool) -> String {
+        let what = match &*break_glass.hooks {
             [] => "EVERYTHING is open: no hook, initializer or policy is called".to_owned(),
             hooks => {
                 let look =
@@ -182,9 +182,9 @@ impl BreakGlassCommand {
         };
         format!(
             "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {destination}\n  end it   {}\n",
-            humantime::format_rfc3339(glass.until()),
-            spelled(glass.lasts),
-            glass.reason,
+            humantime::format_rfc3339(break_glass.until()),
+            spelled(break_glass.duration),
+            break_glass.reason,
             end_command(std::env::args()),
         )
     }
@@ -268,10 +268,16 @@ mod tests {
         let reason = "tricky: \"quotes\", #comment and - dash";
         let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
-        let glass = checked(&command.expect("good").document(now)).expect("sound");
-        assert_eq!((&*glass.name, &*glass.reason, &*glass.opened_by), ("break-glass", reason, "ann: #1"));
-        assert_eq!(*glass.hooks, ["a.example.com".into()]);
-        assert_eq!((glass.opened, glass.lasts), (now - Duration::from_millis(123), Duration::from_secs(5400)));
+        let break_glass = checked(&command.expect("good").document(now)).expect("sound");
+        assert_eq!(
+            (&*break_glass.name, &*break_glass.reason, &*break_glass.opened_by),
+            ("break-glass", reason, "ann: #1")
+        );
+        assert_eq!(*break_glass.hooks, ["a.example.com".into()]);
+        assert_eq!(
+            (break_glass.opened, break_glass.duration),
+            (now - Duration::from_millis(123), Duration::from_secs(5400))
+        );
     }
 
     #[test]

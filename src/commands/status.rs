@@ -171,7 +171,9 @@ fn state(report: &ReplicaReport) -> &'static str {
     match report {
         ReplicaReport { stopping: true, .. } => "stopping",
         ReplicaReport { contested: true, .. } => "name taken twice",
-        ReplicaReport { break_glass, .. } if break_glass.iter().any(|glass| glass.hooks.is_none()) => "open",
+        ReplicaReport { break_glass, .. } if break_glass.iter().any(|break_glass| break_glass.hooks.is_none()) => {
+            "open"
+        }
         ReplicaReport { generation: 0, .. } => "no configuration",
         ReplicaReport { stale: true, .. } => "stale",
         ReplicaReport { break_glass, .. } if !break_glass.is_empty() => "partly open",
@@ -241,7 +243,7 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
             lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
         }
     }
-    lines.extend(report.hooks.iter().filter_map(|hook| Some(discarded_calls(hook, hook.in_vain.as_ref()?))));
+    lines.extend(report.hooks.iter().filter_map(|hook| Some(discarded_calls(hook, hook.discarded.as_ref()?))));
     lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(initializer_line));
     if report.initializers_left_out > 0 {
         let more = report.initializers_left_out;
@@ -315,11 +317,11 @@ fn initializer_line(one: &InitializerReport) -> String {
 }
 
 /// Returns a line about discarded calls of a mutating hook, which were made ahead of its turn.
-fn discarded_calls(hook: &HookReport, DiscardedCalls { in_vain, calls, seconds }: &DiscardedCalls) -> String {
+fn discarded_calls(hook: &HookReport, DiscardedCalls { discarded, calls, seconds }: &DiscardedCalls) -> String {
     let over = humantime::format_duration(Duration::from_secs(*seconds));
-    let share = share(*in_vain, *calls);
+    let share = share(*discarded, *calls);
     let name = &hook.name;
-    format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
+    format!("{discarded} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
 }
 
 /// Maximum number of replicas named in one line.
@@ -371,7 +373,7 @@ fn replica_names(replicas: &[&str]) -> String {
 
 fn facts(report: &ReplicaReport) -> Vec<(Rank, String)> {
     let mut lines: Vec<_> = report.faults.iter().map(|fault| (Rank::Fault(fault.kind), fault.to_string())).collect();
-    lines.extend(report.break_glass.iter().map(|glass| (Rank::BreakGlass, open_glass(glass))));
+    lines.extend(report.break_glass.iter().map(|break_glass| (Rank::BreakGlass, opened_break_glass(break_glass))));
     if let Some(failure) = &report.read_failure {
         let what = format!("cannot read the configuration since {}: {}", failure.since, failure.what);
         lines.push((Rank::Reads, what));
@@ -388,13 +390,13 @@ fn facts(report: &ReplicaReport) -> Vec<(Rank, String)> {
     lines
 }
 
-fn open_glass(glass: &OpenBreakGlass) -> String {
-    let what = match &glass.hooks {
+fn opened_break_glass(break_glass: &OpenBreakGlass) -> String {
+    let what = match &break_glass.hooks {
         None => "no hook is asked".to_owned(),
         Some(hooks) => format!("not asked: {}", hooks.join(", ")),
     };
-    let by = glass.by.as_ref().map(|by| format!(" (by {by})")).unwrap_or_default();
-    format!("BREAK-GLASS {} is open until {}: {what}; {}{by}", glass.name, glass.until, glass.reason)
+    let by = break_glass.by.as_ref().map(|by| format!(" (by {by})")).unwrap_or_default();
+    format!("BREAK-GLASS {} is open until {}: {what}; {}{by}", break_glass.name, break_glass.until, break_glass.reason)
 }
 
 fn failing(hook: &HookReport, failures: &CallFailures) -> String {

@@ -17,7 +17,7 @@ use tokio::{
     time::{self, timeout},
 };
 
-use gatepost_base::clock::{Age, Moment, Slept, slept};
+use gatepost_base::clock::{Age, Moment, SuspendedTime, suspended_time};
 
 /// Maximum number of simultaneous lookups. `getaddrinfo` blocks its thread for as long as the name servers are silent.
 const MAX_LOOKUPS: usize = 16;
@@ -166,16 +166,16 @@ pub struct ServiceAddresses {
 impl ServiceAddresses {
     /// Creates the table without any Service.
     pub fn new(now: Instant) -> Arc<Self> {
-        Self::by(slept, now)
+        Self::by(suspended_time, now)
     }
 
-    /// Creates the table as [`ServiceAddresses::new`] does, with another clock of the time that the machine has slept.
-    pub fn by(slept: Slept, now: Instant) -> Arc<Self> {
+    /// Creates the table as [`ServiceAddresses::new`] does, with another clock of suspended time.
+    pub fn by(suspended_time: SuspendedTime, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             known: RwLock::default(),
-            alive: Age::new(now, slept),
+            alive: Age::new(now, suspended_time),
             named: AtomicBool::new(false),
-            named_since: Age::new(now, slept),
+            named_since: Age::new(now, suspended_time),
             logged_old: AtomicBool::new(false),
         })
     }
@@ -259,7 +259,7 @@ mod tests {
         let known = |host: &str, endpoints| (Box::from(host), [(443, endpoints)].into_iter().collect());
         let both = [known("hook.policy.svc", endpoints.clone()), known("gone.policy.svc", Arc::default())];
         services.replace(both.into_iter().collect());
-        services.stamp(Moment::now(slept));
+        services.stamp(Moment::now(suspended_time));
         assert_eq!(found("hook.policy.svc").await, Ok(endpoints.to_vec()));
         assert_eq!(found("gone.policy.svc").await, Err("the Service has no ready endpoint".to_owned()));
         assert_eq!(found("other.policy.svc").await, cluster_ip);
@@ -339,7 +339,7 @@ mod tests {
         let start = Instant::now();
         let services = ServiceAddresses::by(|| Duration::ZERO, start);
         let at = |seconds| start + Duration::from_secs(seconds);
-        let moment = |seconds| Moment { instant: at(seconds), slept: Duration::ZERO };
+        let moment = |seconds| Moment { instant: at(seconds), suspended_time: Duration::ZERO };
         let age = |seconds| services.age(at(seconds)).map(|age| age.as_secs());
         assert_eq!(age(5), None, "no hook names a Service");
         services.set_named(true, moment(10));
@@ -362,14 +362,14 @@ mod tests {
             [("hook.policy.svc".into(), ports(443, &["10.0.0.1:8443", "10.0.0.2:8443"]))].into_iter().collect(),
         );
         assert_eq!(of("hook.policy.svc", 443, start), None, "before the first whole list");
-        services.stamp(Moment { instant: start, slept: Duration::ZERO });
+        services.stamp(Moment { instant: start, suspended_time: Duration::ZERO });
         assert_eq!(of("hook.policy.svc", 443, start), Some(2));
         assert_eq!(of("hook.policy.svc", 8443, start), None, "another port");
         assert_eq!(of("other.policy.svc", 443, start), None);
         assert_eq!(of("hook.policy", 443, start), None);
         let late = start + SERVICES_STALE_AFTER;
         assert_eq!(of("hook.policy.svc", 443, late), None);
-        services.stamp(Moment { instant: late, slept: Duration::ZERO });
+        services.stamp(Moment { instant: late, suspended_time: Duration::ZERO });
         assert_eq!(of("hook.policy.svc", 443, late), Some(2));
         services.replace([("hook.policy.svc".into(), ports(443, &[]))].into_iter().collect());
         assert_eq!(of("hook.policy.svc", 443, late), Some(0), "known to have none");

@@ -86,7 +86,7 @@ type Key = (Arc<str>, SystemTime);
 struct Opening {
     /// Time at which the document was first seen.
     began: Instant,
-    lasts: Duration,
+    duration: Duration,
     deadline: Instant,
 }
 
@@ -171,15 +171,15 @@ impl Book {
 
     /// Returns when the document closes or closed; `None` before its opening time.
     fn deadline(&mut self, document: &Arc<BreakGlass>, now: Instant, wall: SystemTime) -> Option<Instant> {
-        let left = document.until().duration_since(wall).unwrap_or_default().min(document.lasts);
+        let left = document.until().duration_since(wall).unwrap_or_default().min(document.duration);
         if !self.known.contains_key(&key(document)) && opens_later(document, wall) {
             return None;
         }
-        let fresh = Opening { began: now, lasts: document.lasts, deadline: now + left };
+        let fresh = Opening { began: now, duration: document.duration, deadline: now + left };
         let known = self.known.entry(key(document)).or_insert(fresh);
         // A user with write access may change the duration; the time that has passed still counts.
-        if known.lasts != document.lasts {
-            (known.lasts, known.deadline) = (document.lasts, known.began + document.lasts);
+        if known.duration != document.duration {
+            (known.duration, known.deadline) = (document.duration, known.began + document.duration);
         }
         known.deadline = known.deadline.min(now + left);
         Some(known.deadline)

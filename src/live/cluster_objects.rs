@@ -18,7 +18,7 @@ use tokio::{
     time::timeout_at,
 };
 
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_policy::{ParamKind, ParamRef, ParamSelector};
 
 /// Age below which an object is used as it is.
@@ -177,7 +177,7 @@ impl ClusterObjects {
     /// Returns objects that need not be waited for.
     pub fn at_hand(&self, query: &ObjectQuery) -> Option<FoundObjects> {
         let kept = self.kept.get(query)?;
-        let age = Moment::now(slept).since(kept.read);
+        let age = Moment::now(suspended_time).since(kept.read);
         // An object that did not exist may have been created since, right before the request that needs it.
         if age >= STALE_AFTER || kept.objects.is_empty() {
             return None;
@@ -208,7 +208,7 @@ impl ClusterObjects {
             },
         };
         match (result, self.kept.get(query)) {
-            (Err(ObjectsError::Unread(_)), Some(kept)) if Moment::now(slept).since(kept.read) < KEPT_FOR => {
+            (Err(ObjectsError::Unread(_)), Some(kept)) if Moment::now(suspended_time).since(kept.read) < KEPT_FOR => {
                 Ok(kept.objects)
             }
             (result, _) => result,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn ago(age: Duration) -> Moment {
-        let now = Moment::now(slept);
+        let now = Moment::now(suspended_time);
         Moment { instant: now.instant.checked_sub(age).unwrap(), ..now }
     }
 

@@ -21,7 +21,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use gatepost_api::registration::Segment;
-use gatepost_base::clock::{self, Slept, slept};
+use gatepost_base::clock::{self, SuspendedTime, suspended_time};
 use gatepost_config::coverage::rule_index::RuleIndex;
 use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 
@@ -49,18 +49,18 @@ pub struct Current {
 impl Current {
     /// Creates the state without hooks and without a good read: every request is rejected until [`Freshness::stamp`].
     pub fn new(now: Instant) -> Self {
-        Self::by(slept, now)
+        Self::by(suspended_time, now)
     }
 
-    /// Like [`Current::new`], with another clock of the time that the machine has slept.
-    pub fn by(slept: Slept, now: Instant) -> Self {
+    /// Like [`Current::new`], with another clock of suspended time.
+    pub fn by(suspended_time: SuspendedTime, now: Instant) -> Self {
         let generation = Generation::empty();
         Self {
             rule_index: IndexRegistry::new(&generation, now),
             generation: ArcSwap::from_pointee(generation),
             newest: Newest::new(),
             segment_moves: SegmentMoves::since(now),
-            freshness: Freshness::new(now, slept),
+            freshness: Freshness::new(now, suspended_time),
             hub: Hub::new(DeskLimits::default(), now),
             stored: Arc::default(),
             labelled: Arc::default(),

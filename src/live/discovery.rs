@@ -9,7 +9,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use tokio::sync::{Notify, watch};
 
 use gatepost_api::Served;
-use gatepost_base::clock::{Moment, Slept, slept};
+use gatepost_base::clock::{Moment, SuspendedTime, suspended_time};
 
 /// Age of the last read from which an unknown resource triggers another one. If the last read is younger, the resource
 /// presumably belongs to another cluster.
@@ -21,7 +21,7 @@ const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Discovery {
     known: ArcSwapOption<CachedDiscovery>,
-    slept: Slept,
+    suspended_time: SuspendedTime,
     /// Notified when a request finds an unknown resource.
     refresh_requests: Notify,
     /// Number of reads, successful or not.
@@ -51,20 +51,25 @@ impl DiscoveryView {
 
 impl Default for Discovery {
     fn default() -> Self {
-        Self::by(slept)
+        Self::by(suspended_time)
     }
 }
 
 impl Discovery {
-    /// Creates an empty discovery with another clock of the time that the machine has slept.
-    pub fn by(slept: Slept) -> Self {
-        Self { known: ArcSwapOption::empty(), slept, refresh_requests: Notify::new(), readings: watch::Sender::new(0) }
+    /// Creates an empty discovery with another clock of suspended time.
+    pub fn by(suspended_time: SuspendedTime) -> Self {
+        Self {
+            known: ArcSwapOption::empty(),
+            suspended_time,
+            refresh_requests: Notify::new(),
+            readings: watch::Sender::new(0),
+        }
     }
 
     /// Returns a view of what is known and not too old.
     pub fn look(&self, now: Instant) -> DiscoveryView {
         let known = self.known.load();
-        let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at));
+        let age = known.as_ref().map(|known| Moment::awake_since(now, self.suspended_time).since(known.at));
         let age = age.unwrap_or(Duration::MAX);
         DiscoveryView { known: (age < TOO_OLD_AFTER).then_some(known), age }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{sync::watch, time::timeout_at};
 
-use gatepost_base::clock::{Age, Moment, Slept};
+use gatepost_base::clock::{Age, Moment, SuspendedTime};
 
 /// Age from which the configuration is stale, and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
@@ -32,10 +32,10 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    /// Creates the state without a good read. `slept` is the clock of the time that the machine has slept.
-    pub fn new(now: Instant, slept: Slept) -> Self {
+    /// Creates the state without a good read. `suspended_time` is the clock of suspended time.
+    pub fn new(now: Instant, suspended_time: SuspendedTime) -> Self {
         Self {
-            read: Age::new(now, slept),
+            read: Age::new(now, suspended_time),
             stale_after: AtomicU64::new(millis(STALE_AFTER)),
             holds: AtomicBool::new(false),
             behind: AtomicBool::new(false),
@@ -43,7 +43,8 @@ impl Freshness {
         }
     }
 
-    /// Records a consistent read that *started* at `started`, since which the machine has not slept. For tests.
+    /// Records a consistent read that *started* at `started`, since which the machine has not been suspended. For
+    /// tests.
     pub fn stamp_awake(&self, started: Instant) {
         self.read.renew_awake(started);
     }
@@ -90,7 +91,7 @@ impl Freshness {
         timeout_at(until.into(), caught_up).await.is_ok_and(|known| known.is_ok())
     }
 
-    /// Returns the time since the start of the last good read, including time slept; `None` before the first.
+    /// Returns the time since the start of the last good read, including time suspended; `None` before the first.
     ///
     /// Call this before loading the generation, which is then at least as new as the age says.
     pub fn age(&self, now: Instant) -> Option<Duration> {
@@ -127,7 +128,7 @@ mod tests {
     fn configuration_is_fresh_until_five_seconds_after_the_start_of_the_last_good_read() {
         let epoch = Instant::now();
         let at = |millis| epoch + Duration::from_millis(millis);
-        let freshness = Freshness::new(epoch, slept);
+        let freshness = Freshness::new(epoch, suspended_time);
         assert!(!freshness.is_fresh(at(0)), "never read");
         freshness.stamp_awake(at(1000));
         assert!(freshness.is_fresh(at(5999)));
@@ -144,8 +145,8 @@ mod tests {
     fn only_a_read_in_force_that_began_after_a_change_contains_it() {
         let epoch = Instant::now();
         let at = |millis| epoch + Duration::from_millis(millis);
-        let read = |millis| Moment::awake_since(at(millis), slept);
-        let freshness = Freshness::new(epoch, slept);
+        let read = |millis| Moment::awake_since(at(millis), suspended_time);
+        let freshness = Freshness::new(epoch, suspended_time);
         freshness.notice_change(at(10));
         assert!(!freshness.is_behind(), "nobody waits for changes");
         freshness.hold_for_changes();
@@ -162,16 +163,16 @@ mod tests {
         static SLEPT: Cell<u64> = const { Cell::new(0) };
     }
 
-    fn slept() -> Duration {
+    fn suspended_time() -> Duration {
         Duration::from_secs(SLEPT.get())
     }
 
     #[test]
-    fn freshness_counts_time_slept_although_the_monotonic_clock_stood_still() {
+    fn freshness_counts_suspended_time() {
         SLEPT.set(100);
         let epoch = Instant::now();
         let at = |millis| epoch + Duration::from_millis(millis);
-        let freshness = Freshness::new(epoch, slept);
+        let freshness = Freshness::new(epoch, suspended_time);
         freshness.stamp_awake(at(1000));
         assert_eq!(freshness.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
         SLEPT.set(3700);
@@ -182,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn freshness_of_a_read_that_was_slept_through_counts_from_its_start() {
+    fn freshness_of_a_read_during_suspension_counts_from_its_start() {
         SLEPT.set(0);
         let epoch = Instant::now();
-        let freshness = Freshness::new(epoch, slept);
-        let started = Moment::awake_since(epoch, slept);
+        let freshness = Freshness::new(epoch, suspended_time);
+        let started = Moment::awake_since(epoch, suspended_time);
         SLEPT.set(60);
         freshness.stamp(started);
         assert_eq!(freshness.age(epoch), Some(Duration::from_secs(60)));

@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::{mpsc, oneshot};
 
 use gatepost_api::Labels;
-use gatepost_base::clock::{Age, Moment, Slept, slept};
+use gatepost_base::clock::{Age, Moment, SuspendedTime, suspended_time};
 
 /// Time without a message of the apiserver after which the labels are too old. The apiserver sends a message at least
 /// every minute (a bookmark), and the watcher reads anew before this time.
@@ -61,14 +61,17 @@ pub struct NamespaceQuestion {
 impl Namespaces {
     /// Creates an empty table, and the receiver of the lookups for the watcher.
     pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
-        Self::by(slept, now)
+        Self::by(suspended_time, now)
     }
 
-    /// Like [`Namespaces::new`], with another clock of the time that the machine has slept.
-    pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
+    /// Like [`Namespaces::new`], with another clock of suspended time.
+    pub fn by(suspended_time: SuspendedTime, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
         let (questions, receiver) = mpsc::channel(MAX_QUEUED_LOOKUPS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, slept), questions }), receiver)
+        (
+            Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, suspended_time), questions }),
+            receiver,
+        )
     }
 
     /// Returns a view for one namespace.
@@ -91,7 +94,7 @@ impl Namespaces {
         self.len() == 0
     }
 
-    /// Returns the time since the last message, including time slept; `None` before the first complete list.
+    /// Returns the time since the last message, including time suspended; `None` before the first complete list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.alive.at(now)
     }
@@ -112,7 +115,8 @@ impl Namespaces {
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 
-    /// Records a message of the apiserver at `now`, since when the machine has not slept: the labels were current then.
+    /// Records a message of the apiserver at `now`, since when the machine has not been suspended: the labels were
+    /// current then.
     pub fn stamp(&self, now: Instant) {
         self.alive.renew_awake(now);
     }
@@ -200,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn time_slept_makes_it_old() {
+    fn suspended_time_makes_it_old() {
         let epoch = Instant::now();
-        let slept = || Duration::from_secs(SLEPT.get());
-        let (namespaces, _questions) = Namespaces::by(slept, epoch);
+        let suspended_time = || Duration::from_secs(SLEPT.get());
+        let (namespaces, _questions) = Namespaces::by(suspended_time, epoch);
         namespaces.stamp(epoch);
-        let listing = Moment::now(slept);
+        let listing = Moment::now(suspended_time);
         SLEPT.set(3600);
         assert!(!namespaces.is_fresh(epoch));
         namespaces.stamp_at(listing);

@@ -144,10 +144,8 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
         overdue: live.overdue_effect().map(str::to_owned),
         unproven_since: (!live.is_in_place()).then(|| time(since)),
         failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
-        in_vain: live.metrics.recently_discarded(now).map(|RecentDiscards { discarded, calls, over }| DiscardedCalls {
-            in_vain: discarded,
-            calls,
-            seconds: over.as_secs(),
+        discarded: live.metrics.recently_discarded(now).map(|RecentDiscards { discarded, calls, over }| {
+            DiscardedCalls { discarded: discarded, calls, seconds: over.as_secs() }
         }),
     }
 }
@@ -202,7 +200,7 @@ fn retired_hook(retired: &RetiredEntry) -> Option<HookReport> {
         overdue: None,
         unproven_since: None,
         failures: None,
-        in_vain: None,
+        discarded: None,
     })
 }
 
@@ -259,8 +257,8 @@ fn retired_initializer(retired: &RetiredEntry) -> InitializerReport {
 }
 
 /// Returns the break-glass documents that are open now.
-fn open_break_glass(glasses: &BreakGlassDocuments, (now, clock): (Instant, SystemTime)) -> Vec<OpenBreakGlass> {
-    let open = glasses.open(now);
+fn open_break_glass(break_glasses: &BreakGlassDocuments, (now, clock): (Instant, SystemTime)) -> Vec<OpenBreakGlass> {
+    let open = break_glasses.open(now);
     let entries = open.iter().map(|open| {
         let (document, closes) = (&open.document, clock + open.deadline.saturating_duration_since(now));
         // It may close earlier by our monotonic clock. A difference below 2 s comes from reading the two clocks.

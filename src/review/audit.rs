@@ -192,13 +192,13 @@ impl<'a> HookLine<'a> {
     }
 }
 
-fn break_glass(glass: &BreakGlass) -> BreakGlassLine<'_> {
+fn break_glass(break_glass: &BreakGlass) -> BreakGlassLine<'_> {
     BreakGlassLine {
-        name: &glass.name,
-        reason: &glass.reason,
-        by: &glass.opened_by,
-        until: humantime::format_rfc3339_seconds(glass.until()).to_string(),
-        hooks: &glass.hooks,
+        name: &break_glass.name,
+        reason: &break_glass.reason,
+        by: &break_glass.opened_by,
+        until: humantime::format_rfc3339_seconds(break_glass.until()).to_string(),
+        hooks: &break_glass.hooks,
     }
 }
 

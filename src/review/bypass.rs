@@ -156,9 +156,10 @@ impl<'a> BypassDecision<'a> {
 
 /// Returns the annotation and the warning for an open break-glass document.
 fn annotation_and_warning(open: &OpenDocument) -> (String, String) {
-    let glass = &open.document;
-    let what = if glass.applies_to_all_hooks() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
-    let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);
-    let warning = format!("gatepost: break-glass {} is open for {said}", glass.name);
+    let break_glass = &open.document;
+    let what = if break_glass.applies_to_all_hooks() { "all hooks".to_owned() } else { break_glass.hooks.join(", ") };
+    let said =
+        format!("{what} until {}: {}", humantime::format_rfc3339_seconds(break_glass.until()), break_glass.reason);
+    let warning = format!("gatepost: break-glass {} is open for {said}", break_glass.name);
     (said, warning.chars().take(MAX_WARNING).collect())
 }

@@ -18,7 +18,7 @@ use crate::{
     source::{Contents, LastGood, LastGoodFile, ReadError, Source, break_glass},
 };
 use gatepost_base::{
-    clock::{BootMoment, Moment, slept},
+    clock::{BootMoment, Moment, suspended_time},
     files::BlockingReads,
 };
 use gatepost_config::{CheckedFile, LastGoodDocuments, NO_PAUSE, Problem};
@@ -46,7 +46,7 @@ impl FirstGeneration {
         health: &ReplicaHealth,
         last_good: Option<&LastGoodFile>,
     ) -> Result<Self, StartError> {
-        let read_at = Moment::now(slept);
+        let read_at = Moment::now(suspended_time);
         let read = source.read().await;
         let contents = read.as_ref().map_or_else(ReadError::contents, Some);
         let emergency = is_break_glass_open(health, contents, settings.break_glass_file.as_deref());
@@ -205,17 +205,17 @@ async fn read_copy(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGo
 
 /// Returns true if a break-glass document is open, in the source (even if that is invalid) or in the local file.
 fn is_break_glass_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
-    let glasses = &health.break_glass;
+    let break_glasses = &health.break_glass;
     if let Some(contents) = contents {
-        glasses.set_documents(
+        break_glasses.set_documents(
             BreakGlassOrigin::Source,
             gatepost_config::break_glass(&contents.files),
             Instant::now(),
             SystemTime::now(),
         );
     }
-    file.into_iter().for_each(|file| break_glass::read_at_start(glasses, file));
-    !glasses.open(Instant::now()).is_empty()
+    file.into_iter().for_each(|file| break_glass::read_at_start(break_glasses, file));
+    !break_glasses.open(Instant::now()).is_empty()
 }
 
 /// Writer of the last good configuration. A disk that hangs blocks only this loop, which then writes the newest state.
@@ -293,7 +293,7 @@ mod tests {
     fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, ReplicaHealth) {
         let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
         health.status.last_good.set(Some(LastGoodState::default()));
-        let read_at = Moment::now(slept);
+        let read_at = Moment::now(suspended_time);
         let read = match read {
             Some(text) => Ok(Contents::new(vec![file(text)], BTreeMap::new())),
             None => Err(ReadError::Hung(Duration::from_secs(1))),
@@ -336,7 +336,7 @@ mod tests {
                 documents: vec![(file(GOOD), BTreeMap::new())],
             };
             let read = Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents });
-            Choice::make(&Settings::new("/x"), &health, (&read, Moment::now(slept)), Some(disk))
+            Choice::make(&Settings::new("/x"), &health, (&read, Moment::now(suspended_time)), Some(disk))
         };
         let newest = GOOD.replace("one.x", "two.x");
         let first = start(&newest);

@@ -24,7 +24,7 @@ use gatepost_config::SourceFile;
 type FileRead = (Vec<BreakGlass>, Option<String>);
 
 /// Keeps the open documents current until dropped. `file` is the path of `--break-glass-file`.
-pub async fn run_break_glass(glasses: Arc<BreakGlassDocuments>, file: Option<PathBuf>, every: Duration) {
+pub async fn run_break_glass(break_glasses: Arc<BreakGlassDocuments>, file: Option<PathBuf>, every: Duration) {
     let (reads, mut confirmed) = (BlockingReads::default(), ConfirmedDocuments::default());
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -32,23 +32,23 @@ pub async fn run_break_glass(glasses: Arc<BreakGlassDocuments>, file: Option<Pat
         ticks.tick().await;
         if let Some(path) = file.clone() {
             match reads.run(READ_TIMEOUT, move || read(&path)).await {
-                Ok((documents, problem)) => apply_file(&glasses, (confirmed.apply(documents), problem)),
+                Ok((documents, problem)) => apply_file(&break_glasses, (confirmed.apply(documents), problem)),
                 // Documents that were read before stay open until their own end.
-                Err(failure) => glasses.set_file_problem(Some(failure.to_string())),
+                Err(failure) => break_glasses.set_file_problem(Some(failure.to_string())),
             }
         }
-        glasses.tick(now(), SystemTime::now());
+        break_glasses.tick(now(), SystemTime::now());
     }
 }
 
 /// Reads the file once, at the start, and applies its documents. Blocks.
-pub fn read_at_start(glasses: &BreakGlassDocuments, file: &Path) {
-    apply_file(glasses, read(file));
+pub fn read_at_start(break_glasses: &BreakGlassDocuments, file: &Path) {
+    apply_file(break_glasses, read(file));
 }
 
-fn apply_file(glasses: &BreakGlassDocuments, (documents, problem): FileRead) {
-    glasses.set_file_problem(problem);
-    glasses.set_documents(BreakGlassOrigin::File, documents, now(), SystemTime::now());
+fn apply_file(break_glasses: &BreakGlassDocuments, (documents, problem): FileRead) {
+    break_glasses.set_file_problem(problem);
+    break_glasses.set_documents(BreakGlassOrigin::File, documents, now(), SystemTime::now());
 }
 
 /// Reads the file. A file that another user may have written has no effect.

@@ -14,7 +14,7 @@ use crate::live::{
     ClusterObjects,
     cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
 };
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_kube_support::{FailureLog, KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
 
 /// Maximum number of concurrent reads; others wait within the deadlines of their requests.
@@ -184,7 +184,7 @@ impl ClusterReader {
 
 /// Reads the objects of one query.
 async fn read_objects(client: KubeClient, query: ObjectQuery, known: Option<KindResource>) -> ReadEnd {
-    let began = Moment::now(slept);
+    let began = Moment::now(suspended_time);
     let mut resource = None;
     let result = match &query {
         ObjectQuery::Namespace(name) => match client.find("/api/v1/namespaces", name).await {

@@ -34,7 +34,7 @@ use gatepost_adopt::{
     AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_ENTRIES, Startup, UnservedEntry, names,
 };
 use gatepost_base::{
-    clock::{Moment, slept},
+    clock::{Moment, suspended_time},
     files::BlockingReads,
 };
 use gatepost_config::{Note, SourceFile};
@@ -122,7 +122,7 @@ impl Adoption {
         let (given_back, records) = mpsc::channel(MAX_ENTRIES);
         Self {
             holder: format!("{replica}/{instance:016x}"),
-            opened: Moment::now(slept),
+            opened: Moment::now(suspended_time),
             registered: false,
             startup: Startup::default(),
             reader: SharedReader::default(),
@@ -253,7 +253,7 @@ async fn fetch(
     let leases = match place.adopt.as_ref().zip(adoption) {
         None => None,
         Some((adopt, Adoption { holder, opened, registered, .. })) => {
-            let now = Moment::now(slept).since(*opened);
+            let now = Moment::now(suspended_time).since(*opened);
             // Before the webhooks: a leader that announces a webhook waits for replicas whose lease exists.
             Some((now, adopt.register_and_read_leases(&client, holder, registered).await?))
         }

@@ -41,7 +41,7 @@ pub use services::ServiceWatcher;
 
 use self::hints::Hints;
 use gatepost_base::{
-    clock::{Moment, Slept, now, slept},
+    clock::{Moment, SuspendedTime, now, suspended_time},
     files::BlockingReads,
 };
 use gatepost_config::SourceFile;
@@ -170,7 +170,7 @@ pub async fn poll(
     noticed: impl Fn() + Send + Sync,
 ) {
     let hints = source.hints();
-    let mut ticks = Ticks::new(every, slept);
+    let mut ticks = Ticks::new(every, suspended_time);
     (ticks.quiet, ticks.spacing) = (hints.quiet(), hints.spacing(every));
     let changed = Arc::clone(&ticks.changed);
     let changed = |is_change| {
@@ -208,7 +208,7 @@ pub struct TimedRead {
 #[derive(Debug)]
 pub struct Ticks {
     ticks: Interval,
-    slept: Slept,
+    suspended_time: SuspendedTime,
     /// Notified when the source may have changed: the next read is then brought forward.
     changed: Arc<Notify>,
     /// Time without further changes after which such a read may begin.
@@ -223,13 +223,13 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Creates a timer, first due after one interval. `slept` is the clock of the time that the machine has slept.
-    pub fn new(every: Duration, slept: Slept) -> Self {
+    /// Creates a timer, first due after one interval. `suspended_time` is the clock of suspended time.
+    pub fn new(every: Duration, suspended_time: SuspendedTime) -> Self {
         let mut ticks = time::interval_at(time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let last = time::Instant::now();
         let (quiet, digest) = (Duration::ZERO, String::new());
-        Self { ticks, slept, changed: Arc::default(), quiet, spacing: every, last, last_change: last, digest }
+        Self { ticks, suspended_time, changed: Arc::default(), quiet, spacing: every, last, last_change: last, digest }
     }
 
     /// Waits for the next tick or change, and makes this read.
@@ -245,7 +245,7 @@ impl Ticks {
             () = change => self.ticks.reset(),
         }
         self.last = time::Instant::now();
-        let started = Moment::now(self.slept);
+        let started = Moment::now(self.suspended_time);
         let outcome = read.await;
         if let Some(contents) = outcome.as_ref().ok().filter(|contents| contents.digest != self.digest) {
             self.digest.clone_from(&contents.digest);
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn noticed_changes_are_read_at_once_but_not_twice_within_a_second() {
         let began = time::Instant::now();
-        let mut ticks = Ticks { quiet: Duration::from_millis(50), ..Ticks::new(READ_INTERVAL, slept) };
+        let mut ticks = Ticks { quiet: Duration::from_millis(50), ..Ticks::new(READ_INTERVAL, suspended_time) };
         let changed = Arc::clone(&ticks.changed);
         tokio::spawn(async move {
             for millis in [1300, 1500, 2600] {

@@ -22,7 +22,7 @@ use crate::{
     telemetry::{Throttle, UnreadableObjects},
 };
 use gatepost_api::Labels;
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_kube_support::{
     Discoverer, FailureLog, FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow,
 };
@@ -187,7 +187,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 async fn follow_discovery(discovery: Arc<Discovery>, client: KubeClient) {
     let (mut discoverer, mut log) = (Discoverer::default(), FailureLog::default());
     loop {
-        let at = Moment::now(slept);
+        let at = Moment::now(suspended_time);
         match timeout(DISCOVERY_TIMEOUT, discoverer.read(&client)).await {
             Ok(Ok(changed)) => {
                 match changed {

@@ -15,7 +15,7 @@ use std::{
 use self::slices::{EndpointSlice, Service, Slices};
 use crate::{hooks::ServiceAddresses, live::Current, telemetry::UnreadableObjects};
 use gatepost_api::hook::Address;
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_kube_support::{
     FollowEvent, FollowHandler, FollowTarget, KubeAccess, KubeClient, KubeError, ReloadingClient, follow,
 };
@@ -123,7 +123,7 @@ impl FollowHandler for SliceFollower {
     async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
         self.generation = self.current.load().number;
         let wanted = self.wanted();
-        self.addresses.set_named(!wanted.is_empty(), Moment::now(slept));
+        self.addresses.set_named(!wanted.is_empty(), Moment::now(suspended_time));
         if wanted.is_empty() {
             self.addresses.replace(Default::default());
             return Ok(None);

@@ -64,7 +64,7 @@ impl Trial {
             overdue: None,
             unproven_since: None,
             failures: None,
-            in_vain: None,
+            discarded: None,
         };
         let report = ReplicaReport {
             replica: name.to_owned(),

@@ -61,14 +61,14 @@ pub(crate) fn judge(changes: &[Change], records: &[Record], sidecars: usize, sto
     let unread = stopped.map(|(from, to)| (from + bound + SIGNAL, to));
     let mut found = Findings { stopped: stopped.map(|_| 0), ..Findings::default() };
     for record in records {
-        let in_vain = unread.is_some_and(|(from, to)| record.began > from && record.ended < to);
+        let discarded = unread.is_some_and(|(from, to)| record.began > from && record.ended < to);
         let Basis::Used { revision, change } = record.basis else {
             found.refused += 1;
-            found.stopped = found.stopped.map(|refused| refused + usize::from(in_vain));
+            found.stopped = found.stopped.map(|refused| refused + usize::from(discarded));
             continue;
         };
         found.verdicts += 1;
-        found.unread += usize::from(in_vain);
+        found.unread += usize::from(discarded);
         let newest_known = newest(changes, |known| known.revision <= revision);
         found.lies += usize::from(!belong(changes, newest_known, change));
         let used = newest_known.map_or(0, |newest| newest.min(change));

@@ -44,19 +44,24 @@ const B: &str = "b.example.com";
 const QUARTER: Duration = Duration::from_secs(900);
 
 /// Opened now, for a quarter of an hour.
-fn glass(hooks: &[&str]) -> BreakGlass {
+fn break_glass(hooks: &[&str]) -> BreakGlass {
     BreakGlass {
         name: "night".into(),
         opened: SystemTime::now(),
-        lasts: QUARTER,
+        duration: QUARTER,
         reason: "told so".into(),
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
         opened_by: "ann".into(),
     }
 }
 
-fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
+fn open(gate: &AdmissionDeps, break_glass: &BreakGlass) {
+    gate.break_glass.set_documents(
+        BreakGlassOrigin::Source,
+        vec![break_glass.clone()],
+        Instant::now(),
+        SystemTime::now(),
+    );
 }
 
 /// Two hooks; the first says no, the second yes.
@@ -104,10 +109,10 @@ fn is_loud(verdict: &Verdict, what: &str) {
 async fn break_glass_for_everything_ends_with_its_time() {
     let (gate, no, yes) = two().await;
     for gate in [&*gate, &stale(&gate)] {
-        let glass = glass(&[]);
+        let break_glass = break_glass(&[]);
         assert!(!ask(gate, create_pod("1", 100)).await.allowed());
         let before = (no.seen().len(), yes.seen().len());
-        open(gate, &glass);
+        open(gate, &break_glass);
         let verdict = ask(gate, create_pod("2", 100)).await;
         assert!(verdict.allowed(), "{:?}", verdict.refusal);
         is_loud(&verdict, "allowed");
@@ -125,20 +130,20 @@ async fn break_glass_for_everything_ends_with_its_time() {
 #[tokio::test]
 async fn break_glass_for_one_hook_leaves_the_others_called() {
     let (gate, no, yes) = two().await;
-    open(&gate, &glass(&[A]));
+    open(&gate, &break_glass(&[A]));
     let verdict = ask(&gate, create_pod("1", 100)).await;
     assert!(verdict.allowed(), "{:?}", verdict.refusal);
     is_loud(&verdict, "allowed");
     assert_eq!((no.seen().len(), yes.seen().len()), (0, 1));
     assert!(gate.metrics.render().expect("text").contains("gatepost_break_glass_requests_total 1"));
 
-    open(&gate, &glass(&[B]));
+    open(&gate, &break_glass(&[B]));
     let verdict = ask(&gate, create_pod("2", 100)).await;
     assert!(!verdict.allowed());
     is_loud(&verdict, "denied by the other");
 
     let stale = stale(&gate);
-    open(&stale, &glass(&[A, B]));
+    open(&stale, &break_glass(&[A, B]));
     let verdict = ask(&stale, create_pod("3", 100)).await;
     assert_eq!(
         verdict.refusal.as_ref().map(|refusal| refusal.code),

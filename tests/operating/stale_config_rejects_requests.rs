@@ -43,7 +43,7 @@ enum Read {
 const AT_ONCE: Read = Read::Good(Duration::ZERO);
 
 thread_local! {
-    /// Time that the machine has slept. A paused runtime has one thread.
+    /// Time that the machine was suspended. A paused runtime has one thread.
     static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -283,7 +283,7 @@ thread_local! {
 }
 
 /// Clock that is read just when a change is put in force.
-fn slept_meanwhile() -> Duration {
+fn suspended_meanwhile() -> Duration {
     if let Some((current, next)) = NEXT.take() {
         current.publish(next);
     }
@@ -295,7 +295,7 @@ fn slept_meanwhile() -> Duration {
 async fn generation_is_taken_after_its_age_is_checked() {
     let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();
     let (first, now) = (gate.current.load(), Instant::now());
-    let current = Arc::new(Current::by(slept_meanwhile, now));
+    let current = Arc::new(Current::by(suspended_meanwhile, now));
     current.publish(Arc::clone(&first));
     current.freshness().stamp_awake(now);
     gate.current = Arc::clone(&current);

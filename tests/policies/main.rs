@@ -25,7 +25,7 @@ use gatepost::{
 };
 use gatepost_api::{Deadline, Hops, Labels, Phase, Rope, Selector, Served, Verdict};
 use gatepost_base::{
-    clock::{Moment, slept},
+    clock::{Moment, suspended_time},
     memory::MemoryBudget,
 };
 use gatepost_cel::{AccessDecision, AccessTarget};
@@ -263,7 +263,7 @@ fn discovery(answer: &Value) -> Arc<Discovery> {
         }
     }
     let discovery = Discovery::default();
-    discovery.set(served, Moment::now(slept));
+    discovery.set(served, Moment::now(suspended_time));
     Arc::new(discovery)
 }
 

@@ -287,15 +287,15 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
     assert_eq!(annotation(&verdict, "break-glass.gatepost.dev/r"), None);
     ask(&gate, by("ann", &[])).await;
     ask(&gate, by("bob", &[])).await;
-    let glass = BreakGlass {
+    let break_glass = BreakGlass {
         name: "night".into(),
         opened: SystemTime::now(),
-        lasts: Duration::from_secs(900),
+        duration: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["x.example.com".into()],
         opened_by: "ann".into(),
     };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

@@ -378,16 +378,16 @@ async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
             shadow.run().await;
         }
     }
-    let glass = BreakGlass {
+    let break_glass = BreakGlass {
         name: "night".into(),
         opened: SystemTime::now(),
-        lasts: Duration::from_secs(900),
+        duration: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["h.example.com".into()],
         opened_by: "ann".into(),
     };
     let open = gate(&document(&[in_shadow]), Reasons::First);
-    open.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    open.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
     if let (_, Some(shadow)) = decided(&open, create_pod("1", 0)).await {
         shadow.run().await;
     }

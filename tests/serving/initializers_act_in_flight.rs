@@ -277,15 +277,15 @@ async fn a_large_object_is_initialized_beside_the_worker() {
 #[tokio::test]
 async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
     let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
-    let glass = BreakGlass {
+    let break_glass = BreakGlass {
         name: "night".into(),
         opened: SystemTime::now(),
-        lasts: Duration::from_secs(900),
+        duration: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["a.example.com".into()],
         opened_by: "ann".into(),
     };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));
     for request in [create_pod("u", 0), by("admin", &[], listed)] {
         let arrived = request.object.clone().unwrap().raw.unwrap();

@@ -105,15 +105,15 @@ async fn break_glass_opens_one_and_is_loud() {
     let hooks = two().await;
     let gate = gate_of(&hooks, "");
     assert!(!ask(&gate, Phase::Mutate, create_pod("u", 0)).await.allowed());
-    let glass = BreakGlass {
+    let break_glass = BreakGlass {
         name: "night".into(),
         opened: SystemTime::now(),
-        lasts: Duration::from_secs(900),
+        duration: Duration::from_secs(900),
         reason: "told so".into(),
         hooks: vec!["no.example.com".into()],
         opened_by: "ann".into(),
     };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);
@@ -162,7 +162,7 @@ async fn patch_rates_survive_a_configuration_change() {
     };
     let configured = Configured::start(&entries(""));
     let gate = gate_in(&configured);
-    let in_vain = || {
+    let discarded = || {
         let sample = r#"gatepost_hook_calls_in_vain_total{hook="second.example.com",type="mutating"} "#;
         let metrics = configured.running.metrics.render().unwrap();
         metrics.lines().find_map(|line| line.strip_prefix(sample)?.parse::<u32>().ok()).unwrap()
@@ -170,14 +170,14 @@ async fn patch_rates_survive_a_configuration_change() {
     for _ in 0..10 {
         assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
     }
-    let learned = in_vain();
+    let learned = discarded();
     assert!((1..10).contains(&learned), "{learned}");
     configured.write(&document(&entries("timeout: 9s")));
     let is_new =
         || configured.hook("first.example.com").is_some_and(|live| live.hook.timeout == Duration::from_secs(9));
     until("the change is in force", is_new).await;
     assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
-    assert_eq!(in_vain(), learned);
+    assert_eq!(discarded(), learned);
     drop(gate);
     tokio::task::spawn_blocking(move || configured.running.stop()).await.expect("stops");
 }

@@ -227,7 +227,7 @@ fn calls(hooks: &[HttpHook]) -> Vec<usize> {
 }
 
 /// Number of calls of each hook that did not count.
-fn in_vain(gate: &AdmissionDeps, hooks: usize) -> Vec<usize> {
+fn discarded(gate: &AdmissionDeps, hooks: usize) -> Vec<usize> {
     let metrics = gate.metrics.render().unwrap();
     let of = |n: usize| {
         let sample = format!(r#"gatepost_hook_calls_in_vain_total{{hook="h{n}.example.com",type="mutating"}} "#);
@@ -254,7 +254,7 @@ async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
     for _ in 0..20 {
         assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
     }
-    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6], "so many answers to learn it");
+    assert_eq!(discarded(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6], "so many answers to learn it");
     for hook in &hooks {
         hook.forget();
     }
@@ -262,12 +262,12 @@ async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
         assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
     }
     assert_eq!(calls(&hooks), [5; 8]);
-    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6]);
+    assert_eq!(discarded(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6]);
     // Patch rates of one kind of request say nothing about another.
     let mut update = create_pod("u", 0);
     (update.operation, update.old_object) = (Some("UPDATE".into()), update.object.clone());
     assert!(ask(&gate, Phase::Mutate, update).await.patch.is_some());
-    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 7, 7, 7, 7, 7]);
+    assert_eq!(discarded(&gate, 8), [0, 0, 0, 7, 7, 7, 7, 7]);
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn hooks_are_asked_by_themselves_where_they_or_all_are_configured_so() {
     entries[4] = entry("h4", "Mutating", &hooks[4], "sideEffects: None\ndispatch: Serial");
     let one = gate(&document(&entries), Reasons::First);
     assert!(ask(&one, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
-    assert_eq!(in_vain(&one, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(discarded(&one, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(calls(&hooks)[4..], [1; 4], "asked once, about the object that came to it");
 
     // Of all, but for those that say otherwise.
@@ -287,7 +287,7 @@ async fn hooks_are_asked_by_themselves_where_they_or_all_are_configured_so() {
     let speculation = Speculation { dispatch: Dispatch::Serial, ..Speculation::default() };
     let gate = with(gate(&document(&entries), Reasons::First), speculation);
     assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
-    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(discarded(&gate, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(calls(&hooks)[4..], [1; 4]);
 }
 

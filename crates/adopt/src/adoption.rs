@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_kube_support::{
     KubeAccess, KubeClient, KubeError, ReloadingClient, micro_time, patch_lease, release_lease,
 };
@@ -364,14 +364,14 @@ impl Adoption {
         let receivers = &*self.receivers.read(client, routes).await;
         let turn = Turn { now, leases, seen, registrations, receivers, unsupported, held_leader_lease };
         let plan = self.leadership.plan(turn);
-        let renewed = Moment::now(slept);
+        let renewed = Moment::now(suspended_time);
         let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
         let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
         if !patch_lease(client, &self.reads.settings.leader_lease(), &lease).await? {
             // The lease has changed since it was read. The next read returns the change.
             return Ok(());
         }
-        self.leadership.leader.on_announced(now, Moment::now(slept).since(self.reads.opened));
+        self.leadership.leader.on_announced(now, Moment::now(suspended_time).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
             tracing::info!(replica = self.reads.settings.replica, "this replica takes over and gives back from now on");
         }
@@ -380,7 +380,7 @@ impl Adoption {
         if !held_leader_lease {
             return Ok(());
         }
-        let left = WRITE_END_LIMIT.saturating_sub(Moment::now(slept).since(renewed));
+        let left = WRITE_END_LIMIT.saturating_sub(Moment::now(suspended_time).since(renewed));
         let writing = self.write_due(client, (view, seen), &plan, renewed);
         Ok(timeout(left, writing).await.map_err(|_| TurnError::Unanswered(client.server().to_string()))??)
     }
@@ -394,7 +394,7 @@ impl Adoption {
         renewed: Moment,
     ) -> Result<(), KubeError> {
         // Once our lease might have expired, another replica might lead, and our read might be outdated.
-        let in_time = || Moment::now(slept).since(renewed) <= WRITE_START_LIMIT;
+        let in_time = || Moment::now(suspended_time).since(renewed) <= WRITE_START_LIMIT;
         let mut result = Ok(());
         let writes = plan.writes(seen);
         let (give_backs, others) = writes.split_at(writes.partition_point(|write| !write.given_back.is_empty()));
@@ -434,7 +434,7 @@ impl Adoption {
                 refused.for_each(|key| self.leadership.leader.on_refusal(key, why.clone(), now));
             }
             WriteOutcome::Done => {
-                let now = Moment::now(slept).since(self.reads.opened);
+                let now = Moment::now(suspended_time).since(self.reads.opened);
                 for key in &planned.taken {
                     self.leadership.leader.on_taken(key, now);
                     self.recorder.record(Some(client), key, None, &planned.read.0);

@@ -224,10 +224,11 @@ mod tests {
         recorder.record(None, &key, Some(&Reason::TooMany), "u");
         recorder.record(None, &key, None, "u");
         let lines = sidecar.lines.lock().unwrap().clone();
-        let told = |line: &Value| ["adoption", "webhook", "replica"].map(|key| line[key].as_str().unwrap().to_owned());
-        assert_eq!(told(&lines[0]), ["given_back", "validating/c/w", "r"]);
+        let summary =
+            |line: &Value| ["adoption", "webhook", "replica"].map(|key| line[key].as_str().unwrap().to_owned());
+        assert_eq!(summary(&lines[0]), ["given_back", "validating/c/w", "r"]);
         assert_eq!(
-            (lines[0]["reason"].as_str(), told(&lines[1])[0].as_str()),
+            (lines[0]["reason"].as_str(), summary(&lines[1])[0].as_str()),
             (Some(&*Reason::TooMany.to_string()), "taken")
         );
     }

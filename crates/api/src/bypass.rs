@@ -114,7 +114,7 @@ pub struct BreakGlass {
     /// Time of the opening, by the clock of the user's machine.
     pub opened: SystemTime,
     /// Time that it is open; at most [`MAX_OPEN_TIME`].
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Reason, visible to everybody.
     pub reason: Arc<str>,
     /// Names of the hooks that are skipped; all hooks if empty.
@@ -126,7 +126,7 @@ pub struct BreakGlass {
 impl BreakGlass {
     /// Returns the time at which it closes, by the clock of the user's machine.
     pub fn until(&self) -> SystemTime {
-        self.opened + self.lasts
+        self.opened + self.duration
     }
 
     /// Returns true if it skips every hook.

@@ -1,7 +1,7 @@
 //! Time: ages that include suspensions of the machine, backoff, and a budget for yielding.
 //!
 //! An [`Instant`] reads CLOCK_MONOTONIC, which stops while the machine is suspended. CLOCK_BOOTTIME continues; the
-//! difference between the two is the time slept. Setting the wall clock changes neither.
+//! difference between the two is the time suspended. Setting the wall clock changes neither.
 
 use std::{
     cell::Cell,
@@ -19,8 +19,8 @@ pub fn now() -> Instant {
 
 /// A source of the time that the machine has been suspended since boot. Only differences are meaningful.
 ///
-/// Tests pass their own function instead of [`slept`].
-pub type Slept = fn() -> Duration;
+/// Tests pass their own function instead of [`suspended_time`].
+pub type SuspendedTime = fn() -> Duration;
 
 /// A point in time whose age includes suspensions of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,40 +28,41 @@ pub struct Moment {
     /// The time on the monotonic clock.
     pub instant: Instant,
     /// The time that the machine had been suspended by then.
-    pub slept: Duration,
+    pub suspended_time: Duration,
 }
 
 impl Moment {
     /// Returns the current moment.
     ///
-    /// An age must never be too small, so this must not overstate the time slept: it uses the smaller of two
+    /// An age must never be too small, so this must not overstate the time suspended: it uses the smaller of two
     /// readings. (If the process is stopped between the two clocks of one reading, the pause counts as sleep.)
-    pub fn now(slept: Slept) -> Self {
-        let before = slept();
+    pub fn now(suspended_time: SuspendedTime) -> Self {
+        let before = suspended_time();
         let instant = now();
-        Self { instant, slept: before.min(slept()) }
+        Self { instant, suspended_time: before.min(suspended_time()) }
     }
 
-    /// Returns the moment of `instant`, assuming that the machine has not slept since.
-    pub fn awake_since(instant: Instant, slept: Slept) -> Self {
-        Self { instant, slept: slept() }
+    /// Returns the moment of `instant`, assuming that the machine has not been suspended since.
+    pub fn awake_since(instant: Instant, suspended_time: SuspendedTime) -> Self {
+        Self { instant, suspended_time: suspended_time() }
     }
 
-    /// Returns the time since `earlier`, including time slept; zero if `earlier` is later.
+    /// Returns the time since `earlier`, including time suspended; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
-        self.instant.saturating_duration_since(earlier.instant) + self.slept.saturating_sub(earlier.slept)
+        self.instant.saturating_duration_since(earlier.instant)
+            + self.suspended_time.saturating_sub(earlier.suspended_time)
     }
 }
 
-/// The reading of [`slept`] on a machine that was never suspended, in milliseconds: a year. In a time namespace (a
-/// container that was moved from another machine) the difference of the two clocks may be negative.
+/// The reading of [`suspended_time`] on a machine that was never suspended, in milliseconds: a year. In a time
+/// namespace (a container that was moved from another machine) the difference of the two clocks may be negative.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ORIGIN: i64 = 365 * 24 * 3600 * 1000;
 
 /// Returns the time that this machine has been suspended since boot plus a constant, in whole milliseconds. Never too
 /// small.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub fn slept() -> Duration {
+pub fn suspended_time() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     // In this order, a pause between the two readings counts as sleep, and sleep is never missed.
     let awake = clock_gettime(ClockId::Monotonic);
@@ -73,23 +74,23 @@ pub fn slept() -> Duration {
 
 /// Returns zero: on this platform the monotonic clock includes sleep, or this function does not measure it.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub fn slept() -> Duration {
+pub fn suspended_time() -> Duration {
     Duration::ZERO
 }
 
-/// The age of something that is renewed repeatedly, including time slept. Threads read it without a lock.
+/// The age of something that is renewed repeatedly, including time suspended. Threads read it without a lock.
 #[derive(Debug)]
 pub struct Age {
     epoch: Moment,
-    slept: Slept,
+    suspended_time: SuspendedTime,
     /// Nanoseconds from `epoch` to the last renewal, plus one; 0 before the first.
     renewed: AtomicU64,
 }
 
 impl Age {
     /// Creates the age of something that was never renewed.
-    pub fn new(now: Instant, slept: Slept) -> Self {
-        Self { epoch: Moment::awake_since(now, slept), slept, renewed: AtomicU64::new(0) }
+    pub fn new(now: Instant, suspended_time: SuspendedTime) -> Self {
+        Self { epoch: Moment::awake_since(now, suspended_time), suspended_time, renewed: AtomicU64::new(0) }
     }
 
     /// Records a renewal at that moment. A moment before the last renewal changes nothing.
@@ -97,15 +98,15 @@ impl Age {
         self.renewed.fetch_max(self.nanos_to(at) + 1, Ordering::Release);
     }
 
-    /// Records a renewal at that instant, assuming that the machine has not slept since.
+    /// Records a renewal at that instant, assuming that the machine has not been suspended since.
     pub fn renew_awake(&self, at: Instant) {
-        self.renew(Moment::awake_since(at, self.slept));
+        self.renew(Moment::awake_since(at, self.suspended_time));
     }
 
     /// Returns the time since the last renewal; `None` before the first.
     pub fn at(&self, now: Instant) -> Option<Duration> {
         let renewed = self.renewed.load(Ordering::Acquire).checked_sub(1)?;
-        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        let now = self.nanos_to(Moment::awake_since(now, self.suspended_time));
         Some(Duration::from_nanos(now.saturating_sub(renewed)))
     }
 
@@ -127,7 +128,7 @@ pub struct BootMoment {
 impl BootMoment {
     /// Converts a moment; `None` if the machine does not identify its boots.
     pub fn of(moment: Moment) -> Option<Self> {
-        let age = Moment::now(slept).since(moment).as_nanos();
+        let age = Moment::now(suspended_time).since(moment).as_nanos();
         let nanos = nanos_since_boot()?.saturating_sub(u64::try_from(age).ok()?);
         Some(Self { boot: boot_id()?, nanos })
     }
@@ -253,14 +254,14 @@ mod tests {
     fn pause_between_clock_readings_is_not_counted_as_sleep() {
         for readings in [(7, 900), (900, 7)] {
             SAID.set(readings);
-            assert_eq!(Moment::now(scripted).slept, Duration::from_millis(7));
+            assert_eq!(Moment::now(scripted).suspended_time, Duration::from_millis(7));
         }
     }
 
     #[test]
-    fn slept_time_does_not_grow_while_awake() {
-        let began = slept();
-        let later = slept();
+    fn suspended_time_does_not_grow_while_awake() {
+        let began = suspended_time();
+        let later = suspended_time();
         assert!(later >= began && later < began + Duration::from_secs(60), "{began:?} {later:?}");
     }
 
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn boot_moment_has_no_age_after_another_boot() {
-        let Some(now) = BootMoment::of(Moment::now(slept)) else { return };
+        let Some(now) = BootMoment::of(Moment::now(suspended_time)) else { return };
         let age = now.clone().age().unwrap();
         assert!(age < Duration::from_secs(60), "{age:?}");
         assert_eq!(BootMoment { boot: "another".into(), ..now.clone() }.age(), None);

@@ -86,8 +86,9 @@ impl CheckedContent {
                     self.configurations.extend(webhooks::check(document, hook_type, read).map(Arc::new));
                 }
                 DocumentKind::BreakGlass => {
-                    let glass = break_glass::check(document);
-                    self.break_glass_documents.extend(glass.map(|glass| (glass, document.key("hooks").place())));
+                    let break_glass = break_glass::check(document);
+                    self.break_glass_documents
+                        .extend(break_glass.map(|break_glass| (break_glass, document.key("hooks").place())));
                 }
                 DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
                 DocumentKind::Policy(hook_type) => self.policies.extend(policies::policy(document, hook_type)),
@@ -120,8 +121,10 @@ fn names_of_no_hook(checked: &CheckedContent) -> Vec<Note> {
     let configurations = &checked.configurations;
     let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
     let bypasses = bypasses.map(|(bypass, place)| ("bypass", &bypass.name, &bypass.hooks, place));
-    let break_glass_documents =
-        checked.break_glass_documents.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
+    let break_glass_documents = checked
+        .break_glass_documents
+        .iter()
+        .map(|(break_glass, place)| ("break-glass", &break_glass.name, &break_glass.hooks, place));
     let naming: Vec<_> = bypasses.chain(break_glass_documents).filter(|(_, _, named, _)| !named.is_empty()).collect();
     if naming.is_empty() {
         return Vec::new();

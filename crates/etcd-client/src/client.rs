@@ -67,11 +67,11 @@ impl EtcdClient {
         let prefix = prefix.as_ref();
         let too_large =
             || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: MAX_PREFIX_BYTES };
-        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
-            let answer = kv(&asked).range(asked.request(whole(prefix))).await?.into_inner();
+        let call = self.members.call_any(CallKind::Read, self.timeout, |member, endpoint| async move {
+            let answer = kv(&member).range(member.request(whole(prefix))).await?.into_inner();
             Ok(ranged(&endpoint, prefix, answer)?)
         });
-        match asked.await {
+        match call.await {
             // tonic's message for a response larger than `max_decoding_message_size`.
             Err(EtcdError::Refused { code: Code::OutOfRange, cause, .. }) if cause.contains("too large") => {
                 Err(too_large())
@@ -88,11 +88,11 @@ impl EtcdClient {
     /// See [`EtcdClient::get_prefix`].
     pub async fn summary(&self, prefix: impl AsRef<[u8]>) -> Result<PrefixSummary, EtcdError> {
         let prefix = prefix.as_ref();
-        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
-            let answer = kv(&asked).range(asked.request(newest(prefix))).await?.into_inner();
+        let call = self.members.call_any(CallKind::Read, self.timeout, |member, endpoint| async move {
+            let answer = kv(&member).range(member.request(newest(prefix))).await?.into_inner();
             Ok(summary(&endpoint, prefix, &answer)?)
         });
-        asked.await
+        call.await
     }
 
     /// Watches the keys below `prefix`, from now on.
@@ -103,18 +103,18 @@ impl EtcdClient {
         let (key, range_end) = below(prefix.as_ref());
         let create = WatchCreateRequest { key, range_end, fragment: true };
         let message = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| {
+        let call = self.members.call_any(CallKind::Read, self.timeout, |member, endpoint| {
             // The watch ends with the stream of requests.
             let requests = tokio_stream::once(message.clone()).chain(tokio_stream::pending());
             async move {
-                let mut client = WatchClient::new(asked.channel.clone());
+                let mut client = WatchClient::new(member.channel.clone());
                 let mut watch =
-                    PrefixWatch { endpoint, responses: client.watch(asked.request(requests)).await?.into_inner() };
+                    PrefixWatch { endpoint, responses: client.watch(member.request(requests)).await?.into_inner() };
                 watch.next().await?;
                 Ok(watch)
             }
         });
-        asked.await
+        call.await
     }
 
     /// Puts a value and returns the store's revision after it. The value is deleted with the lease, if one is given.
@@ -130,11 +130,11 @@ impl EtcdClient {
     ) -> Result<u64, EtcdError> {
         let (key, value) = (Bytes::copy_from_slice(key.as_ref()), value.into());
         let message = PutRequest { key, value, lease: lease.unwrap_or(0) };
-        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| {
+        let call = self.members.call_any(CallKind::Write, self.timeout, |member, endpoint| {
             let message = message.clone();
-            async move { revision(&endpoint, kv(&asked).put(asked.request(message)).await?.into_inner().header) }
+            async move { revision(&endpoint, kv(&member).put(member.request(message)).await?.into_inner().header) }
         });
-        asked.await
+        call.await
     }
 
     /// Deletes a key if it exists, and returns the store's revision after it.
@@ -143,14 +143,14 @@ impl EtcdClient {
     /// See [`EtcdClient::put`].
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
         let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
-        let asked =
-            self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| {
+        let call =
+            self.members.call_any(CallKind::Write, self.timeout, |member, endpoint| {
                 let message = message.clone();
                 async move {
-                    revision(&endpoint, kv(&asked).delete_range(asked.request(message)).await?.into_inner().header)
+                    revision(&endpoint, kv(&member).delete_range(member.request(message)).await?.into_inner().header)
                 }
             });
-        asked.await
+        call.await
     }
 
     /// Grants a lease that expires after `ttl` (whole seconds, at least 1 s) unless it is kept alive. Returns its ID.
@@ -159,15 +159,15 @@ impl EtcdClient {
     /// [`EtcdError`]; after [`EtcdError::TimedOut`] and [`EtcdError::Unreachable`] a lease may exist nevertheless.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, endpoint| async move {
+        let call = self.members.call_any(CallKind::Write, self.timeout, |member, endpoint| async move {
             let message = LeaseGrantRequest { ttl: seconds };
-            let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
+            let granted = lease(&member).lease_grant(member.request(message)).await?.into_inner();
             match granted.id {
                 0 => Err(EtcdError::invalid_response(&endpoint, "it has granted a lease without a number").into()),
                 id => Ok(id),
             }
         });
-        asked.await
+        call.await
     }
 
     /// Renews the lease and returns its remaining time to live.
@@ -176,9 +176,9 @@ impl EtcdClient {
     /// [`EtcdError::NoLease`] if the lease has expired; otherwise the error of the call.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
         // Two renewals have the effect of one, so the call may be repeated like a read.
-        let asked = self.members.call_any(CallKind::Read, self.timeout, |asked, endpoint| async move {
+        let call = self.members.call_any(CallKind::Read, self.timeout, |member, endpoint| async move {
             let once = tokio_stream::once(LeaseKeepAliveRequest { id });
-            let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
+            let mut answers = lease(&member).lease_keep_alive(member.request(once)).await?.into_inner();
             let answer = answers.message().await?;
             let answer =
                 answer.ok_or_else(|| EtcdError::invalid_response(&endpoint, "it says nothing of the lease"))?;
@@ -187,7 +187,7 @@ impl EtcdClient {
                 _ => Ok(Err(EtcdError::NoLease { endpoint })),
             }
         });
-        asked.await?
+        call.await?
     }
 
     /// Revokes the lease, which deletes its keys. Succeeds if the lease has already expired.
@@ -195,11 +195,11 @@ impl EtcdClient {
     /// # Errors
     /// See [`EtcdClient::put`].
     pub async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
-        let asked = self.members.call_any(CallKind::Write, self.timeout, |asked, _| async move {
-            lease(&asked).lease_revoke(asked.request(LeaseRevokeRequest { id })).await?;
+        let call = self.members.call_any(CallKind::Write, self.timeout, |member, _| async move {
+            lease(&member).lease_revoke(member.request(LeaseRevokeRequest { id })).await?;
             Ok(())
         });
-        match asked.await {
+        match call.await {
             Err(EtcdError::NoLease { .. }) => Ok(()),
             ended => ended,
         }
@@ -241,12 +241,12 @@ impl std::fmt::Display for EtcdClient {
     }
 }
 
-fn kv(asked: &AuthorizedChannel) -> KvClient<tonic::transport::Channel> {
-    KvClient::new(asked.channel.clone()).max_decoding_message_size(MAX_PREFIX_BYTES + MESSAGE_OVERHEAD_BYTES)
+fn kv(member: &AuthorizedChannel) -> KvClient<tonic::transport::Channel> {
+    KvClient::new(member.channel.clone()).max_decoding_message_size(MAX_PREFIX_BYTES + MESSAGE_OVERHEAD_BYTES)
 }
 
-fn lease(asked: &AuthorizedChannel) -> LeaseClient<tonic::transport::Channel> {
-    LeaseClient::new(asked.channel.clone())
+fn lease(member: &AuthorizedChannel) -> LeaseClient<tonic::transport::Channel> {
+    LeaseClient::new(member.channel.clone())
 }
 
 fn bytes_of(ranged: &PrefixContents) -> usize {

@@ -3,7 +3,7 @@
 //! | event | reaction |
 //! | --- | --- |
 //! | the apiserver ends the watch, as it does after [`WATCH_DURATION`] | watch from the last revision |
-//! | the revision has expired (410), the machine has slept, [`FollowHandler::RELIST_INTERVAL`] is over | list again |
+//! | the revision expired (410), the machine was suspended, [`FollowHandler::RELIST_INTERVAL`] is over | list again |
 //! | a page breaks off | request half as many objects |
 //! | an object cannot be read | skip it and count it |
 //! | the apiserver is unreachable, refuses, or sends an invalid response | log it once, back off, list again |
@@ -28,7 +28,7 @@ use crate::{
     list::{ObjectIdentity, Oversized},
 };
 use gatepost_base::{
-    clock::{Backoff, Moment, slept},
+    clock::{Backoff, Moment, suspended_time},
     throttle::Throttle,
 };
 
@@ -192,13 +192,13 @@ impl<F: FollowHandler> Round<'_, F> {
                 changes => changes?,
             };
             self.log.recovered(F::RECOVERY_MESSAGE);
-            let (opened, began) = (Moment::now(slept), Instant::now());
+            let (opened, began) = (Moment::now(suspended_time), Instant::now());
             self.follower.handle(FollowEvent::Current(opened)).await?;
             // Stop the watch if the apiserver is gone without a reset: after the requested duration and a margin.
             while began.elapsed() <= WATCH_DURATION + FAILURE_PAUSES.1 {
                 let change = timeout(TICK_INTERVAL, changes.next::<Box<RawValue>>()).await;
-                // An event received after the machine slept may have been sent before.
-                if slept() > opened.slept + FAILURE_PAUSES.0 {
+                // An event received after the machine was suspended may have been sent before.
+                if suspended_time() > opened.suspended_time + FAILURE_PAUSES.0 {
                     return Ok(());
                 }
                 match change {
@@ -209,7 +209,7 @@ impl<F: FollowHandler> Round<'_, F> {
                         if let Some(change) = change? {
                             self.change(change, &mut revision).await?;
                         }
-                        self.follower.handle(FollowEvent::Current(Moment::now(slept))).await?;
+                        self.follower.handle(FollowEvent::Current(Moment::now(suspended_time))).await?;
                     }
                 }
                 if !self.follower.tick().await? {
@@ -224,7 +224,7 @@ impl<F: FollowHandler> Round<'_, F> {
 
     /// Lists the objects and returns their revision; `None` if the pages are of different or expired revisions.
     async fn list(&mut self) -> Result<Option<String>, KubeError> {
-        let began = Moment::now(slept);
+        let began = Moment::now(suspended_time);
         self.follower.handle(FollowEvent::Listing).await?;
         let (mut revision, mut token) = (None::<String>, String::new());
         let mut limit = *self.pages;

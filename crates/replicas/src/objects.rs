@@ -376,22 +376,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn replica_without_renewal_is_dead_whatever_its_clock_says() {
-        let mut heard = Liveness { opened: Instant::now(), renewals: LeaseObserver::default() };
-        let live = |heard: &Liveness| heard.live().map(str::to_owned).collect::<Vec<_>>();
-        heard.observe(&[object(&[("a", "2099-01-01T00:00:00Z"), ("b", "1999-01-01T00:00:00Z")])]);
+        let mut liveness = Liveness { opened: Instant::now(), renewals: LeaseObserver::default() };
+        let live = |liveness: &Liveness| liveness.live().map(str::to_owned).collect::<Vec<_>>();
+        liveness.observe(&[object(&[("a", "2099-01-01T00:00:00Z"), ("b", "1999-01-01T00:00:00Z")])]);
         tokio::time::advance(REPLICA_TIMEOUT).await;
-        assert_eq!(live(&heard), ["a", "b"]);
-        heard.observe(&[object(&[("a", "2099-01-01T00:00:00Z"), ("b", "1999-01-01T00:00:05Z")])]);
+        assert_eq!(live(&liveness), ["a", "b"]);
+        liveness.observe(&[object(&[("a", "2099-01-01T00:00:00Z"), ("b", "1999-01-01T00:00:05Z")])]);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(live(&heard), ["b"], "a has said nothing new");
+        assert_eq!(live(&liveness), ["b"], "a has said nothing new");
 
         tokio::time::advance(ENTRY_REMOVAL_AGE - REPLICA_TIMEOUT - Duration::from_secs(1)).await;
-        assert!(heard.since_renewal("a") <= ENTRY_REMOVAL_AGE);
+        assert!(liveness.since_renewal("a") <= ENTRY_REMOVAL_AGE);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(
-            heard.since_renewal("a") > ENTRY_REMOVAL_AGE
-                && heard.since_renewal("b") <= ENTRY_REMOVAL_AGE
-                && heard.since_renewal("nobody") <= ENTRY_REMOVAL_AGE
+            liveness.since_renewal("a") > ENTRY_REMOVAL_AGE
+                && liveness.since_renewal("b") <= ENTRY_REMOVAL_AGE
+                && liveness.since_renewal("nobody") <= ENTRY_REMOVAL_AGE
         );
     }
 }

@@ -21,7 +21,7 @@ fn hook(name: &str, state: HookStanding) -> HookReport {
         overdue: None,
         unproven_since: None,
         failures: None,
-        in_vain: None,
+        discarded: None,
     }
 }
 
@@ -57,7 +57,7 @@ fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
         hook("s", HookStanding::Gone),
         hook("t", HookStanding::Draining),
         HookReport {
-            in_vain: Some(DiscardedCalls { in_vain: 3, calls: 40, seconds: 300 }),
+            discarded: Some(DiscardedCalls { discarded: 3, calls: 40, seconds: 300 }),
             ..hook("u", HookStanding::Active)
         },
     ];
@@ -141,7 +141,7 @@ fn status_prints_urgent_facts_once_for_all_replicas() {
             HookReport { reason: None, ..hook("fine", HookStanding::Active) },
         ]
     };
-    let glass = OpenBreakGlass {
+    let break_glass = OpenBreakGlass {
         name: "night".to_owned(),
         hooks: None,
         until: "2026-01-01T00:15:00Z".to_owned(),
@@ -156,12 +156,12 @@ fn status_prints_urgent_facts_once_for_all_replicas() {
         reason: "builds".to_owned(),
     };
     let of = |replica: &str| ReplicaReport {
-        break_glass: vec![glass.clone()],
+        break_glass: vec![break_glass.clone()],
         bypasses: vec![bypass.clone()],
         ..report(replica, hooks())
     };
     let other = ReplicaReport {
-        break_glass: vec![OpenBreakGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
+        break_glass: vec![OpenBreakGlass { hooks: Some(vec!["fine".to_owned()]), ..break_glass.clone() }],
         ..report("c", Vec::new())
     };
     let printed = lines(vec![of("a"), of("b"), other]);

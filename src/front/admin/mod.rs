@@ -136,24 +136,24 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
 }
 
 /// Describes the break-glass documents: open, expired, or not yet open.
-fn break_glass(glasses: &BreakGlassDocuments, now: Instant) -> Value {
-    let documents = glasses.documents(now, SystemTime::now());
-    let documents = documents.iter().map(|(glass, state)| {
+fn break_glass(break_glasses: &BreakGlassDocuments, now: Instant) -> Value {
+    let documents = break_glasses.documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(break_glass, state)| {
         json!({
-            "name": &*glass.name,
+            "name": &*break_glass.name,
             "state": match state {
                 BreakGlassState::Open => "Open",
                 BreakGlassState::NotYet => "NotYet",
                 BreakGlassState::Expired => "Expired",
             },
-            "hooks": (!glass.applies_to_all_hooks()).then_some(&glass.hooks),
-            "opened": time(glass.opened),
-            "until": time(glass.until()),
-            "reason": &*glass.reason,
-            "by": &*glass.opened_by,
+            "hooks": (!break_glass.applies_to_all_hooks()).then_some(&break_glass.hooks),
+            "opened": time(break_glass.opened),
+            "until": time(break_glass.until()),
+            "reason": &*break_glass.reason,
+            "by": &*break_glass.opened_by,
         })
     });
-    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": glasses.file_problem() })
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": break_glasses.file_problem() })
 }
 
 /// Describes the number and age of the known namespaces, if they are watched.

@@ -270,15 +270,15 @@ mod tests {
     }
 
     fn open(health: &ReplicaHealth, hooks: &[&str]) {
-        let glass = BreakGlass {
+        let break_glass = BreakGlass {
             name: "night".into(),
             opened: SystemTime::now(),
-            lasts: Duration::from_secs(60),
+            duration: Duration::from_secs(60),
             reason: "r".into(),
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
             opened_by: "ann".into(),
         };
-        health.break_glass.set_documents(BreakGlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+        health.break_glass.set_documents(BreakGlassOrigin::File, vec![break_glass], Instant::now(), SystemTime::now());
     }
 
     #[test]

@@ -83,18 +83,23 @@ fn initializer_without_instance_is_reported_first() {
 
 #[test]
 fn open_break_glass_is_reported_with_its_local_closing_time() {
-    let (glasses, now) = (BreakGlassDocuments::default(), Instant::now());
+    let (break_glasses, now) = (BreakGlassDocuments::default(), Instant::now());
     let wall = humantime::parse_rfc3339("2026-01-31T22:00:30Z").unwrap();
     let document = |name: &str, hooks: &[&str]| BreakGlass {
         name: name.into(),
         opened: wall - Duration::from_secs(30),
-        lasts: Duration::from_secs(900),
+        duration: Duration::from_secs(900),
         reason: "INC-4711".into(),
         hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
         opened_by: "".into(),
     };
-    glasses.set_documents(BreakGlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
-    let entries = open_break_glass(&glasses, (now, wall + Duration::from_millis(5)));
+    break_glasses.set_documents(
+        BreakGlassOrigin::Source,
+        vec![document("all", &[]), document("one", &["a.x"])],
+        now,
+        wall,
+    );
+    let entries = open_break_glass(&break_glasses, (now, wall + Duration::from_millis(5)));
     let all = OpenBreakGlass {
         name: "all".to_owned(),
         hooks: None,
@@ -105,10 +110,10 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
     let one = OpenBreakGlass { name: "one".to_owned(), hooks: Some(vec!["a.x".to_owned()]), ..all.clone() };
     assert_eq!(entries, [all.clone(), one]);
     // The wall clock was set forward, and back again: it closes when it would have closed then.
-    glasses.tick(now, wall + Duration::from_secs(600));
-    let entries = open_break_glass(&glasses, (now, wall));
+    break_glasses.tick(now, wall + Duration::from_secs(600));
+    let entries = open_break_glass(&break_glasses, (now, wall));
     assert_eq!(entries[0].until, "2026-01-31T22:05:00Z");
-    assert_eq!(open_break_glass(&glasses, (now + Duration::from_secs(900), wall)), []);
+    assert_eq!(open_break_glass(&break_glasses, (now + Duration::from_secs(900), wall)), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use crate::{
     source::ReadError,
 };
 use gatepost_api::{Endpoint, Step, Unreachable};
-use gatepost_base::clock::slept;
+use gatepost_base::clock::suspended_time;
 use gatepost_config::SourceFile;
 
 /// Contents that configure these hooks: name and port.
@@ -95,7 +95,7 @@ async fn read(rotator: &mut Rotator, contents: Contents) {
 
 /// A read that begins now.
 fn reading(outcome: Result<Contents, ReadError>) -> TimedRead {
-    TimedRead { started: Moment::now(slept), took: Duration::from_millis(1), outcome }
+    TimedRead { started: Moment::now(suspended_time), took: Duration::from_millis(1), outcome }
 }
 
 /// State of each hook: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
@@ -104,16 +104,16 @@ fn standing(rotator: &Rotator) -> Vec<(String, u16, u16)> {
         gatepost_api::hook::Address::Tcp { port, .. } => *port,
         gatepost_api::hook::Address::Unix(_) => 0,
     };
-    let stands = |live: &LiveHook| {
+    let standing_of = |live: &LiveHook| {
         let asked = matches!(live.rotation, Rotation::Active { .. });
         let moves = live.replacing.as_ref().map_or(0, |replacement| port(replacement.channel.endpoint()));
         let name = live.hook.name.split('.').next().unwrap_or_default().to_owned();
         (name, if asked { port(live.target.endpoint()) } else { 0 }, moves)
     };
-    rotator.current.load().hooks.iter().map(stands).collect()
+    rotator.current.load().hooks.iter().map(standing_of).collect()
 }
 
-fn stands(name: &str, asked: u16, moves: u16) -> (String, u16, u16) {
+fn standing_of(name: &str, asked: u16, moves: u16) -> (String, u16, u16) {
     (name.to_owned(), asked, moves)
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use gatepost_base::clock::{Moment, slept};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_config::{LoadCache, NO_PAUSE};
 
 const SECRET: &str = "-----BEGIN PRIVATE KEY-----";
@@ -20,7 +20,7 @@ fn kept(name: &str) -> LastGoodDocuments {
 }
 
 fn now() -> BootMoment {
-    BootMoment::of(Moment::now(slept)).unwrap()
+    BootMoment::of(Moment::now(suspended_time)).unwrap()
 }
 
 fn written(folder: &Path) -> (LastGoodFile, PathBuf) {

@@ -116,8 +116,8 @@ fn recorded_metrics_are_exposed() {
         assert_eq!(value(&text, sample).as_deref(), Some(expected), "{sample} in\n{text}");
     }
     assert_eq!(value(&text, "gatepost_hook_timeout_seconds{hook=\"gone\",type=\"validating\"}"), None);
-    let in_vain = "gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"validating\"}";
-    assert_eq!(value(&text, in_vain), None, "only mutating hooks have a turn");
+    let discarded = "gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"validating\"}";
+    assert_eq!(value(&text, discarded), None, "only mutating hooks have a turn");
     let evaluated = "gatepost_hook_match_condition_duration_seconds_count{hook=\"a\\\"b\",type=\"validating\"}";
     assert_eq!(value(&text, evaluated), None, "it has no conditions");
     assert_eq!(value(&text, "gatepost_config_age_seconds"), None, "nobody knows it yet");

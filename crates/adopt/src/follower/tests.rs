@@ -24,7 +24,7 @@ fn ending() -> Announcement {
     Announcement { epoch: 2, ids: BTreeSet::new(), ending: announced().ids }
 }
 
-fn told(calls: &[CalledEntry]) -> Vec<(Cause, u64, bool)> {
+fn summary(calls: &[CalledEntry]) -> Vec<(Cause, u64, bool)> {
     calls.iter().map(|it| (it.cause, it.content["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
 }
 
@@ -35,11 +35,11 @@ const fn at(milliseconds: u64) -> Duration {
 #[test]
 fn webhook_with_condition_is_called_until_the_grace_period_ends() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
-    assert_eq!(told(&webhooks.update(at(0), &[seen("w", false, 1)], &none, false)), []);
-    assert_eq!(told(&webhooks.update(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
-    assert_eq!(told(&webhooks.update(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
-    assert_eq!(told(&webhooks.update(at(2999), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
-    assert_eq!(told(&webhooks.update(at(3000), &[seen("w", false, 2)], &none, false)), []);
+    assert_eq!(summary(&webhooks.update(at(0), &[seen("w", false, 1)], &none, false)), []);
+    assert_eq!(summary(&webhooks.update(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
+    assert_eq!(summary(&webhooks.update(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
+    assert_eq!(summary(&webhooks.update(at(2999), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
+    assert_eq!(summary(&webhooks.update(at(3000), &[seen("w", false, 2)], &none, false)), []);
 }
 
 fn of_version(version: &str, carries: bool) -> AssessedEntry {
@@ -73,7 +73,7 @@ fn webhook_that_lost_the_condition_is_called_for_grace_and_in_flight_time() {
 fn ending_webhook_is_called_at_once_by_a_starting_replica() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let mut update = |milliseconds, announcement: &Announcement| {
-        told(&webhooks.update(at(milliseconds), &[of_version("1", false)], announcement, false))
+        summary(&webhooks.update(at(milliseconds), &[of_version("1", false)], announcement, false))
     };
     let called = [(Cause::Grace, 1, true)];
     assert_eq!(update(0, &ending()), called);
@@ -88,7 +88,7 @@ fn ending_webhook_is_called_at_once_after_a_read_gap() {
         let mut webhooks = Follower::default();
         webhooks.update(at(0), &[], &Announcement::default(), lease_is_stale);
         let calls = webhooks.update(at(gap), &[of_version("3", false)], &ending(), lease_is_stale);
-        assert_eq!(told(&calls), vec![(Cause::Grace, 1, true); expected], "{gap} {lease_is_stale}");
+        assert_eq!(summary(&calls), vec![(Cause::Grace, 1, true); expected], "{gap} {lease_is_stale}");
     }
     // It called that before, and was about to stop.
     let mut webhooks = Follower::default();
@@ -130,32 +130,35 @@ fn announced_webhook_is_called_before_it_carries_the_condition() {
     let announced = announced();
     webhooks.update(at(0), &[], &none, false);
     assert_eq!(
-        told(&webhooks.update(at(1), &[seen("w", false, 1)], &announced, false)),
+        summary(&webhooks.update(at(1), &[seen("w", false, 1)], &announced, false)),
         [(Cause::Announced, 1, false)]
     );
-    assert_eq!(told(&webhooks.update(at(2), &[seen("w", true, 1)], &announced, false)), [(Cause::Carries, 1, true)]);
-    assert_eq!(told(&webhooks.update(at(3), &[], &announced, false)), [], "deleted");
+    assert_eq!(summary(&webhooks.update(at(2), &[seen("w", true, 1)], &announced, false)), [(Cause::Carries, 1, true)]);
+    assert_eq!(summary(&webhooks.update(at(3), &[], &announced, false)), [], "deleted");
 }
 
 #[test]
 fn unservable_webhook_is_called_in_its_last_good_state() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let broken = |carries, state| AssessedEntry { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
-    assert_eq!(told(&webhooks.update(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
-    assert_eq!(told(&webhooks.update(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
-    assert_eq!(told(&webhooks.update(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
-    assert_eq!(told(&webhooks.update(at(1500), &[broken(false, 3)], &none, false)), [(Cause::Grace, 2, true)]);
+    assert_eq!(summary(&webhooks.update(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
+    assert_eq!(summary(&webhooks.update(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
+    assert_eq!(summary(&webhooks.update(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
+    assert_eq!(summary(&webhooks.update(at(1500), &[broken(false, 3)], &none, false)), [(Cause::Grace, 2, true)]);
 }
 
 #[test]
 fn taken_webhook_waits_for_no_probe_nor_does_an_announced_one_under_a_stale_lease() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let announced = announced();
-    assert_eq!(told(&webhooks.update(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
+    assert_eq!(summary(&webhooks.update(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
     let mut webhooks = Follower::default();
     let step = webhooks.update(at(0), &[seen("w", false, 1)], &announced, true);
-    assert_eq!(told(&step), [(Cause::Announced, 1, true)]);
-    assert_eq!(told(&webhooks.update(at(1), &[seen("w", false, 1)], &announced, false)), [(Cause::Announced, 1, true)]);
+    assert_eq!(summary(&step), [(Cause::Announced, 1, true)]);
+    assert_eq!(
+        summary(&webhooks.update(at(1), &[seen("w", false, 1)], &announced, false)),
+        [(Cause::Announced, 1, true)]
+    );
 }
 
 #[test]
@@ -179,10 +182,10 @@ fn renamed_webhook_is_called_until_the_grace_period_ends() {
 fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let broken = |carries, state| AssessedEntry { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
-    let told = |webhooks: &Follower, now| webhooks.unserved(at(now)).next().map(|unserved| unserved.carries);
+    let summary = |webhooks: &Follower, now| webhooks.unserved(at(now)).next().map(|unserved| unserved.carries);
     let mut unserved = |now, seen: AssessedEntry| {
         webhooks.update(at(now), &[seen], &none, false);
-        told(&webhooks, now)
+        summary(&webhooks, now)
     };
     assert_eq!(unserved(0, broken(false, 1)), None);
     assert_eq!(unserved(1000, broken(true, 1)), Some(true));
@@ -195,7 +198,7 @@ fn never_servable_webhook_is_unserved_until_the_grace_period_ends() {
     let (mut webhooks, announced) = (Follower::default(), announced());
     let mut unserved = |now| {
         webhooks.update(at(now), &[broken(false, 1)], &announced, false);
-        told(&webhooks, now)
+        summary(&webhooks, now)
     };
     let expected = (Some(false), Some(false), None);
     assert_eq!((unserved(0), unserved(1999), unserved(2000)), expected, "another gave it back");
@@ -206,8 +209,8 @@ fn grace_period_includes_the_in_flight_time() {
     let (mut webhooks, none) = (Follower::default(), Announcement::default());
     let slow = |carries| AssessedEntry { in_flight: at(10_000), ..seen("w", carries, 1) };
     webhooks.update(at(0), &[slow(true)], &none, false);
-    assert_eq!(told(&webhooks.update(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
-    assert_eq!(told(&webhooks.update(at(12_000), &[slow(false)], &none, false)), []);
+    assert_eq!(summary(&webhooks.update(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
+    assert_eq!(summary(&webhooks.update(at(12_000), &[slow(false)], &none, false)), []);
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub struct BreakGlass {
     pub opened: Moment,
     /// Duration, from `1s` to `24h`, such as `15m`.
     #[schemars(rename = "for")]
-    pub lasts: Time,
+    pub duration: Time,
     /// Time at which it closes by itself: `opened` plus `for`.
     pub until: Moment,
     /// Reason in one line, written to the audit log for every request that skips hooks.

@@ -255,7 +255,8 @@ impl CallFailures {
 #[serde(rename_all = "camelCase")]
 pub struct DiscardedCalls {
     /// Number of discarded calls. A hook before this one changed the object, or ended the request.
-    pub in_vain: u64,
+    #[serde(rename = "inVain")]
+    pub discarded: u64,
     /// Number of all calls of the hook in the last `seconds`.
     pub calls: u64,
     /// Length of the time in which the calls are counted, in seconds.
@@ -263,7 +264,7 @@ pub struct DiscardedCalls {
 }
 
 /// State of a hook in one replica.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
     /// Name of the hook.
@@ -304,8 +305,8 @@ pub struct HookStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<CallFailures>,
     /// Recent discarded calls, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_vain: Option<DiscardedCalls>,
+    #[serde(rename = "inVain", skip_serializing_if = "Option::is_none")]
+    pub discarded: Option<DiscardedCalls>,
 }
 
 /// State of a hook.

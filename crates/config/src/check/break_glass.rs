@@ -54,13 +54,13 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
     let name = metadata_name(&metadata, is_name, NAME);
     let reason = reason(&at.key("reason"));
     let opened = time(&at.key("opened"));
-    let lasts = duration(&at.key("for"));
+    let duration = duration(&at.key("for"));
     let until = time(&at.key("until"));
     let hooks = listed(&at.key("hooks"), "a hook", |_| true, "");
     let by = at.key("by");
     let by = if by.present() { one_line(&by) } else { Some("") };
-    if let (Some(opened), Some(lasts), Some(until)) = (opened, lasts, until)
-        && opened.checked_add(lasts) != Some(until)
+    if let (Some(opened), Some(duration), Some(until)) = (opened, duration, until)
+        && opened.checked_add(duration) != Some(until)
     {
         at.key("until").problem(
             "must equal opened + for",
@@ -72,7 +72,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<BreakGlass> {
     Some(BreakGlass {
         name: name?.into(),
         opened: opened?,
-        lasts: lasts?,
+        duration: duration?,
         reason: reason?.into(),
         hooks,
         opened_by: by?.into(),

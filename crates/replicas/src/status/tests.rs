@@ -21,7 +21,7 @@ fn hook(configuration: &str, name: &str, state: HookStanding) -> HookReport {
         overdue: None,
         unproven_since: None,
         failures: None,
-        in_vain: None,
+        discarded: None,
     }
 }
 

@@ -60,7 +60,7 @@ fn with(mut report: ReplicaReport, hooks: &[(&str, u16, HookStanding)]) -> Repli
         overdue: None,
         unproven_since: None,
         failures: None,
-        in_vain: None,
+        discarded: None,
         reason: None,
     };
     report.hooks = hooks.iter().map(hook).collect();

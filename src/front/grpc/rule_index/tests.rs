@@ -190,13 +190,13 @@ async fn index_is_valid_for_no_time_while_break_glass_is_open() {
     let world = world("pods").await;
     let mut plugin = world.follow().await;
     let set = |documents| {
-        let glasses = &world.front.deps.break_glass;
-        glasses.set_documents(BreakGlassOrigin::File, documents, now(), SystemTime::now());
+        let break_glasses = &world.front.deps.break_glass;
+        break_glasses.set_documents(BreakGlassOrigin::File, documents, now(), SystemTime::now());
     };
     set(vec![BreakGlass {
         name: "x".into(),
         opened: SystemTime::now(),
-        lasts: Duration::from_secs(600),
+        duration: Duration::from_secs(600),
         reason: "r".into(),
         hooks: Vec::new(),
         opened_by: "".into(),

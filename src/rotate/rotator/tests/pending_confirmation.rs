@@ -47,7 +47,7 @@ async fn a_file_that_is_whole_again_has_let_nothing_go() {
         (rotator.options.status.rejected.get(), rotator.options.status.pending_confirmation.get()),
         (None, None)
     );
-    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 2, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0), standing_of("b", 2, 0)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,18 +65,18 @@ async fn relaxation_confirmed_twice_applies_though_other_bytes_change() {
 async fn added_and_changed_hooks_wait_for_no_confirmation() {
     let mut rotator = started(&[("a", 1)]).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0), standing_of("b", 0, 0)]);
     read_once(&mut rotator, contents(&[("a", 3), ("b", 2)])).await;
-    assert_eq!((number(&rotator), standing(&rotator)), (3, vec![stands("a", 1, 3), stands("b", 0, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (3, vec![standing_of("a", 1, 3), standing_of("b", 0, 0)]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_rest_of_a_file_that_a_start_found_half_written_is_asked_at_once() {
     let mut rotator = rotator();
     for (found, wanted) in [
-        (vec![("a", 1)], vec![stands("a", 1, 0)]),
-        (vec![("a", 1), ("b", 2)], vec![stands("a", 1, 0), stands("b", 2, 0)]),
-        (vec![("a", 1), ("b", 22)], vec![stands("a", 1, 0), stands("b", 22, 0)]),
+        (vec![("a", 1)], vec![standing_of("a", 1, 0)]),
+        (vec![("a", 1), ("b", 2)], vec![standing_of("a", 1, 0), standing_of("b", 2, 0)]),
+        (vec![("a", 1), ("b", 22)], vec![standing_of("a", 1, 0), standing_of("b", 22, 0)]),
     ] {
         read_once(&mut rotator, contents(&found)).await;
         assert_eq!(standing(&rotator), wanted);
@@ -84,15 +84,15 @@ async fn the_rest_of_a_file_that_a_start_found_half_written_is_asked_at_once() {
     read_once(&mut rotator, written("kind: [")).await;
     read_once(&mut rotator, written("kind: [")).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 3)])).await;
-    assert_eq!(standing(&rotator)[2], stands("c", 3, 0), "what was equal was not in force");
+    assert_eq!(standing(&rotator)[2], standing_of("c", 3, 0), "what was equal was not in force");
     read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 3)])).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 33), ("d", 4)])).await;
-    assert_eq!(standing(&rotator)[2..], [stands("c", 3, 33), stands("d", 0, 0)], "the start is over");
+    assert_eq!(standing(&rotator)[2..], [standing_of("c", 3, 33), standing_of("d", 0, 0)], "the start is over");
 
     let mut rotator = self::rotator();
     read_once(&mut rotator, contents(&[("a", 1)]).at(1)).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(2)).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)], "a store was read whole");
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0), standing_of("b", 0, 0)], "a store was read whole");
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +100,7 @@ async fn a_store_says_what_it_means() {
     let mut rotator = rotator();
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(1)).await;
     read_once(&mut rotator, contents(&[("a", 1)]).at(2)).await;
-    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![standing_of("a", 1, 0)]));
     read_once(&mut rotator, Contents::new(Vec::new(), BTreeMap::new()).at(3)).await;
     assert_eq!((number(&rotator), rotator.options.status.rejected.get()), (3, None), "no object is an explicit state");
 }
@@ -128,7 +128,7 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
         for _ in 0..3 {
             read_once(&mut rotator, empty.clone()).await;
         }
-        assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]), "{name}");
+        assert_eq!((number(&rotator), standing(&rotator)), (1, vec![standing_of("a", 1, 0)]), "{name}");
         assert_eq!(rotator.options.status.rejected.get().map(|rejected| rejected.problems.len()), Some(1), "{name}");
         let now = Instant::now().into_std();
         assert!(rotator.current.freshness().is_fresh(now), "{name}");
@@ -146,7 +146,7 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
     let opened = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_secs(600)).to_string();
     let sound = String::from_utf8(contents(&[("a", 1)]).files[0].bytes.to_vec()).unwrap();
-    let glass = format!(
+    let break_glass = format!(
         "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 10m\n\
          until: {until}\nreason: r\n"
     );
@@ -156,10 +156,10 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
             open.iter().map(|open| open.document.hooks.len()).collect::<Vec<_>>()
         };
         let mut rotator = started(&[("a", 1)]).await;
-        let all = written(&format!("{before}---\n{glass}"));
+        let all = written(&format!("{before}---\n{break_glass}"));
         read_once(&mut rotator, all.clone()).await;
         assert!(is_open(&rotator).is_empty(), "{name}: it may be half of what follows");
-        read_once(&mut rotator, written(&format!("{before}---\n{glass}hooks: [b.example.com]\n"))).await;
+        read_once(&mut rotator, written(&format!("{before}---\n{break_glass}hooks: [b.example.com]\n"))).await;
         assert_eq!(is_open(&rotator), [1], "{name}: one hook is open at once");
         for open in [1, 0, 0] {
             read_once(&mut rotator, all.clone()).await;
@@ -170,6 +170,6 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
     }
     let mut rotator = rotator();
     read_once(&mut rotator, contents(&[]).at(1)).await;
-    read_once(&mut rotator, written(&glass).at(2)).await;
+    read_once(&mut rotator, written(&break_glass).at(2)).await;
     assert!(!rotator.options.break_glass.open(Instant::now().into_std()).is_empty(), "a store says what it means");
 }

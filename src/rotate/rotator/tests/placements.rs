@@ -5,10 +5,10 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn hooks_of_the_start_are_called_and_later_ones_probed_first() {
     let mut rotator = started(&[("a", 1)]).await;
-    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![standing_of("a", 1, 0)]));
 
     read(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
-    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0), stands("b", 0, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![standing_of("a", 1, 0), standing_of("b", 0, 0)]));
 
     let channel = probed(&rotator);
     rotator.on_probe_result(news(channel.clone(), Err(refused())));
@@ -19,7 +19,7 @@ async fn hooks_of_the_start_are_called_and_later_ones_probed_first() {
     assert_eq!(number(&rotator), 3, "the same failure again is no news");
 
     rotator.on_probe_result(news(channel.clone(), Ok(())));
-    assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (4, vec![standing_of("a", 1, 0), standing_of("b", 2, 0)]));
     assert!(
         Arc::ptr_eq(&rotator.current.load().hooks[1].target.channel, &channel),
         "the probed connection is the one used"
@@ -33,13 +33,13 @@ async fn namesakes_of_two_configurations_keep_their_own_seats() {
     for _ in 0..2 {
         read(&mut rotator, namesakes(&[("a", 1), ("b", 2)])).await;
     }
-    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("same", 1, 0), standing_of("same", 2, 0)]);
     // The second moves: it stays at its own old place until the new one is proven, not at its namesake's.
     read(&mut rotator, namesakes(&[("a", 1), ("b", 3)])).await;
-    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 3)]);
+    assert_eq!(standing(&rotator), [standing_of("same", 1, 0), standing_of("same", 2, 3)]);
     let _request = rotator.current.load();
     read(&mut rotator, namesakes(&[("b", 2)])).await;
-    assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("same", 2, 0)]);
     let leaving = rotator.options.status.draining();
     assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
 }
@@ -50,7 +50,7 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
     let before = rotator.current.load();
     read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
     let after = rotator.current.load();
-    assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("b", 2, 0), standing_of("renamed", 1, 0)]);
     assert!(Arc::ptr_eq(&before.hooks[1].target.channel, &after.hooks[0].target.channel));
     assert!(Arc::ptr_eq(&before.hooks[0].target.channel, &after.hooks[1].target.channel));
     assert!(Arc::ptr_eq(&before.hooks[1].metrics, &after.hooks[0].metrics));
@@ -61,11 +61,11 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
 async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, contents(&[("a", 2)])).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 2)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 2)]);
     let channel = probed(&rotator);
 
     read(&mut rotator, contents(&[("a", 2), ("b", 3)])).await;
-    assert_eq!(standing(&rotator)[0], stands("a", 1, 2), "another change does not begin it anew");
+    assert_eq!(standing(&rotator)[0], standing_of("a", 1, 2), "another change does not begin it anew");
     assert!(Arc::ptr_eq(&rotator.placements.probing[channel.endpoint()].channel, &channel));
 
     rotator.on_probe_result(news(channel.clone(), Err(refused())));
@@ -73,7 +73,7 @@ async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
     assert_eq!(generation.hooks[0].replacing.as_ref().unwrap().last_failure, Some(refused()));
 
     rotator.on_probe_result(news(channel, Ok(())));
-    assert_eq!(standing(&rotator), [stands("a", 2, 0), stands("b", 0, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 2, 0), standing_of("b", 0, 0)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,12 +84,12 @@ async fn news_of_a_place_that_is_no_longer_wanted_is_no_news() {
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!(
         (standing(&rotator), rotator.placements.probing.len()),
-        (vec![stands("a", 1, 0)], 0),
+        (vec![standing_of("a", 1, 0)], 0),
         "the move is called off"
     );
     read(&mut rotator, contents(&[("a", 2)])).await;
     rotator.on_probe_result(news(former, Ok(())));
-    assert_eq!(standing(&rotator), [stands("a", 1, 2)], "it was said of another connection");
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 2)], "it was said of another connection");
 }
 
 /// One hook of that failure policy, with a further line.
@@ -108,20 +108,20 @@ async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_
     let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
     read(&mut rotator, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
     let channel = probed(&rotator);
-    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![standing_of("a", 0, 0)], FailurePolicy::Ignore));
     read(&mut rotator, one_hook("Fail", "")).await;
-    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![standing_of("a", 0, 0)], FailurePolicy::Ignore));
     assert!(Arc::ptr_eq(&probed(&rotator), &channel), "an update does not begin the probe anew");
     rotator.on_probe_result(news(channel, Ok(())));
-    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![standing_of("a", 1, 0)], FailurePolicy::Fail));
 
     // A restart enforces that at once, whether the hook answers or not.
     let mut restarted = self::rotator();
     read(&mut restarted, one_hook("Fail", "")).await;
-    assert_eq!((standing(&restarted), policy(&restarted)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+    assert_eq!((standing(&restarted), policy(&restarted)), (vec![standing_of("a", 1, 0)], FailurePolicy::Fail));
     let mut rolling_out = self::rotator();
     read(&mut rolling_out, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
-    assert_eq!((standing(&rolling_out), policy(&rolling_out)), (vec![stands("a", 1, 0)], FailurePolicy::Ignore));
+    assert_eq!((standing(&rolling_out), policy(&rolling_out)), (vec![standing_of("a", 1, 0)], FailurePolicy::Ignore));
 }
 
 /// Hooks over HTTP at one endpoint that is not the one in force: path, and what they say of their side effects.
@@ -177,11 +177,11 @@ async fn news_of_what_is_no_longer_posted_is_no_news() {
     read(&mut rotator, over_http(&[("a", "sideEffects: None")])).await;
     assert!(Arc::ptr_eq(&probed(&rotator), &channel), "the connection is the same");
     rotator.on_probe_result(news(None, Ok(())));
-    assert_eq!(standing(&rotator), [stands("a", 0, 0)], "connecting no longer suffices");
+    assert_eq!(standing(&rotator), [standing_of("a", 0, 0)], "connecting no longer suffices");
     read(&mut rotator, over_http(&[("b", "sideEffects: None")])).await;
     let before = number(&rotator);
     rotator.on_probe_result(news(posted("/a"), Err(refused())));
     assert_eq!(number(&rotator), before, "another path's failure is not this one's");
     rotator.on_probe_result(news(posted("/b"), Ok(())));
-    assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("b", 1, 0)]);
 }

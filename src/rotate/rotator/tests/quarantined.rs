@@ -111,7 +111,7 @@ async fn before_anything_is_in_force_a_fault_refuses_all_unless_it_is_to_be_left
 
 #[tokio::test]
 async fn break_glass_is_opened_and_closed_by_the_newest_state_alone() {
-    let glass = |name: &str, hooks: &str| {
+    let break_glass = |name: &str, hooks: &str| {
         let opened = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = format!(
             "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: {name}}}\nopened: {opened}\nfor: 1h\n\
@@ -129,8 +129,8 @@ async fn break_glass_is_opened_and_closed_by_the_newest_state_alone() {
     let mut rotator = rotator();
     take(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2)])]).at(1)).await;
     let open = |rotator: &Rotator| rotator.options.break_glass.open(Instant::now().into_std()).len();
-    take(&mut rotator, with(&[glass("g", "hooks: [one.example.com]\n")])).await;
+    take(&mut rotator, with(&[break_glass("g", "hooks: [one.example.com]\n")])).await;
     assert_eq!((open(&rotator), held(&rotator).len()), (1, 1));
-    take(&mut rotator, with(&[glass("g", "hooks: []\n")])).await;
+    take(&mut rotator, with(&[break_glass("g", "hooks: []\n")])).await;
     assert_eq!((open(&rotator), held(&rotator).len()), (0, 2), "at fault, it opens nothing, whatever it opened before");
 }

@@ -11,7 +11,7 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
     tokio::time::advance(Duration::from_secs(4)).await;
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
-    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![standing_of("a", 1, 0)]));
     assert_eq!(rotator.current.freshness().age(now), Some(Duration::ZERO));
     let rejection = rotator.options.status.rejected.get().expect("rejected");
     assert!(!rejection.problems.is_empty());
@@ -82,7 +82,7 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     rotator.apply_read(gives_back(contents(&[("b", 1)]).at(8))).await;
     assert_eq!(
         (number(&rotator), standing(&rotator), rotator.current.freshness().age(now())),
-        (2, vec![stands("b", 1, 0)], None)
+        (2, vec![standing_of("b", 1, 0)], None)
     );
     read(&mut rotator, contents(&[("b", 1)]).at(8)).await;
     assert!(rotator.current.decides(now()) && rotator.current.freshness().is_fresh(now()));
@@ -90,12 +90,12 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     // Something of the process before is in force, and fresh.
     let opened = SystemTime::now();
     let [opened, until] = [opened, opened + Duration::from_secs(3600)].map(humantime::format_rfc3339_seconds);
-    let glass = written(&format!(
+    let break_glass = written(&format!(
         "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 1h\nuntil: {until}\n\
          reason: x\n"
     ));
-    rotator.apply_read(gives_back(glass.at(9))).await;
-    assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
+    rotator.apply_read(gives_back(break_glass.at(9))).await;
+    assert_eq!(standing(&rotator), [standing_of("b", 1, 0)]);
     assert_eq!(rotator.options.break_glass.open(now()).len(), 1);
 }
 
@@ -158,10 +158,10 @@ fn configuration_in_force_is_not_fresh_because_another_was_found() {
 }
 
 /// A sound configuration with one break-glass document, or none.
-fn with_glass(glass: bool) -> Contents {
+fn with_break_glass(break_glass: bool) -> Contents {
     let now = SystemTime::now();
     let [opened, until] = [now, now + Duration::from_secs(15 * 60)].map(humantime::format_rfc3339_seconds);
-    let glass = match glass {
+    let break_glass = match break_glass {
         true => format!(
             "---\napiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: night}}\nreason: told so\n\
              opened: {opened}\nfor: 15m\nuntil: {until}\n"
@@ -170,7 +170,7 @@ fn with_glass(glass: bool) -> Contents {
     };
     written(&format!(
         "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
-         externalAdmissionHooks: []\n{glass}"
+         externalAdmissionHooks: []\n{break_glass}"
     ))
 }
 
@@ -178,12 +178,12 @@ fn with_glass(glass: bool) -> Contents {
 async fn break_glass_opens_and_closes_with_a_sound_configuration() {
     let mut rotator = started(&[]).await;
     let open = |rotator: &Rotator| rotator.options.break_glass.open(Instant::now().into_std()).len();
-    for glass in [true, false] {
+    for break_glass in [true, false] {
         // A document that opens everything is heeded with the second read.
         for _ in 0..2 {
-            read(&mut rotator, with_glass(glass)).await;
+            read(&mut rotator, with_break_glass(break_glass)).await;
         }
-        assert_eq!((rotator.options.status.rejected.get(), open(&rotator)), (None, usize::from(glass)));
+        assert_eq!((rotator.options.status.rejected.get(), open(&rotator)), (None, usize::from(break_glass)));
     }
 }
 

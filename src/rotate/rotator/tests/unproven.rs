@@ -39,9 +39,9 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
     assert_eq!(overdue(&rotator), Some("it is not called, and what it would refuse passes"));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].overdue.as_ref().unwrap().last_failure, Some(refused()));
-    assert_eq!((standing(&rotator), rotator.placements.overdue_at), (vec![stands("a", 0, 0)], None));
+    assert_eq!((standing(&rotator), rotator.placements.overdue_at), (vec![standing_of("a", 0, 0)], None));
     rotator.on_probe_result(news(channel, Ok(())));
-    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 1, 0)], None));
+    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![standing_of("a", 1, 0)], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,21 +64,21 @@ async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
     let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
     read(&mut rotator, rolled(1, "{probeWithin: 1m, onProbeFailure: Enforce}")).await;
     let channel = probed(&rotator);
-    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![standing_of("a", 0, 0)], FailurePolicy::Ignore));
     pass(&mut rotator, MINUTE).await;
-    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![standing_of("a", 1, 0)], FailurePolicy::Fail));
     assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
 
     // An endpoint that nobody has heard answer proves nothing to another hook, and probing goes on.
     rotator.on_probe_result(news(channel.clone(), Err(refused())));
-    assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0)]);
     let both = rolled(1, "{probeWithin: 1m, onProbeFailure: Enforce}");
     let text = String::from_utf8(both.files[0].bytes.to_vec()).unwrap();
     let b = "- {name: b.example.com, clientConfig: {url: 'grpc://127.0.0.1:1'}, rules: []}\n";
     read(&mut rotator, written(&(text + b))).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0), standing_of("b", 0, 0)]);
     rotator.on_probe_result(news(channel, Ok(())));
-    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 1, 0), stands("b", 1, 0)], None));
+    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![standing_of("a", 1, 0), standing_of("b", 1, 0)], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,11 +86,11 @@ async fn a_hook_that_cannot_move_is_overdue_and_stays_where_it_is_asked() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, rolled(2, "{probeWithin: 1m, onProbeFailure: Enforce}")).await;
     pass(&mut rotator, MINUTE).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 2)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 2)]);
     assert_eq!(overdue(&rotator), Some("it is still called at its former endpoint"));
     let channel = probed(&rotator);
     rotator.on_probe_result(news(channel, Ok(())));
-    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 2, 0)], None));
+    assert_eq!((standing(&rotator), overdue(&rotator)), (vec![standing_of("a", 2, 0)], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_hook_that_comes_back_in_time_is_proven_and_takes_its_connections() {
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::time::advance(Duration::from_secs(30)).await;
     read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
-    assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("b", 2, 0), standing_of("renamed", 1, 0)]);
     let channel = &request.hooks[0].target.channel;
     assert!(Arc::ptr_eq(channel, &rotator.current.load().hooks[1].target.channel), "a request still held it");
     drop(request);
@@ -121,11 +121,11 @@ async fn a_hook_that_comes_back_in_time_is_proven_and_takes_its_connections() {
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::task::yield_now().await;
     read(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
-    assert_eq!(standing(&rotator)[0], stands("a", 1, 0), "also where its connections have closed meanwhile");
+    assert_eq!(standing(&rotator)[0], standing_of("a", 1, 0), "also where its connections have closed meanwhile");
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
-    assert_eq!(standing(&rotator)[0], stands("a", 0, 0), "later it begins anew");
+    assert_eq!(standing(&rotator)[0], standing_of("a", 0, 0), "later it begins anew");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,12 +159,12 @@ async fn a_hook_that_never_answered_is_not_proven_when_it_comes_back() {
     let enforced = "{probeWithin: 1m, onProbeFailure: Enforce}";
     read(&mut rotator, rolled(1, enforced)).await;
     pass(&mut rotator, MINUTE).await;
-    assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
+    assert_eq!(standing(&rotator), [standing_of("a", 1, 0)]);
     read(&mut rotator, contents(&[])).await;
     read(&mut rotator, rolled(1, enforced)).await;
     assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
     read(&mut rotator, contents(&[])).await;
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, rolled(1, enforced)).await;
-    assert_eq!(standing(&rotator), [stands("a", 0, 0)], "later it has its time again");
+    assert_eq!(standing(&rotator), [standing_of("a", 0, 0)], "later it has its time again");
 }

@@ -30,7 +30,7 @@ fn adopt(scope: AdoptionScope) -> AdoptionSettings {
     AdoptionSettings { scope, namespace, replica, registration: None }
 }
 
-fn told(seen: &[AssessedEntry]) -> Vec<String> {
+fn summary(seen: &[AssessedEntry]) -> Vec<String> {
     let word = |seen: &AssessedEntry| {
         let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.reason_not_to_adopt.as_ref()];
         reasons.into_iter().flatten().next().map_or("ok", Reason::word)
@@ -57,7 +57,7 @@ fn each_webhook_is_judged_by_itself() {
     );
     let lists = [(Kind::Webhooks(HookType::Validating), vec![others.clone(), registration()])];
     assert_eq!(
-        told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())),
+        summary(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())),
         [
             "good.x.y ok",
             "odd.x.y unservable",
@@ -141,7 +141,7 @@ fn webhook_not_covered_by_the_registration_is_left() {
         let mut entry = registration();
         change(&mut entry["webhooks"][0]);
         let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), entry])];
-        told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
+        summary(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
     };
     assert_eq!(with(&|_| {}), "a.x.y ok");
     let left_out = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
@@ -168,7 +168,7 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
         change(&mut own);
         let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![other]), own])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
-        (told(&seen).remove(0), seen[0].standing.clone())
+        (summary(&seen).remove(0), seen[0].standing.clone())
     };
     let names = |standing: &ClusterEntry| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
     let (word, standing) = with(&|_| {}, webhook("a.x.y", ""));
@@ -220,7 +220,7 @@ fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
     let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![carries]), going])];
     let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
     let standing = &seen[0].standing;
-    assert_eq!((told(&seen).remove(0), standing.outdated), ("a.x.y uncovered".to_owned(), false));
+    assert_eq!((summary(&seen).remove(0), standing.outdated), ("a.x.y uncovered".to_owned(), false));
     assert_eq!(standing.condition.namespaces().collect::<Vec<_>>(), ["kube-system"]);
 }
 
@@ -231,14 +231,14 @@ fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
         let lists = [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), entry])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
-        (told(&seen).remove(0), seen[0].reason_not_to_adopt.as_ref().map(ToString::to_string).unwrap_or_default())
+        (summary(&seen).remove(0), seen[0].reason_not_to_adopt.as_ref().map(ToString::to_string).unwrap_or_default())
     };
     assert_eq!(with("sent-already-1", "!(request.operation == 'DELETE')").0, "a.x.y ok");
     for (name, expression) in
         [("mine", "!('system:nodes' in request.userInfo.groups)"), ("gatepost.dev/served", "false")]
     {
-        let (told, why) = with(name, expression);
-        assert_eq!(told, "a.x.y uncovered");
+        let (summary, why) = with(name, expression);
+        assert_eq!(summary, "a.x.y uncovered");
         assert!(why.contains(&format!("remove the match condition {name} from it")), "{why}");
     }
 }
@@ -252,7 +252,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
     let adopt = adopt(AdoptionScope::All);
     let mut adopting = EntryReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
-    assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
+    assert_eq!(summary(&view.seen), ["a.x.y ok"], "and there is one registration");
     assert_eq!((files.len(), view.registrations.len()), (1, 1), "it is called");
 }
 
@@ -266,8 +266,12 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
             object
         };
         let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];
-        told(&judged(&[(Kind::Webhooks(hook_type), lists)], &adopt(AdoptionScope::All), &AdoptionRequests::default()))
-            .remove(0)
+        summary(&judged(
+            &[(Kind::Webhooks(hook_type), lists)],
+            &adopt(AdoptionScope::All),
+            &AdoptionRequests::default(),
+        ))
+        .remove(0)
     };
     assert_eq!(with(HookType::Mutating, "/mutate"), "a.x.y ok");
     assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/1"), "a.x.y ok");
@@ -284,7 +288,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Webhooks(HookType::Mutating), others), (Kind::Configuration, vec![isolated.clone()])];
         let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
-        told(&seen).remove(0)
+        summary(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
         assert_eq!(read(path), "a.x.y hazard", "{path}");
@@ -299,7 +303,7 @@ fn another_gatepost_s_registration_covers_nothing() {
         [(Kind::Webhooks(HookType::Validating), vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
     let on = |name: Option<&str>| {
         let adopt = AdoptionSettings { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
-        told(&judged(&lists, &adopt, &AdoptionRequests::default())).remove(0)
+        summary(&judged(&lists, &adopt, &AdoptionRequests::default())).remove(0)
     };
     assert_eq!((on(None), on(Some("gatepost"))), ("a.x.y uncovered".to_owned(), "a.x.y ok".to_owned()));
     assert_eq!(on(Some("third")), "a.x.y uncovered");
@@ -316,7 +320,7 @@ fn webhook_whose_conditions_ask_the_authorizer_is_marked() {
         &AdoptionRequests::default(),
     );
     assert_eq!(seen.iter().map(|seen| seen.uses_authorizer).collect::<Vec<_>>(), [true, false]);
-    assert_eq!(told(&seen), ["a.x.y ok", "b.x.y ok"]);
+    assert_eq!(summary(&seen), ["a.x.y ok", "b.x.y ok"]);
 }
 
 #[test]
@@ -343,7 +347,7 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
 
 #[test]
 fn registration_is_widened_at_once_and_narrowed_later() {
-    fn told(snapshot: &Snapshot, item: &Value, _: HookType) -> Result<Vec<Value>, String> {
+    fn summary(snapshot: &Snapshot, item: &Value, _: HookType) -> Result<Vec<Value>, String> {
         let mut entry = item["webhooks"][0].clone();
         entry.as_object_mut().unwrap().remove("matchConditions");
         entry["rules"] = snapshot.hooks.iter().map(|hook| json!({"operations": ["CREATE"], "apiGroups": [""],
@@ -360,7 +364,7 @@ fn registration_is_widened_at_once_and_narrowed_later() {
         let contents = Contents::new(files, Default::default());
         adopting
             .upkeep
-            .updates((&adopt, told), &lists, (&contents, &view))
+            .updates((&adopt, summary), &lists, (&contents, &view))
             .into_iter()
             .map(|update| update.webhooks)
             .next()
@@ -414,7 +418,7 @@ fn unsent_webhook_and_foreign_condition_are_reported() {
     assert!(seen(Vec::new())[0].unsent);
     let mut going = registration();
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
-    assert_eq!(told(&seen(vec![going.clone()]))[0], "good.x.y not_wanted");
+    assert_eq!(summary(&seen(vec![going.clone()]))[0], "good.x.y not_wanted");
     assert!(!seen(vec![going])[0].unsent, "an apiserver sends it still");
 }
 

@@ -20,11 +20,14 @@ fn problems(text: &str) -> Vec<String> {
 #[test]
 fn a_good_document_says_what_is_open_and_until_when() {
     let read = break_glass(&[file("a.yaml", GOOD)]);
-    let [glass] = read.as_slice() else { panic!("{read:?}") };
-    assert_eq!((&*glass.name, &*glass.reason, &*glass.opened_by), ("night", "the webhook's node is gone", "ann"));
-    assert_eq!(glass.lasts, Duration::from_secs(900));
-    assert_eq!(humantime::format_rfc3339(glass.until()).to_string(), "2026-01-31T22:15:00Z");
-    assert!(glass.applies_to_all_hooks() && glass.applies_to_hook("any.example.com"));
+    let [document] = read.as_slice() else { panic!("{read:?}") };
+    assert_eq!(
+        (&*document.name, &*document.reason, &*document.opened_by),
+        ("night", "the webhook's node is gone", "ann")
+    );
+    assert_eq!(document.duration, Duration::from_secs(900));
+    assert_eq!(humantime::format_rfc3339(document.until()).to_string(), "2026-01-31T22:15:00Z");
+    assert!(document.applies_to_all_hooks() && document.applies_to_hook("any.example.com"));
     assert_eq!(problems(GOOD), [""; 0]);
     let one = GOOD.to_owned() + "hooks: [a.example.com]\n";
     let read = break_glass(&[file("a.yaml", &one)]);
