@@ -8,6 +8,11 @@
 //! ([`FailedCall`]). Answers that break the protocol are failures. `review` owns the rest: the hook's deadline,
 //! retries, the failure policy, and the effect of an answer on the request.
 //!
+//! A connection that is lost: `http2` fails each of its calls with a [`FailedCall`], whose [`ProcessingEvidence`] says
+//! whether the hook may have processed the call (`http1` does so for its one call). `review::attempt` sends the call
+//! again or lets the failure stand; `review::record` then makes a [`gatepost_api::CallFailure`] a call that failed open
+//! or closed, and has the refusal for the verdict.
+//!
 //! | file | owns |
 //! | --- | --- |
 //! | `worker_client` | [`Channel`]: all connections to one endpoint, by a client for each worker, which dials and drains |

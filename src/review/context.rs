@@ -16,7 +16,7 @@ use tracing::{Span, debug_span};
 use super::{
     access::Access,
     bypass::BypassDecision,
-    object::{PatchFailure, PatchedObject, apply_patch, bytes_to_scan, room_for},
+    object::PatchedObject,
     rejection::{self, StatusError},
 };
 use crate::{
@@ -35,7 +35,6 @@ use gatepost_base::{
     memory::{MemoryBudget, Purpose, Reservation},
     offload::{self, OFFLOAD_THRESHOLD},
 };
-use gatepost_json_patch::Patch;
 
 /// Maximum time to wait for the apiserver to list its resources. After this time, calls of hooks that may want the
 /// request in another version fail.
@@ -309,29 +308,6 @@ impl<'a> ReviewContext<'a> {
             false => self.in_time(self.run_offloaded(bytes, reading)).await??,
         };
         read.map_err(|why| Box::new(rejection::internal(&why)))
-    }
-
-    /// Applies a patch of `text` bytes to the object of `review`; `before` is that object if something has changed it.
-    /// Runs off the worker's thread if there are many bytes to process, and until the request's deadline.
-    pub(super) async fn apply(
-        &self,
-        patch: Patch,
-        text: usize,
-        review: &Review,
-        before: Option<&Arc<PatchedObject>>,
-    ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
-        // Bytes of the review, of the parts that earlier patches have expanded, and of the patch.
-        let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-        let size = review.bytes.len() + before_bytes + bytes_to_scan(&patch, text);
-        let Some(room) = room_for(&patch, text, review, before, &self.deps.memory) else {
-            return Ok(Err(PatchFailure::NoRoom));
-        };
-        if size < OFFLOAD_THRESHOLD {
-            return Ok(apply_patch(review, before, &patch, room, None));
-        }
-        let (review, before) = (review.clone(), before.cloned());
-        let applying = move |cancelled: &_| apply_patch(&review, before.as_ref(), &patch, room, Some(cancelled));
-        self.in_time(offload::run_unless_dropped(size, applying)).await
     }
 
     /// Evaluates expressions off the worker's thread, until the request's deadline.

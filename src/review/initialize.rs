@@ -6,6 +6,10 @@
 //! initializer rejects the object, or one that must act does not act in time, the object is not created and the caller
 //! gets an error.
 //!
+//! An attached initializer is a process. `turn` calls [`Hub::ask`](gatepost_initializers::Hub::ask), which holds the
+//! request until an instance answers over its stream (`front::grpc::attach`), the turn's deadline passes, or no instance
+//! is attached. `failure` decides whether the request is then rejected or goes on without the initializer.
+//!
 //! A caller that stores unfinished objects (`stored`) gets the object with the rest of the list once the next
 //! initializer acts on the stored object; the update that removes its name continues the list. For a resource that a
 //! stock apiserver stores unfinished (`by_label`), objects are marked, and are initialized after they are stored.

@@ -1,4 +1,8 @@
 //! PatchedObject: an object that patches have changed.
+//!
+//! `mutate`, `policies` and `initialize` change objects, all as [`Document`]s of `gatepost_json_patch`. [`completed`]
+//! makes the rest from the changed document: the patch for the caller, and the review with the new object, which is JSON
+//! even if it arrived in protobuf ([`encodings::with_object`]). The next hooks are called with that review.
 
 use std::{
     ops::Range,
@@ -7,8 +11,12 @@ use std::{
 
 use bytes::Bytes;
 
+use super::{context::ReviewContext, rejection::StatusError};
 use gatepost_api::{Encoding, Review, Rope};
-use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
+use gatepost_base::{
+    memory::{MemoryBudget, Purpose, Reservation},
+    offload::{self, OFFLOAD_THRESHOLD},
+};
 use gatepost_json_patch::{Changes, Document, IdentityField, Patch, PatchError, PatchLimits};
 use gatepost_wire::encodings;
 
@@ -45,19 +53,44 @@ pub(super) struct PatchedObject {
     arrived: usize,
 }
 
+impl ReviewContext<'_> {
+    /// Applies a patch of `text` bytes to the object of `review`; `before` is that object if something has changed it.
+    /// Runs off the worker's thread if there are many bytes to process, and until the request's deadline.
+    pub(super) async fn apply(
+        &self,
+        patch: Patch,
+        text: usize,
+        review: &Review,
+        before: Option<&Arc<PatchedObject>>,
+    ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
+        // Bytes of the review, of the parts that earlier patches have expanded, and of the patch.
+        let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
+        let size = review.bytes.len() + before_bytes + bytes_to_scan(&patch, text);
+        let Some(room) = room_for(&patch, text, review, before, &self.deps.memory) else {
+            return Ok(Err(PatchFailure::NoRoom));
+        };
+        if size < OFFLOAD_THRESHOLD {
+            return Ok(apply_patch(review, before, &patch, room, None));
+        }
+        let (review, before) = (review.clone(), before.cloned());
+        let applying = move |cancelled: &_| apply_patch(&review, before.as_ref(), &patch, room, Some(cancelled));
+        self.in_time(offload::run_unless_dropped(size, applying)).await
+    }
+}
+
 /// Returns the maximum number of bytes that a patch may copy besides its own.
 fn max_copied_bytes(patch: &Patch) -> usize {
     if patch.copies() { 3 * MIB } else { 0 }
 }
 
 /// Returns the number of bytes to scan for a patch of `text` bytes: its own, and those that it may copy.
-pub(super) fn bytes_to_scan(patch: &Patch, text: usize) -> usize {
+fn bytes_to_scan(patch: &Patch, text: usize) -> usize {
     text + max_copied_bytes(patch)
 }
 
 /// Reserves memory to apply a patch of `text` bytes to a review's object; `before` is that object if something has
 /// changed it. `None` if there is not enough.
-pub(super) fn room_for(
+fn room_for(
     patch: &Patch,
     text: usize,
     review: &Review,

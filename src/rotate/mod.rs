@@ -12,6 +12,11 @@
 //!              └─ valid ────────────────────> in force
 //! ```
 //!
+//! [`source::poll`](crate::source::poll) sends every read to [`Rotator::apply_read`](rotator::Rotator::apply_read). That
+//! compares digests, has `candidate` check and compile the documents on a blocking thread, and selects the outcome
+//! (`judge`). `put_in_force` has `placements` decide where each hook is called, and publishes the new generation
+//! ([`Current::publish`](crate::live::Current::publish)): the next request of each worker uses it.
+//!
 //! A hook at a proven endpoint is called at once. A hook at a new endpoint is published while its probe runs: until the
 //! probe passes, it is called at its former endpoint or not at all. Removed hooks drain. A new binding of a policy is published while its
 //! params are read, and evaluated once they have been.

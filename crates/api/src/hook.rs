@@ -274,6 +274,11 @@ pub enum HttpForm {
 }
 
 /// Protocol of a hook.
+///
+/// A new protocol is a variant here, and of [`HttpForm`] or [`Transport`] if it is another form or another kind of
+/// connection. The compiler then names every match. `check_protocol` in `crates/config/src/check/hook.rs` reads it;
+/// `crates/wire/src/encodings.rs` encodes the review for it; `src/hooks/protocol/mod.rs` has the request and judges the
+/// answer; `src/review/record.rs` decodes the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `gatepost.v1.Admission/Validate`.

@@ -2,6 +2,7 @@
 //! POSTs are sent, `http1::exchange` writes requests and `http1::reader` judges answers.
 //!
 //! To add a protocol: a variant of [`HookRequest`], an arm in each match below, and its case in `http1::exchange`.
+//! [`gatepost_api::Protocol`] lists the other places.
 //! [`request_head`] has the heads of requests and answers, and the encoder that the requests over one HTTP/2 connection
 //! share.
 
