@@ -28,14 +28,11 @@ use std::{
 use bytes::Bytes;
 use gatepost::{
     live::{Current, Discovery, Generation},
-    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
-    telemetry::{Audit, Metrics},
+    review::{AdmissionDeps, Caller, decide},
+    telemetry::Metrics,
 };
-use gatepost_api::{Deadline, Hops, Labels, Phase, Review, Served, Verdict};
-use gatepost_base::{
-    clock::{Moment, suspended_time},
-    memory::MemoryBudget,
-};
+use gatepost_api::{Deadline, Labels, Phase, Review, Served, Verdict};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User};
 use gatepost_config::{Snapshot, SourceFile};
 use gatepost_wire::json_view;
@@ -344,38 +341,12 @@ impl Sidecar {
         }
         let discovery = Discovery::default();
         discovery.set(served, Moment::now(suspended_time));
-        let deps = AdmissionDeps {
-            current,
-            status: Arc::default(),
-            break_glass: Arc::default(),
-            metrics,
-            audit: Arc::new(Audit::off()),
-            reasons: Reasons::First,
-            patch_annotations: false,
-            speculation: Speculation::default(),
-            memory: MemoryBudget::unlimited(),
-            shadow_slots: Default::default(),
-            namespaces: None,
-            objects: None,
-            discovery: Some(Arc::new(discovery)),
-            authorizer: None,
-        };
+        let deps = AdmissionDeps { discovery: Some(Arc::new(discovery)), ..AdmissionDeps::new(current, metrics) };
         Self { deps, runtime: Builder::new_current_thread().enable_all().build().expect("a runtime") }
     }
 
     async fn decided(&self, review: &Review) -> Verdict {
-        let caller = Caller {
-            phase: Phase::Review,
-            deadline: Deadline::after(Instant::now(), LONG),
-            worker: 0,
-            other_versions: OtherVersions::Fail,
-            segment: None,
-            forwarded: Hops::default().into(),
-            stores_unfinished: false,
-            namespace_labels: None,
-            namespace_labels_text: None,
-            audit_id: None,
-        };
+        let caller = Caller::new(Phase::Review, Deadline::after(Instant::now(), LONG));
         decide(&self.deps, review, &caller).await
     }
 

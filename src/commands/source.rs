@@ -147,7 +147,7 @@ impl SourceArgs {
             configurations: wants(KubeObjects::Configurations),
             webhooks: wants(KubeObjects::Webhooks),
         };
-        KubernetesLocation { access, objects, files: self.files, adopt: None, upkeep: None }
+        KubernetesLocation { files: self.files, ..KubernetesLocation::new(access, objects) }
     }
 
     fn etcd(self) -> Result<EtcdLocation, String> {

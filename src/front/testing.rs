@@ -21,8 +21,7 @@ use super::{
 };
 use crate::{
     live::{Current, ReplicaHealth},
-    review::{AdmissionDeps, Reasons, Speculation},
-    telemetry::Audit,
+    review::AdmissionDeps,
 };
 use gatepost_base::memory::MemoryBudget;
 
@@ -32,22 +31,7 @@ pub(super) const MESSAGE: &[u8] =
 
 /// A front with that memory budget, freshly configured.
 pub(super) fn front(budget: usize) -> Arc<Front> {
-    let deps = AdmissionDeps {
-        current: Arc::new(Current::new(Instant::now())),
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics: Arc::default(),
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    };
+    let deps = AdmissionDeps::new(Arc::new(Current::new(Instant::now())), Arc::default());
     deps.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&deps.current)));
     Front::new(Arc::new(deps), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")

@@ -27,8 +27,8 @@ use crate::{
     telemetry::{Audit, Metrics, ShadowDrop},
 };
 use gatepost_api::{
-    Deadline, Dispatch, Enforcement, ForwardedContext, Gvr, HookType, Labels, Phase, ResourceInitializers, Review,
-    Served, registration::Segment,
+    Deadline, Dispatch, Enforcement, ForwardedContext, Gvr, HookType, Hops, Labels, Phase, ResourceInitializers,
+    Review, Served, registration::Segment,
 };
 use gatepost_base::{
     clock::now,
@@ -123,6 +123,28 @@ pub struct AdmissionDeps {
     pub authorizer: Option<Arc<Authorizer>>,
 }
 
+impl AdmissionDeps {
+    /// Creates what decisions by this generation need: without a cluster, an audit log and a bound on memory.
+    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            current,
+            status: Arc::default(),
+            break_glass: Arc::default(),
+            metrics,
+            audit: Arc::new(Audit::off()),
+            reasons: Reasons::First,
+            patch_annotations: false,
+            speculation: Speculation::default(),
+            memory: MemoryBudget::unlimited(),
+            shadow_slots: ShadowSlots::default(),
+            namespaces: None,
+            objects: None,
+            discovery: None,
+            authorizer: None,
+        }
+    }
+}
+
 /// Treatment of hooks that want the object in a version other than the review's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OtherVersions {
@@ -197,6 +219,24 @@ pub struct Caller {
     /// Identifier of the client's request in the caller's audit log, short and of plain characters, for Gatepost's own
     /// log.
     pub audit_id: Option<Box<str>>,
+}
+
+impl Caller {
+    /// Creates a caller that sends nothing but its review.
+    pub fn new(phase: Phase, deadline: Deadline) -> Self {
+        Self {
+            phase,
+            deadline,
+            worker: 0,
+            other_versions: OtherVersions::Fail,
+            segment: None,
+            forwarded: Hops::default().into(),
+            stores_unfinished: false,
+            namespace_labels: None,
+            namespace_labels_text: None,
+            audit_id: None,
+        }
+    }
 }
 
 /// Inputs of the decision about one review.

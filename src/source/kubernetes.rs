@@ -62,6 +62,11 @@ pub struct KubernetesLocation {
 }
 
 impl KubernetesLocation {
+    /// Creates the location of these kinds in a cluster, without files, adoption and upkeep.
+    pub fn new(access: KubeAccess, objects: ObjectSelection) -> Self {
+        Self { access, objects, files: None, adopt: None, upkeep: None }
+    }
+
     /// Returns the kinds to list: those to read, and what can be taken over if anything is adopted.
     fn kinds_to_list(&self) -> impl Iterator<Item = Kind> {
         self.objects.kinds(self.adopt.is_some())

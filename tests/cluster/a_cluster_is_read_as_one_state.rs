@@ -34,10 +34,7 @@ async fn source(cluster: &Cluster, objects: ObjectSelection) -> (Source, TempDir
 
 async fn opened(path: &Path, objects: ObjectSelection) -> Source {
     let access = KubeAccess::Kubeconfig { path: Some(path.to_owned()), context: None };
-    SourceLocation::Kubernetes(KubernetesLocation { access, objects, files: None, adopt: None, upkeep: None })
-        .open()
-        .await
-        .unwrap()
+    SourceLocation::Kubernetes(KubernetesLocation::new(access, objects)).open().await.unwrap()
 }
 
 fn names(contents: &Contents) -> Vec<&str> {
@@ -281,13 +278,7 @@ async fn unreachable_replicas_are_named_with_the_reason() {
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_read_is_reported_at_the_start() {
     let access = KubeAccess::Kubeconfig { path: Some("/nowhere/kubeconfig".into()), context: None };
-    let place = SourceLocation::Kubernetes(KubernetesLocation {
-        access,
-        objects: OURS,
-        files: None,
-        adopt: None,
-        upkeep: None,
-    });
+    let place = SourceLocation::Kubernetes(KubernetesLocation::new(access, OURS));
     assert!(place.can_start_without_configuration());
     let error = place.open().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/kubeconfig"), "{error}");

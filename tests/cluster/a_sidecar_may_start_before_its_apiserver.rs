@@ -32,13 +32,7 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
-    let source = SourceLocation::Kubernetes(KubernetesLocation {
-        access,
-        objects: ObjectSelection::default(),
-        files: None,
-        adopt: None,
-        upkeep: None,
-    });
+    let source = SourceLocation::Kubernetes(KubernetesLocation::new(access, ObjectSelection::default()));
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 
@@ -68,13 +62,7 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
-    let source = SourceLocation::Kubernetes(KubernetesLocation {
-        access,
-        objects: ObjectSelection::default(),
-        files: None,
-        adopt: None,
-        upkeep: None,
-    });
+    let source = SourceLocation::Kubernetes(KubernetesLocation::new(access, ObjectSelection::default()));
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 

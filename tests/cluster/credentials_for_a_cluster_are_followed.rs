@@ -17,16 +17,7 @@ use serde_json::json;
 
 async fn opened(path: &Path) -> Source {
     let access = KubeAccess::Kubeconfig { path: Some(path.to_owned()), context: None };
-    SourceLocation::Kubernetes(KubernetesLocation {
-        access,
-        objects: ObjectSelection::default(),
-        files: None,
-        adopt: None,
-        upkeep: None,
-    })
-    .open()
-    .await
-    .unwrap()
+    SourceLocation::Kubernetes(KubernetesLocation::new(access, ObjectSelection::default())).open().await.unwrap()
 }
 
 /// Reads, a little slower than a sidecar would, until the reading is so; what came before it.

@@ -17,7 +17,7 @@ use super::{
         peer::{Peer, framed, yes},
         reviews,
     },
-    hook::Hook,
+    hook::{Hook, greeted},
     notes::Notes,
 };
 
@@ -125,37 +125,37 @@ fn endless_answers(mut peer: Peer) {
 /// A hook that takes a second and a half over everything.
 fn holding(name: &'static str, notes: &Notes) -> Hook {
     let notes = notes.clone();
-    Hook::grpc(name, move |mut peer: Peer| {
-        if peer.greet(&[]).is_err() {
-            return;
-        }
-        while let Ok(asked) = peer.asked() {
-            thread::sleep(Duration::from_millis(1500));
-            notes.approve(name, &asked.uid);
-            if !peer.answer(asked.stream, yes(&asked.uid)) {
-                return;
+    Hook::grpc(
+        name,
+        greeted(move |mut peer: Peer| {
+            while let Ok(asked) = peer.asked() {
+                thread::sleep(Duration::from_millis(1500));
+                notes.approve(name, &asked.uid);
+                if !peer.answer(asked.stream, yes(&asked.uid)) {
+                    return;
+                }
             }
-        }
-    })
+        }),
+    )
     .within("3s")
 }
 
 /// A hook whose answer is as large as the first windows of a connection let through at once.
 fn talker(notes: &Notes) -> Hook {
     let notes = notes.clone();
-    Hook::grpc("talker", move |mut peer: Peer| {
-        if peer.greet(&[]).is_err() {
-            return;
-        }
-        while let Ok(asked) = peer.asked() {
-            notes.approve("talker", &asked.uid);
-            let annotation = ("k".to_owned(), "v".repeat(1000 << 10));
-            let response = AdmissionResponse { audit_annotations: [annotation].into(), ..yes(&asked.uid) };
-            if !peer.answer(asked.stream, response) {
-                return;
+    Hook::grpc(
+        "talker",
+        greeted(move |mut peer: Peer| {
+            while let Ok(asked) = peer.asked() {
+                notes.approve("talker", &asked.uid);
+                let annotation = ("k".to_owned(), "v".repeat(1000 << 10));
+                let response = AdmissionResponse { audit_annotations: [annotation].into(), ..yes(&asked.uid) };
+                if !peer.answer(asked.stream, response) {
+                    return;
+                }
             }
-        }
-    })
+        }),
+    )
 }
 
 /// The pieces of a body that is never whole: each is a segment of its own, and a little too large to be copied.

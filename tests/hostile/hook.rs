@@ -212,6 +212,15 @@ impl Drop for Hook {
     }
 }
 
+/// Plays the script behind the greeting of a connection.
+pub fn greeted(script: impl Fn(Peer) + Send + Sync + 'static) -> impl Fn(Peer) + Send + Sync + 'static {
+    move |mut peer: Peer| {
+        if peer.greet(&[]).is_ok() {
+            script(peer);
+        }
+    }
+}
+
 /// Greets, and says yes to everything.
 pub fn approve_all(mut peer: Peer, name: &str, notes: &Notes) {
     if peer.greet(&[]).is_err() {

@@ -24,7 +24,7 @@ use gatepost::{
     live::{Current, STALE_AFTER, break_glass::BreakGlassOrigin},
     review::{AdmissionDeps, Reasons},
     runtime::{Running, Settings, Sidecar},
-    telemetry::{Audit, Metrics},
+    telemetry::Metrics,
 };
 use gatepost_api::{BreakGlass, Verdict};
 use gatepost_wire::pb::k8s::io::{
@@ -77,23 +77,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     current.freshness().stamp_awake(now.checked_sub(STALE_AFTER).unwrap_or(now));
-    let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    AdmissionDeps {
-        current: Arc::new(current),
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit,
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: gatepost::review::Speculation::default(),
-        memory: gatepost_base::memory::MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    }
+    AdmissionDeps::new(Arc::new(current), Arc::new(Metrics::new(1)))
 }
 
 #[track_caller]

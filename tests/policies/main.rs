@@ -20,14 +20,11 @@ use gatepost::{
         authorizer::AccessQuestion,
         cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ParamSelection},
     },
-    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
-    telemetry::{Audit, Metrics},
+    review::{AdmissionDeps, Caller, decide},
+    telemetry::Metrics,
 };
-use gatepost_api::{Deadline, Hops, Labels, Phase, Rope, Selector, Served, Verdict};
-use gatepost_base::{
-    clock::{Moment, suspended_time},
-    memory::MemoryBudget,
-};
+use gatepost_api::{Deadline, Labels, Phase, Rope, Selector, Served, Verdict};
+use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_cel::{AccessDecision, AccessTarget};
 use gatepost_config::{Snapshot, SourceFile};
 use gatepost_json_patch::{Document, Patch, PatchLimits};
@@ -204,33 +201,12 @@ async fn decided(snapshot: Snapshot, answer: &Value) -> Verdict {
     tokio::spawn(play_cluster(reads, answer.clone()));
     tokio::spawn(play_authorizer(questions, answer.clone()));
     let deps = AdmissionDeps {
-        current,
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
         objects: Some(objects),
         discovery: Some(discovery(answer)),
         authorizer: Some(authorizer),
+        ..AdmissionDeps::new(current, metrics)
     };
-    let caller = Caller {
-        phase: Phase::Review,
-        deadline: Deadline::after(Instant::now(), LONG),
-        worker: 0,
-        other_versions: OtherVersions::Fail,
-        segment: None,
-        forwarded: Hops::default().into(),
-        stores_unfinished: false,
-        namespace_labels: None,
-        namespace_labels_text: None,
-        audit_id: None,
-    };
+    let caller = Caller::new(Phase::Review, Deadline::after(Instant::now(), LONG));
     let review = json_view::view(answer["review"].to_string().into()).expect("a review");
     decide(&deps, &review, &caller).await
 }

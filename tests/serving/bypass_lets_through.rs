@@ -5,20 +5,20 @@
 use std::{
     io::{self, Write},
     sync::{Arc, Mutex},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use crate::support::{
-    gate::{ask, caller, document, gate, hook},
+    gate::{ask, caller, document, gate, hook, open_break_glass},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, STALE_AFTER, break_glass::BreakGlassOrigin},
+    live::{Current, STALE_AFTER},
     review::{AdmissionDeps, Reasons, decide},
     telemetry::Audit,
 };
-use gatepost_api::{BreakGlass, Review, Verdict};
+use gatepost_api::{Review, Verdict};
 use gatepost_wire::{
     inbound, json_view,
     pb::k8s::io::{
@@ -42,23 +42,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
     if let Some(started) = age.and_then(|age| now.checked_sub(age)) {
         current.freshness().stamp_awake(started);
     }
-    let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
-    AdmissionDeps {
-        current: Arc::new(current),
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit,
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: gatepost::review::Speculation::default(),
-        memory: gatepost_base::memory::MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    }
+    AdmissionDeps::new(Arc::new(current), Arc::clone(&gate.metrics))
 }
 
 fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
@@ -287,15 +271,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
     assert_eq!(annotation(&verdict, "break-glass.gatepost.dev/r"), None);
     ask(&gate, by("ann", &[])).await;
     ask(&gate, by("bob", &[])).await;
-    let break_glass = BreakGlass {
-        name: "night".into(),
-        opened: SystemTime::now(),
-        duration: Duration::from_secs(900),
-        reason: "told so".into(),
-        hooks: vec!["x.example.com".into()],
-        opened_by: "ann".into(),
-    };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
+    open_break_glass(&gate, &["x.example.com"]);
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

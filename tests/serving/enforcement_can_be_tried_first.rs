@@ -1,14 +1,11 @@
 //! Hooks and policies that do not enforce: what they would reject passes, and is told; in shadow, after the verdict.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use crate::front::{LONG, REVIEW, before, caller as front_caller, grpc, until, with};
 use crate::support::{
-    gate::{ask, ask_within, caller, document, gate, hook},
+    gate::{ask, ask_within, caller, document, gate, hook, open_break_glass},
     mutating::{add_label, entry, judging, patch, patched},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
@@ -16,11 +13,10 @@ use crate::support::{
 use crate::{policies_decide_in_process::loops, webhook};
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::break_glass::BreakGlassOrigin,
     review::{AdmissionDeps, Reasons, ShadowReview, decide_with_shadow},
     telemetry::{Audit, ShadowMetrics},
 };
-use gatepost_api::{BreakGlass, Rope, Verdict};
+use gatepost_api::{Rope, Verdict};
 use gatepost_base::{
     memory::{MemoryBudget, Purpose},
     offload,
@@ -378,16 +374,8 @@ async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
             shadow.run().await;
         }
     }
-    let break_glass = BreakGlass {
-        name: "night".into(),
-        opened: SystemTime::now(),
-        duration: Duration::from_secs(900),
-        reason: "told so".into(),
-        hooks: vec!["h.example.com".into()],
-        opened_by: "ann".into(),
-    };
     let open = gate(&document(&[in_shadow]), Reasons::First);
-    open.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
+    open_break_glass(&open, &["h.example.com"]);
     if let (_, Some(shadow)) = decided(&open, create_pod("1", 0)).await {
         shadow.run().await;
     }

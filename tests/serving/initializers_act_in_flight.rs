@@ -4,20 +4,20 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use crate::support::{
-    gate::{caller, gate},
+    gate::{caller, gate, open_break_glass},
     http_hook::{HttpHook, HttpScript, Judge},
     reviews::{create_pod, message, pod},
 };
 use bytes::Bytes;
 use gatepost::{
-    live::{Namespaces, break_glass::BreakGlassOrigin},
+    live::Namespaces,
     review::{AdmissionDeps, Caller, Reasons, decide},
 };
-use gatepost_api::{BreakGlass, Phase, Rope, Verdict};
+use gatepost_api::{Phase, Rope, Verdict};
 use gatepost_base::memory::MemoryBudget;
 use gatepost_json_patch::{Document, Patch, PatchLimits};
 use gatepost_wire::{
@@ -277,15 +277,7 @@ async fn a_large_object_is_initialized_beside_the_worker() {
 #[tokio::test]
 async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
     let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
-    let break_glass = BreakGlass {
-        name: "night".into(),
-        opened: SystemTime::now(),
-        duration: Duration::from_secs(900),
-        reason: "told so".into(),
-        hooks: vec!["a.example.com".into()],
-        opened_by: "ann".into(),
-    };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
+    open_break_glass(&gate, &["a.example.com"]);
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));
     for request in [create_pod("u", 0), by("admin", &[], listed)] {
         let arrived = request.object.clone().unwrap().raw.unwrap();

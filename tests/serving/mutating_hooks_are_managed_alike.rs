@@ -4,24 +4,22 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use crate::front::until;
 use crate::support::{
-    gate::{document, gate},
+    gate::{document, gate, open_break_glass},
     http_hook::{HttpHook, HttpScript},
     mutating::{add_label, ask, entry, judging, patched},
     reviews::create_pod,
     sidecar::Configured,
 };
 use gatepost::{
-    live::{Current, Rotation, break_glass::BreakGlassOrigin},
-    review::{AdmissionDeps, Reasons, Speculation},
-    telemetry::{Audit, Metrics},
+    live::{Current, Rotation},
+    review::{AdmissionDeps, Reasons},
 };
-use gatepost_api::{BreakGlass, Phase};
-use gatepost_base::memory::MemoryBudget;
+use gatepost_api::Phase;
 use serde_json::json;
 
 /// A hook that refuses, and one that adds label `a`.
@@ -44,26 +42,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let current = Current::new(started);
     current.publish(gate.current.load());
     current.freshness().stamp_awake(started);
-    over(Arc::new(current), Arc::clone(&gate.metrics))
-}
-
-fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> AdmissionDeps {
-    AdmissionDeps {
-        current,
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    }
+    AdmissionDeps::new(Arc::new(current), Arc::clone(&gate.metrics))
 }
 
 #[tokio::test]
@@ -105,15 +84,7 @@ async fn break_glass_opens_one_and_is_loud() {
     let hooks = two().await;
     let gate = gate_of(&hooks, "");
     assert!(!ask(&gate, Phase::Mutate, create_pod("u", 0)).await.allowed());
-    let break_glass = BreakGlass {
-        name: "night".into(),
-        opened: SystemTime::now(),
-        duration: Duration::from_secs(900),
-        reason: "told so".into(),
-        hooks: vec!["no.example.com".into()],
-        opened_by: "ann".into(),
-    };
-    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![break_glass], Instant::now(), SystemTime::now());
+    open_break_glass(&gate, &["no.example.com"]);
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);
@@ -125,7 +96,7 @@ async fn break_glass_opens_one_and_is_loud() {
 
 /// A gate over what a sidecar has in force.
 fn gate_in(Configured { running, .. }: &Configured) -> AdmissionDeps {
-    over(Arc::clone(&running.current), Arc::clone(&running.metrics))
+    AdmissionDeps::new(Arc::clone(&running.current), Arc::clone(&running.metrics))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

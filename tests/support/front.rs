@@ -18,8 +18,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
     live::{Current, ReplicaHealth},
-    review::{AdmissionDeps, Reasons, Speculation},
-    telemetry::{Audit, Metrics},
+    review::AdmissionDeps,
+    telemetry::Metrics,
 };
 use gatepost_base::memory::MemoryBudget;
 use gatepost_wire::{
@@ -86,22 +86,7 @@ pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sideca
 }
 
 fn gate() -> Arc<AdmissionDeps> {
-    Arc::new(AdmissionDeps {
-        current: Arc::new(Current::new(Instant::now())),
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics: Arc::new(Metrics::new(1)),
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    })
+    Arc::new(AdmissionDeps::new(Arc::new(Current::new(Instant::now())), Arc::new(Metrics::new(1))))
 }
 
 /// A front before this gate.

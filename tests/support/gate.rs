@@ -7,12 +7,11 @@ use std::{
 
 use gatepost::{
     hooks::Channel,
-    live::{CallTarget, Current, Generation, LiveHook, Rotation},
-    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
-    telemetry::{Audit, Metrics},
+    live::{CallTarget, Current, Generation, LiveHook, Rotation, break_glass::BreakGlassOrigin},
+    review::{AdmissionDeps, Caller, Reasons, decide},
+    telemetry::Metrics,
 };
-use gatepost_api::{Deadline, Hook, Hops, Phase, Rope, Verdict};
-use gatepost_base::memory::MemoryBudget;
+use gatepost_api::{BreakGlass, Deadline, Hook, Phase, Rope, Verdict};
 use gatepost_config::{Snapshot, SourceFile};
 use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 
@@ -62,27 +61,25 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
     let current = Arc::new(Current::new(Instant::now()));
     current.publish(Arc::new(Generation { hooks, ..Generation::of(Arc::new(snapshot), &metrics) }));
     current.freshness().stamp_awake(Instant::now() + READ_IN);
-    Arc::new(AdmissionDeps {
-        current,
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit: Arc::new(Audit::off()),
-        reasons,
-        patch_annotations: true,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects: None,
-        discovery: None,
-        authorizer: None,
-    })
+    Arc::new(AdmissionDeps { reasons, patch_annotations: true, ..AdmissionDeps::new(current, metrics) })
 }
 
 /// The audit annotation that names the revision of [`gate`].
 pub fn revision() -> (String, String) {
     ("gatepost.dev/revision".to_owned(), "1".to_owned())
+}
+
+/// Opens break-glass for these hooks, for a quarter of an hour.
+pub fn open_break_glass(gate: &AdmissionDeps, hooks: &[&str]) {
+    let document = BreakGlass {
+        name: "night".into(),
+        opened: SystemTime::now(),
+        duration: Duration::from_secs(900),
+        reason: "told so".into(),
+        hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
+        opened_by: "ann".into(),
+    };
+    gate.break_glass.set_documents(BreakGlassOrigin::Source, vec![document], Instant::now(), SystemTime::now());
 }
 
 /// Decides one request with two seconds' time.
@@ -98,16 +95,5 @@ pub async fn ask_within(gate: &AdmissionDeps, request: AdmissionRequest, budget:
 
 /// A caller that waits so long.
 pub fn caller(budget: Duration) -> Caller {
-    Caller {
-        phase: Phase::Review,
-        deadline: Deadline::after(Instant::now(), budget),
-        worker: 0,
-        other_versions: OtherVersions::Fail,
-        segment: None,
-        forwarded: Hops::default().into(),
-        stores_unfinished: false,
-        namespace_labels: None,
-        namespace_labels_text: None,
-        audit_id: None,
-    }
+    Caller::new(Phase::Review, Deadline::after(Instant::now(), budget))
 }

@@ -5,15 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost_api::{Deadline, Enforcement, Hops, Phase};
-use gatepost_base::memory::MemoryBudget;
+use gatepost_api::{Deadline, Enforcement, Phase};
 use gatepost_config::Snapshot;
 
 use super::cluster::FixtureCluster;
 use crate::{
     live::{Authorizer, ClusterObjects, Current, Generation},
-    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
-    telemetry::{Audit, Metrics},
+    review::{AdmissionDeps, Caller},
+    telemetry::Metrics,
 };
 
 /// Time after which the configuration of a decision is stale: longer than any command runs.
@@ -51,36 +50,10 @@ fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDe
         (objects, authorizer)
     });
     let (objects, authorizer) = cluster.unzip();
-    AdmissionDeps {
-        current,
-        status: Arc::default(),
-        break_glass: Arc::default(),
-        metrics,
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        patch_annotations: false,
-        speculation: Speculation::default(),
-        memory: MemoryBudget::unlimited(),
-        shadow_slots: Default::default(),
-        namespaces: None,
-        objects,
-        discovery: None,
-        authorizer,
-    }
+    AdmissionDeps { objects, authorizer, ..AdmissionDeps::new(current, metrics) }
 }
 
 /// Returns a caller that waits so long.
 pub(in crate::commands) fn caller_of(phase: Phase, timeout: Duration) -> Caller {
-    Caller {
-        phase,
-        deadline: Deadline::after(Instant::now(), timeout),
-        worker: 0,
-        other_versions: OtherVersions::Fail,
-        segment: None,
-        forwarded: Hops::default().into(),
-        stores_unfinished: false,
-        namespace_labels: None,
-        namespace_labels_text: None,
-        audit_id: None,
-    }
+    Caller::new(phase, Deadline::after(Instant::now(), timeout))
 }

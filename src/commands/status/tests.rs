@@ -14,14 +14,10 @@ fn hook(name: &str, state: HookStanding) -> HookReport {
         id: name.to_owned(),
         configuration: "c".to_owned(),
         endpoint: "grpc://h:1".to_owned(),
-        moves_to: None,
         state,
         since: "2026-01-01T00:00:00Z".to_owned(),
         reason: Some("refused (step: connect)".to_owned()),
-        overdue: None,
-        unproven_since: None,
-        failures: None,
-        discarded: None,
+        ..HookReport::default()
     }
 }
 

@@ -8,7 +8,7 @@ use super::press::{self, Press};
 use crate::{
     attack::{Attack, Bounds, Serve, scaled},
     bytes::peer::{Peer, yes},
-    hook::Hook,
+    hook::{Hook, greeted},
     notes::Notes,
     stage::Stage,
 };
@@ -16,17 +16,14 @@ use crate::{
 /// A hook whose every yes is followed by that.
 fn verbose(name: &'static str, notes: &Notes, answer: fn(&str) -> AdmissionResponse) -> Vec<Hook> {
     let notes = notes.clone();
-    let script = move |mut peer: Peer| {
-        if peer.greet(&[]).is_err() {
-            return;
-        }
+    let script = greeted(move |mut peer: Peer| {
         while let Ok(asked) = peer.asked() {
             notes.approve(name, &asked.uid);
             if !peer.answer(asked.stream, answer(&asked.uid)) {
                 return;
             }
         }
-    };
+    });
     vec![Hook::grpc(name, script).ignored()]
 }
 

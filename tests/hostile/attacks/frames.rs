@@ -13,7 +13,7 @@ use crate::{
         http2::{self, frame},
         peer::Peer,
     },
-    hook::Hook,
+    hook::{Hook, greeted},
     stage::Stage,
 };
 
@@ -46,17 +46,14 @@ pub fn invalid_frames_of_hooks() -> Attack {
         item: "18",
         hooks: |notes| {
             let notes = notes.clone();
-            let script = move |mut peer: Peer| {
-                if peer.greet(&[]).is_err() {
-                    return;
-                }
+            let script = greeted(move |mut peer: Peer| {
                 let Ok(asked) = peer.asked() else { return };
                 let (name, breach) = BREACHES[(notes.count("breaches") - 1) as usize % BREACHES.len()];
                 peer.send(&breach(asked.stream));
                 if !peer.closed_within(Duration::from_secs(1)) {
                     notes.count(&format!("open {name}"));
                 }
-            };
+            });
             vec![Hook::grpc("breacher", script).within("1500ms")]
         },
         serve: Serve::PLAIN,

@@ -8,7 +8,7 @@ use super::press::{self, Press};
 use crate::{
     attack::{Attack, Bounds, Serve},
     bytes::{http2, peer::Peer},
-    hook::Hook,
+    hook::{Hook, greeted},
 };
 
 /// Every review is said to be unseen, on every connection.
@@ -52,10 +52,7 @@ pub fn leftovers() -> Attack {
         item: "10",
         hooks: |notes| {
             let notes = notes.clone();
-            let script = move |mut peer: Peer| {
-                if peer.greet(&[]).is_err() {
-                    return;
-                }
+            let script = greeted(move |mut peer: Peer| {
                 notes.count("connections");
                 // The head of a review, and never its body: no window is given for that.
                 while let Ok(frame) = peer.frame() {
@@ -64,7 +61,7 @@ pub fn leftovers() -> Attack {
                         thread::sleep(Duration::from_secs(30));
                     }
                 }
-            };
+            });
             vec![Hook::grpc("hoarder", script).within("100ms")]
         },
         serve: Serve::PLAIN,

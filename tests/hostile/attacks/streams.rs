@@ -13,7 +13,7 @@ use crate::{
         http2,
         peer::Peer,
     },
-    hook::{Hook, approve},
+    hook::{Hook, approve, greeted},
 };
 
 /// A hook with one stream at a time never answers the first call on it. That call is over after 200 ms, its review,
@@ -40,17 +40,14 @@ pub fn held_by_a_late_call() -> Attack {
                     }
                 }
             };
-            let slowly = move |mut peer: Peer| {
-                if peer.greet(&[]).is_err() {
-                    return;
-                }
+            let slowly = greeted(move |mut peer: Peer| {
                 while let Ok(asked) = peer.asked() {
                     if asked.uid.starts_with("late") {
                         thread::sleep(Duration::from_millis(1500));
                     }
                     approve(&mut peer, "slow", &slow, &asked);
                 }
-            };
+            });
             vec![Hook::grpc("single", one_stream).ignored().within("200ms"), Hook::grpc("slow", slowly)]
         },
         // One worker: one connection, and so one stream.
@@ -85,10 +82,7 @@ pub fn refused_once() -> Attack {
         item: "12",
         hooks: |notes| {
             let notes = notes.clone();
-            let script = move |mut peer: Peer| {
-                if peer.greet(&[]).is_err() {
-                    return;
-                }
+            let script = greeted(move |mut peer: Peer| {
                 while let Ok(asked) = peer.asked() {
                     if notes.count(&format!("asked {}", asked.uid)) == 1 {
                         peer.send(&http2::reset(asked.stream, 7));
@@ -96,7 +90,7 @@ pub fn refused_once() -> Attack {
                         approve(&mut peer, "refuser", &notes, &asked);
                     }
                 }
-            };
+            });
             vec![Hook::grpc("refuser", script)]
         },
         serve: Serve::PLAIN,

@@ -17,7 +17,7 @@ use crate::{
         peer::{Peer, framed, yes},
         reviews,
     },
-    hook::Hook,
+    hook::{Hook, greeted},
     stage::Stage,
 };
 
@@ -45,10 +45,7 @@ pub fn contradictions() -> Attack {
         item: "40",
         hooks: |notes| {
             let notes = notes.clone();
-            let script = move |mut peer: Peer| {
-                if peer.greet(&[]).is_err() {
-                    return;
-                }
+            let script = greeted(move |mut peer: Peer| {
                 while let Ok(asked) = peer.asked() {
                     let number = asked.uid.rsplit('-').next().and_then(|text| text.parse().ok()).unwrap_or(0_usize);
                     let (name, head, trailers) = CONTRADICTIONS[number % CONTRADICTIONS.len()];
@@ -60,7 +57,7 @@ pub fn contradictions() -> Attack {
                     bytes.extend(http2::frame(http2::HEADERS, ends, asked.stream, &http2::fields(trailers)));
                     peer.send(&bytes);
                 }
-            };
+            });
             vec![Hook::grpc("liar", script)]
         },
         serve: Serve::PLAIN,

@@ -14,14 +14,9 @@ fn hook(configuration: &str, name: &str, state: HookStanding) -> HookReport {
         id: format!("{configuration}/{name}/0"),
         configuration: configuration.to_owned(),
         endpoint: format!("grpc://{name}:1"),
-        moves_to: None,
         state,
         since: NOW.to_owned(),
-        reason: None,
-        overdue: None,
-        unproven_since: None,
-        failures: None,
-        discarded: None,
+        ..HookReport::default()
     }
 }
 
@@ -29,31 +24,15 @@ fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
     ReplicaReport {
         replica: "a".to_owned(),
         instance: "i".to_owned(),
-        contested: false,
         version: "1".to_owned(),
         generation: 3,
         revision: "7".to_owned(),
         digest: "ab".to_owned(),
         observed: Some(9),
         age_seconds: Some(0.5),
-        stale: false,
-        stopping: false,
-        faults: Vec::new(),
-        break_glass: Vec::new(),
-        bypasses: Vec::new(),
-        bypasses_left_out: 0,
-        rejected: None,
-        from_last_good: None,
-        read_failure: None,
         hooks: hooks.iter().map(|(configuration, name, state)| hook(configuration, name, *state)).collect(),
-        hooks_left_out: 0,
-        initializers: Vec::new(),
-        initializers_left_out: 0,
-        policies: 0,
-        unenforced: Vec::new(),
-        unenforced_left_out: 0,
-        plugins: None,
         published: NOW.to_owned(),
+        ..ReplicaReport::default()
     }
 }
 

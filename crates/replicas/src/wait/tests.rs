@@ -6,31 +6,14 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
     ReplicaReport {
         replica: name.to_owned(),
         instance: name.to_owned(),
-        contested: false,
         version: "1".to_owned(),
         generation: 1,
         revision: revision.to_string(),
         digest: "ab".repeat(32),
         observed: Some(observed),
         age_seconds: Some(0.1),
-        stale: false,
-        stopping: false,
-        faults: Vec::new(),
-        break_glass: Vec::new(),
-        bypasses: Vec::new(),
-        bypasses_left_out: 0,
-        rejected: None,
-        from_last_good: None,
-        read_failure: None,
-        hooks: Vec::new(),
-        hooks_left_out: 0,
-        initializers: Vec::new(),
-        initializers_left_out: 0,
-        policies: 0,
-        unenforced: Vec::new(),
-        unenforced_left_out: 0,
-        plugins: None,
         published: "2026-01-01T00:00:00Z".to_owned(),
+        ..ReplicaReport::default()
     }
 }
 
@@ -54,14 +37,9 @@ fn with(mut report: ReplicaReport, hooks: &[(&str, u16, HookStanding)]) -> Repli
         id: format!("test/{name}/0"),
         configuration: "test".to_owned(),
         endpoint: format!("grpc://h:{port}"),
-        moves_to: None,
         state: *state,
         since: "2026-01-01T00:00:00Z".to_owned(),
-        overdue: None,
-        unproven_since: None,
-        failures: None,
-        discarded: None,
-        reason: None,
+        ..HookReport::default()
     };
     report.hooks = hooks.iter().map(hook).collect();
     report
