@@ -15,6 +15,8 @@
 // Gatepost's rules are followed over a stream, and a request that none of them matches makes no call. Without rules that are
 // known to be up to date, each request makes one.
 //
+// A server may store objects before they are initialized, hidden from who may not see them: see [Initialization].
+//
 // Denials, warnings and audit annotations are those of the hooks themselves, without the prefixes that kube-apiserver
 // adds to what a webhook says. A call that fails is judged by the plugin's own failure policy.
 package admission

@@ -192,6 +192,8 @@ func TestReadPolicyHidesUnlessGatepostShows(t *testing.T) {
 	}}
 	sidecar.serve(t)
 	p := storing(t, sidecar.socket, "")
+	for _, err := p.client.connected(context.Background()); err != nil; _, err = p.client.connected(context.Background()) {
+	}
 	read := Read{Verb: ReadGet, Resource: pods, Namespace: "shop", Name: "a"}
 
 	answer = rawMessage(number(nil, 1, 1))

@@ -132,6 +132,8 @@ stored() {
   check "$name: and it saw the finished ones" grep -q '"name":"success"' "$work/ordinary"
   check "$name: gatepost ends well when asked to" stop sidecar
   check "$name: so does the other replica" stop second
+  killed one
+  killed two
 }
 
 drawings() {

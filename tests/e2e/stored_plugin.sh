@@ -89,7 +89,7 @@ flunders_seen_are_finished() {
 stored_by_plugin() {
   echo "======== stored by the plugin: a Go server stores flunders before they are initialized"
   local name="plugin stores" finished
-  PLUGIN=stored-apiserver-gatepost kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building the server that stores flunders"
+  PLUGIN=stored kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building the server that stores flunders"
   go build -o "$work/initializer-program" ./initializer || broken "the initializer does not build"
   server_certificate "$work/flunders" "$work/ca" /CN=flunders IP:127.0.0.1
   kubectl apply --filename - >"$work/said" 2>&1 <<'YAML' || broken "rights for flunders"

@@ -3,8 +3,8 @@
 #
 #   tests/e2e/kube/get.sh [BIN]     prints BIN, by default ${XDG_CACHE_HOME:-~/.cache}/gatepost/kube-v$KUBERNETES
 #
-# PLUGIN=1 also builds kube-apiserver-gatepost, sample-apiserver-gatepost and stored-apiserver-gatepost, which have the
-# admission plugin of go/admission compiled in; always anew, as that is part of this repository. PLUGIN=NAME builds one.
+# PLUGIN=1 also builds kube-apiserver-gatepost and sample-apiserver-gatepost, which have the admission plugin of go/admission
+# compiled in, and PLUGIN=stored stored-apiserver-gatepost; always anew, as that is part of this repository.
 #
 # KUBERNETES is the version, by default the newest that the trials follow; the trials work with 1.36.3 too.
 # Ends with 77 when this machine cannot get them at all (no Go, no modules), and with 1 when it could and something broke.
@@ -63,9 +63,6 @@ tidy() {
   }
 }
 
-# plugged NAME: this server is to be built.
-plugged() { [[ "${PLUGIN:-}" == 1 || "${PLUGIN:-}" == "$1-apiserver-gatepost" ]]; }
-
 kube() {
   local go_mod package=k8s.io/kubernetes/cmd version=k8s.io/component-base/version
   mkdir "$work/kube" && cd "$work/kube"
@@ -94,9 +91,13 @@ kube() {
   local stamp="-s -w -X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${kubernetes:2:2}"
   missing kube-apiserver && build kube-apiserver "$package/kube-apiserver" -ldflags "$stamp"
   missing kubectl && build kubectl "$package/kubectl" -ldflags "$stamp"
-  plugged kube && build kube-apiserver-gatepost ./kube -ldflags "$stamp"
-  plugged sample && build sample-apiserver-gatepost ./sample -ldflags "-s -w"
-  plugged stored && build stored-apiserver-gatepost ./stored -ldflags "-s -w"
+  case "${PLUGIN:-}" in
+    1)
+      build kube-apiserver-gatepost ./kube -ldflags "$stamp"
+      build sample-apiserver-gatepost ./sample -ldflags "-s -w"
+      ;;
+    stored) build stored-apiserver-gatepost ./stored -ldflags "-s -w" ;;
+  esac
   return 0
 }
 
