@@ -5,6 +5,8 @@ mod catalogue;
 mod cluster;
 mod decision;
 mod document;
+mod gatekeeper;
+mod gator;
 mod import;
 mod kyverno;
 mod new;
@@ -14,6 +16,7 @@ mod search;
 mod suite;
 mod test;
 mod translate;
+mod violations;
 
 use clap::Subcommand;
 use gatepost_operator::command::CommandExit;
@@ -27,7 +30,7 @@ Examples:
   gatepost policy new pinned-images --from no-latest-tag
   gatepost policy test pinned-images
   gatepost policy bench pinned-images
-  gatepost policy import kyverno/ > policies.yaml
+  gatepost policy import kyverno/ gatekeeper/ > policies.yaml
   gatepost review pod.json --config pinned-images/policy.yaml";
 
 /// Write and test admission policies, without a cluster and without a server

@@ -8,14 +8,11 @@ use std::{
 use gatepost_config::Problem;
 
 use super::{
-    cluster::text_at,
     document::{Field, Problems, documents, file_problem, files_below, read_text},
+    gator::{self, is_gator_suite},
     kyverno::{self, is_kyverno_test},
     suite::{API_VERSION, KIND, Suite, suite},
 };
-
-/// Group of the tests of `gator verify`.
-const GATOR: &str = "test.gatekeeper.sh/";
 
 /// Returns the suites below these paths, in the order of their files, and the problems of those that cannot be run.
 pub(super) fn find(paths: &[PathBuf]) -> (Vec<Suite>, Vec<Problem>) {
@@ -59,7 +56,7 @@ fn suites_of(path: &Path, is_named: bool, problems: &Problems) -> Vec<Suite> {
         }
     };
     let is_candidate = is_kyverno_file(path)
-        || text.contains(GATOR)
+        || text.contains("test.gatekeeper.sh/")
         || text.lines().any(|line| line.contains("kind") && line.contains(KIND));
     if !is_candidate && !is_named {
         return Vec::new();
@@ -81,13 +78,9 @@ fn suites_of(path: &Path, is_named: bool, problems: &Problems) -> Vec<Suite> {
         } else if is_kyverno_test(document) {
             has_tests = true;
             suites.extend(kyverno::suites(&field, path, &file, problems));
-        } else if text_at(document, "/apiVersion").starts_with(GATOR) {
+        } else if is_gator_suite(document) {
             has_tests = true;
-            field.problem(
-                "is a Suite of gator verify",
-                "which is not run, so it tests nothing here",
-                "run it with gator, or write a PolicyTest",
-            );
+            suites.extend(gator::suites(&field, path, &file, problems));
         }
     }
     if !has_tests && is_named {

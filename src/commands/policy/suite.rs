@@ -13,6 +13,7 @@ use super::{
     cluster::{ACCESS_ATTRIBUTES, AccessRule, DEFAULT_NAMESPACE, FixtureCluster, complete, is_namespaced, text_at},
     document::{Field, Problems, documents, files_below, is_policy, only_policies, read_text},
     request::{RequestObjects, review},
+    violations::ExpectedViolations,
 };
 
 /// `apiVersion` of the documents.
@@ -89,6 +90,8 @@ pub(super) struct Expectation {
     pub(super) result: Option<Value>,
     /// Whether a policy is about the request.
     pub(super) is_applied: Option<bool>,
+    /// Violations, in place of everything else.
+    pub(super) violations: Option<ExpectedViolations>,
 }
 
 /// Reads one PolicyTest; `None` if it has problems.
@@ -349,5 +352,6 @@ fn expectation(test: &Field<'_>) -> Option<Expectation> {
         audit_annotations: annotations.into_iter().filter_map(annotation).collect(),
         result: None,
         is_applied: None,
+        violations: None,
     })
 }

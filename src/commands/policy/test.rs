@@ -22,7 +22,7 @@ use super::{
     search::find,
     suite::{Expectation, PolicyTest, Suite},
 };
-use crate::review::{AdmissionDeps, PolicyTrial, decide, try_policies};
+use crate::review::{AdmissionDeps, Caller, PolicyTrial, decide, try_policies};
 
 /// Time for one decision. It is bounded by costs, and so far less is needed, also on a busy machine.
 pub(super) const DECISION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,8 +63,8 @@ More keys of the document:
               decides it. A check without a rule is denied.
 
 Of Kyverno's test files (kyverno-test.yaml), results of admission policies are read, too, and of
-ValidatingPolicies and MutatingPolicies that `gatepost policy import` can translate. Gatekeeper's
-(kind: Suite) are reported as not supported.
+ValidatingPolicies and MutatingPolicies that `gatepost policy import` can translate. Of Gatekeeper's
+(kind: Suite), tests of templates in CEL are run, and each of one in Rego is a problem.
 
 Examples:
   gatepost policy test policies
@@ -155,7 +155,13 @@ impl PolicyTestArgs {
         report.took = began.elapsed();
         let snapshot = &deps.current.load().snapshot;
         let outcome = TestOutcome { verdict: &verdict, review: &review, document: &document, snapshot };
-        report.differences = outcome.differences(&expectation);
+        report.differences = match &expectation.violations {
+            Some(expected) => match violations(deps, &caller, &expected.reviews).await {
+                Ok(messages) => expected.differences(&messages),
+                Err(why) => vec![why],
+            },
+            None => outcome.differences(&expectation),
+        };
         let policies = try_policies(deps, &review, &caller, true).await;
         let is_applied = policies.iter().any(|policy| !policy.outcome.is_excluded);
         if let Some(wanted) = expectation.is_applied.filter(|wanted| *wanted != is_applied) {
@@ -165,7 +171,7 @@ impl PolicyTestArgs {
         }
         if !report.differences.is_empty() {
             report.explanations = outcome.explanations(&policies);
-        } else if policies.is_empty() {
+        } else if policies.is_empty() && expectation.violations.is_none() {
             report.notes = outcome.explanations(&policies);
         }
         if self.costs {
@@ -185,6 +191,24 @@ pub(super) fn with_namespaces(snapshot: Snapshot, cluster: &FixtureCluster, test
     let of_cluster = of_cluster.map(|object| text_at(object, "/metadata/name"));
     let names = of_tests.chain(of_cluster).filter(|name| !name.is_empty());
     snapshot.with_namespaces(names.map(|name| (name.into(), labels_of(&cluster.namespace(name)))).collect::<Vec<_>>())
+}
+
+/// Returns the messages of everything that is denied of these reviews, each behind what it is to begin with.
+///
+/// # Errors
+/// A review cannot be read.
+async fn violations(deps: &AdmissionDeps, caller: &Caller, reviews: &[(String, Value)]) -> Result<Vec<String>, String> {
+    let mut messages = Vec::new();
+    for (prefix, document) in reviews {
+        let review = json_view::view(Bytes::from(document.to_string()));
+        let review = review.map_err(|error| format!("the request cannot be read: {error}"))?;
+        let trials = try_policies(deps, &review, caller, false).await;
+        let denials = trials.into_iter().flat_map(|trial| trial.outcome.denials);
+        // What comes before names the policy and the binding.
+        let message = |text: &str| text.split_once(" denied request: ").map_or(text, |(_, own)| own).to_owned();
+        messages.extend(denials.map(|denial| format!("{prefix}{}", message(&denial.message))));
+    }
+    Ok(messages)
 }
 
 /// Outcome of one test.
