@@ -16,7 +16,6 @@ use tracing::{Span, debug_span};
 use super::{
     access::Access,
     bypass::BypassDecision,
-    object::PatchedObject,
     rejection::{self, StatusError},
 };
 use crate::{
@@ -311,14 +310,6 @@ impl<'a> ReviewContext<'a> {
     /// Returns true if the request's deadline has passed.
     pub(super) fn is_out_of_time(&self) -> bool {
         self.caller.deadline.left(now()).is_zero()
-    }
-
-    /// Returns the review with this patched object, or the review as it arrived if there is none.
-    pub(super) fn current_review<'r>(&self, object: Option<&'r Arc<PatchedObject>>) -> &'r Review
-    where
-        'a: 'r,
-    {
-        object.map_or(self.review, |object| &object.review)
     }
 
     /// Returns the initializers that are configured for the review's resource.

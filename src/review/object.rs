@@ -53,7 +53,15 @@ pub(super) struct PatchedObject {
     arrived: usize,
 }
 
-impl ReviewContext<'_> {
+impl<'a> ReviewContext<'a> {
+    /// Returns the review with this patched object, or the review as it arrived if there is none.
+    pub(super) fn current_review<'r>(&self, object: Option<&'r Arc<PatchedObject>>) -> &'r Review
+    where
+        'a: 'r,
+    {
+        object.map_or(self.review, |object| &object.review)
+    }
+
     /// Applies a patch of `text` bytes to the object of `review`; `before` is that object if something has changed it.
     /// Runs off the worker's thread if there are many bytes to process, and until the request's deadline.
     pub(super) async fn apply(

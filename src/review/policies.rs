@@ -5,6 +5,7 @@
 //! if they take more, or if the objects are large. An access check without a decision suspends a policy until the
 //! cluster's authorizer has decided.
 
+mod evaluation;
 mod mutating;
 mod trial;
 
@@ -12,7 +13,6 @@ pub(super) use self::mutating::{mutate, reinvoke};
 pub use self::trial::{PolicyTrial, try_policies};
 
 use std::{
-    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,15 +20,15 @@ use std::{
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use self::evaluation::{Bounds, Evaluation, evaluate, too_long};
 use super::{
-    conditions::{self, MAX_OFFLOADED_STEPS, MAX_STEPS},
+    conditions,
     context::{Reasons, ReviewContext, ServedView},
     draft::{Draft, Flow},
     facts::{Facts, SelectorError},
     policy_task::{BoundTask, Params, PolicyTask},
     record::{CallRecord, Decider, Ending},
-    rejection::{self, StatusError},
-    versions,
+    rejection, versions,
 };
 use crate::{
     live::{
@@ -40,7 +40,7 @@ use crate::{
 use gatepost_api::{
     Answer, CallFailure, Denial, Enforcement, FailurePolicy, HookType, Review, Served, StatusCause, StatusInfo, Verdict,
 };
-use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
+use gatepost_base::clock::now;
 use gatepost_cel::{AccessDecisions, Allowance, JsonDocument};
 use gatepost_config::{Match, MatchKind, MatchSet};
 use gatepost_policy::{
@@ -52,11 +52,6 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum number of denials that a rejection by mutating policies names.
 const MAX_CAUSES: usize = 64;
-
-/// Maximum number of steps of the policies of a request beside the worker's thread: about a second of a core. An
-/// expensive policy takes as many as its cost, of which upstream allows ten millions for validations, and as many for
-/// audit annotations.
-const MAX_POLICY_STEPS: u64 = 6 * MAX_OFFLOADED_STEPS;
 
 impl Decider for LivePolicy {
     fn name(&self) -> &str {
@@ -345,91 +340,6 @@ struct PolicyEnd {
     took: Duration,
 }
 
-/// Returns true if what the policies read is too large to be read on a worker's thread.
-fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) -> bool {
-    let params = tasks.iter().flat_map(|task| &task.bindings).flat_map(|bound| bound.params.iter().flatten());
-    let read: usize = params.flatten().chain(namespace).map(Bytes::len).sum();
-    let places = [&review.object, &review.old_object, &review.options, &review.user];
-    read >= OFFLOAD_THRESHOLD || places.into_iter().any(conditions::is_large)
-}
-
-/// Policies of a phase, while they are evaluated in their order.
-trait Evaluation: Send + Sized + 'static {
-    /// Evaluates policies from the next one on, up to the first that is suspended.
-    fn evaluate(
-        self,
-        review: &Review,
-        decisions: AccessDecisions,
-        allowance: &Allowance<'_>,
-    ) -> (Self, Vec<PolicyEnd>, Option<Suspended>);
-
-    /// Fails the next policy, which takes too many steps.
-    fn fail_next(&mut self) -> PolicyEnd;
-}
-
-/// What bounds an evaluation.
-struct Bounds {
-    /// Steps left on the worker's thread.
-    steps: Cell<u64>,
-    /// True if it runs beside the worker's thread.
-    is_offloaded: bool,
-    /// The request's deadline; `None` if only access checks end by it.
-    until: Option<Instant>,
-}
-
-impl Bounds {
-    /// Returns the bounds of policies that decide on a request.
-    fn of_request(ctx: &ReviewContext<'_>, review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) -> Self {
-        let is_offloaded = is_large(review, tasks, namespace);
-        Self { steps: Cell::new(MAX_STEPS), is_offloaded, until: Some(ctx.caller.deadline.instant()) }
-    }
-}
-
-/// Evaluates policies. Adds the end of each to `ends`, also before an error.
-///
-/// # Errors
-/// The deadline passes first, or a shadow is dropped.
-async fn evaluate<E: Evaluation>(
-    ctx: &ReviewContext<'_>,
-    review: &Review,
-    mut evaluation: E,
-    bounds: &mut Bounds,
-    ends: &mut Vec<PolicyEnd>,
-) -> Result<E, StatusError> {
-    let until = bounds.until;
-    loop {
-        let decisions = ctx.access.decisions();
-        let (found, suspended);
-        (evaluation, found, suspended) = if bounds.is_offloaded {
-            let review = review.clone();
-            let evaluating = ctx.evaluate(move || {
-                let steps = Cell::new(MAX_POLICY_STEPS);
-                let over = || until.is_some_and(|until| Instant::now() >= until);
-                evaluation.evaluate(&review, decisions, &Allowance { steps: &steps, over: &over })
-            });
-            evaluating.await?
-        } else {
-            let over = || until.is_some_and(|until| now() >= until);
-            evaluation.evaluate(review, decisions, &Allowance { steps: &bounds.steps, over: &over })
-        };
-        let is_first = found.is_empty();
-        match ends.is_empty() {
-            true => *ends = found,
-            false => ends.extend(found),
-        }
-        match suspended {
-            None => return Ok(evaluation),
-            Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
-            Some(Suspended::Undecided(check)) => {
-                ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await?;
-            }
-            // One policy at fault stops no other: it fails alone, and only by steps of its own.
-            Some(Suspended::TooLong) if !bounds.is_offloaded || !is_first => bounds.is_offloaded = true,
-            Some(Suspended::TooLong) => ends.push(evaluation.fail_next()),
-        }
-    }
-}
-
 /// Validating policies, while they are evaluated.
 struct Validating {
     /// Policies without an end.
@@ -452,11 +362,6 @@ impl Evaluation for Validating {
     fn fail_next(&mut self) -> PolicyEnd {
         self.tasks.remove(0).failed(&too_long())
     }
-}
-
-fn too_long() -> String {
-    "the policy needs more than a second of processor time for this request: let it look at less of the object"
-        .to_owned()
 }
 
 /// Params of a binding without any.
