@@ -145,7 +145,7 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
         unproven_since: (!live.is_in_place()).then(|| time(since)),
         failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
         discarded: live.metrics.recently_discarded(now).map(|RecentDiscards { discarded, calls, over }| {
-            DiscardedCalls { discarded: discarded, calls, seconds: over.as_secs() }
+            DiscardedCalls { discarded, calls, seconds: over.as_secs() }
         }),
     }
 }
