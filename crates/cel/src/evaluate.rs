@@ -198,10 +198,10 @@ impl<'a> Interpreter<'a, '_> {
             Variable::NamespaceObject => &self.input.namespace,
             Variable::Params => {
                 let params = self.policy.and_then(PolicyScope::params);
-                return params.map_or(Ok(Value::Null), |params| params.root(self.meter).map(Value::from));
+                return params.map_or(Ok(Value::Null), |params| params.root(self.meter));
             }
         };
-        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter).map(Value::from))
+        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter))
     }
 
     /// Returns a variable of the policy, which is evaluated on its first use.
@@ -257,6 +257,13 @@ impl<'a> Interpreter<'a, '_> {
     /// Evaluates the operand of a selection, which costs one more unless it is a variable, a part of one or a
     /// conditional.
     fn qualified(&mut self, operand: &'a Node) -> SelectionResult<'a> {
+        // Most selections are from an object, or from a part of one in a loop.
+        if let Node::Local(slot) = operand
+            && let Value::Json(part) = self.slots[*slot]
+        {
+            self.meter.pay(1)?;
+            return Ok(SelectedValue::Plain(Value::Json(part)));
+        }
         let found = self.selection(operand)?;
         if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
             self.meter.pay(1)?;
@@ -264,15 +271,22 @@ impl<'a> Interpreter<'a, '_> {
         Ok(found)
     }
 
-    fn select(&self, of: SelectedValue<'a>, field: &Field) -> SelectionResult<'a> {
-        let Field { name, optional } = field;
+    fn select(&self, of: SelectedValue<'a>, Field { name, optional }: &Field) -> SelectionResult<'a> {
+        let absent = || Fault::no_such_key(name);
         match of {
+            // Most selections are from parts of objects, whose members are never optional values.
+            SelectedValue::Plain(Value::Json(of)) if !optional && !of.is_list() => {
+                of.member(name, self.meter)?.map(SelectedValue::Plain).ok_or_else(absent)
+            }
+            SelectedValue::Plain(Value::Json(of)) | SelectedValue::Optional(Some(Value::Json(of))) if !of.is_list() => {
+                of.member(name, self.meter).map(SelectedValue::Optional)
+            }
             SelectedValue::Optional(None) => Ok(of),
             SelectedValue::Optional(Some(of)) => self.optional_field(&of, name).map(SelectedValue::Optional),
             SelectedValue::Plain(of) if *optional => self.optional_field(&of, name).map(SelectedValue::Optional),
-            SelectedValue::Plain(Value::Null) => Err(Fault::no_such_key(name)),
+            SelectedValue::Plain(Value::Null) => Err(absent()),
             SelectedValue::Plain(of) => {
-                access::field(&of, name, self.meter)?.map(SelectedValue::from).ok_or_else(|| Fault::no_such_key(name))
+                access::field(&of, name, self.meter)?.map(SelectedValue::from).ok_or_else(absent)
             }
         }
     }

@@ -135,8 +135,8 @@ pub(super) struct Meter<'a> {
     pub(super) version: KubernetesVersion,
     cost: Cell<u64>,
     rounds: Cell<u32>,
-    /// Steps since the deadline was last checked.
-    steps_since_check: Cell<u64>,
+    /// The number of steps left at which the deadline is checked next.
+    next_check: Cell<u64>,
 }
 
 /// Memory of a list or map, in items. Dropping it releases the memory.
@@ -181,8 +181,8 @@ impl Drop for Room {
 
 impl<'a> Meter<'a> {
     pub(super) fn new(allowance: &'a Allowance<'a>, memory: &'a Memory, version: KubernetesVersion) -> Self {
-        let (cost, rounds, steps_since_check) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { allowance, memory, version, cost, rounds, steps_since_check }
+        let next_check = Cell::new(allowance.steps.get().saturating_sub(STEPS_PER_DEADLINE_CHECK));
+        Self { allowance, memory, version, cost: Cell::new(0), rounds: Cell::new(0), next_check }
     }
 
     /// Bytes of text and items of lists that were made.
@@ -203,12 +203,14 @@ impl<'a> Meter<'a> {
     }
 
     /// Adds to the cost, and counts as many steps, at least one.
+    #[inline]
     pub(super) fn pay(&self, cost: u64) -> Result<(), Fault> {
         self.charge(cost)?;
         self.step(cost.max(1))
     }
 
     /// Adds to the cost only, for work that upstream counts and this crate does not do.
+    #[inline]
     pub(super) fn charge(&self, cost: u64) -> Result<(), Fault> {
         let paid = self.cost.get().saturating_add(cost);
         self.cost.set(paid);
@@ -243,21 +245,26 @@ impl<'a> Meter<'a> {
     }
 
     /// Counts steps, and checks the deadline from time to time. Adds nothing to the cost.
+    #[inline]
     pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
-        let steps_since_check = self.steps_since_check.get().saturating_add(steps);
-        self.steps_since_check.set(if steps_since_check > STEPS_PER_DEADLINE_CHECK { 0 } else { steps_since_check });
-        if steps_since_check > STEPS_PER_DEADLINE_CHECK && (self.allowance.over)() {
-            return Err(Fault::Stop(Stop::Deadline));
-        }
         match self.allowance.steps.get().checked_sub(steps) {
-            Some(left) => {
+            Some(left) if left >= self.next_check.get() => {
                 self.allowance.steps.set(left);
                 Ok(())
             }
-            None => {
-                self.allowance.steps.set(0);
-                Err(Fault::Stop(Stop::TooLong))
-            }
+            left => self.check(left),
+        }
+    }
+
+    /// Checks the deadline, and that steps are left.
+    #[cold]
+    fn check(&self, left: Option<u64>) -> Result<(), Fault> {
+        self.allowance.steps.set(left.unwrap_or(0));
+        self.next_check.set(left.unwrap_or(0).saturating_sub(STEPS_PER_DEADLINE_CHECK));
+        match left {
+            None => Err(Fault::Stop(Stop::TooLong)),
+            Some(_) if (self.allowance.over)() => Err(Fault::Stop(Stop::Deadline)),
+            Some(_) => Ok(()),
         }
     }
 

@@ -273,8 +273,12 @@ impl<'a> PolicyEvaluation<'a, '_> {
     /// Evaluates every validation; `None` if they cost too much.
     fn validations(&self, budget: &mut Budget<'_>) -> Result<Option<SmallVec<[Value; 4]>>, Suspended> {
         let evaluator = self.evaluator();
-        let validations = &self.definition.validations;
-        validations.iter().map(|validation| self.value(&evaluator, &validation.expression, budget)).collect()
+        let mut values = SmallVec::new();
+        for validation in &self.definition.validations {
+            let Some(value) = self.value(&evaluator, &validation.expression, budget)? else { return Ok(None) };
+            values.push(value);
+        }
+        Ok(Some(values))
     }
 
     /// Evaluates every message expression, also of validations that are true, because of their cost; `None` if they
