@@ -55,7 +55,7 @@ pub struct ParamRef {
     pub deny_if_not_found: bool,
 }
 
-/// A binding of a policy, checked.
+/// A binding of a policy, checked. What most bindings lack is boxed, because there may be many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Name of the binding.
@@ -65,14 +65,16 @@ pub struct Binding {
     /// Name of the policy.
     pub policy_name: Arc<str>,
     /// Params; without a `paramKind` of the policy they have no effect.
-    pub param_ref: Option<ParamRef>,
+    pub param_ref: Option<Box<ParamRef>>,
     /// Requests that the binding is about; `None` for all of the policy.
-    pub match_resources: Option<MatchResources>,
+    pub match_resources: Option<Box<MatchResources>>,
     /// Effects of a failed validation.
     pub actions: Actions,
     /// Enforcement that the binding's annotation asks for, in place of the policy's.
     pub enforcement: Option<Enforcement>,
 }
+
+const _: () = assert!(size_of::<Binding>() <= 64, "hundreds of thousands of bindings are to fit into memory");
 
 impl Binding {
     /// Checks a binding as kube-apiserver does when it is created.
@@ -104,6 +106,7 @@ impl Binding {
             faults.add("validationActions", "holds Deny and Warn".to_owned(), why, "keep one of the two");
         }
         let (name, policy_name) = (name.into(), policy_name.into());
+        let (param_ref, match_resources) = (param_ref.map(Box::new), match_resources.map(Box::new));
         faults.end(Self { name, hook_type, policy_name, param_ref, match_resources, actions, enforcement: None })
     }
 }
