@@ -101,7 +101,8 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     let mut ends = Vec::new();
     let mut bounds = Bounds::of_request(ctx, review, &tasks, namespace.as_ref());
     let evaluated = evaluate(ctx, review, Validating { tasks, namespace }, &mut bounds, &mut ends).await;
-    unfinished.retain(|(index, _)| ends.iter().all(|end| end.index != *index));
+    // The ends are those of the first tasks, in order.
+    unfinished.drain(..ends.len().min(unfinished.len()));
     // Also before an error: what has denied the request does so however late the others are.
     conclude(ctx, draft, HookType::Validating, ends)?;
     let Err(refusal) = evaluated else { return Flow::Continue(()) };
