@@ -720,3 +720,54 @@ fn policy_of_an_older_version_is_decided_as_there() {
         assert!(named.is_none_or(|named| printed.contains(named)), "{printed}");
     }
 }
+
+#[test]
+fn configuration_is_applied_to_a_custom_resource_by_its_definition() {
+    let policy = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: p}\nspec:\n  \
+                  reinvocationPolicy: Never\n  matchConstraints: {resourceRules: [{apiGroups: [example.com], \
+                  apiVersions: ['*'], operations: [CREATE], resources: [widgets/status, widgets]}]}\n  mutations:\n  - \
+                  patchType: ApplyConfiguration\n    applyConfiguration: {expression: 'Object{spec: Object.spec{ports: \
+                  [Object.spec.ports{name: \"a\", port: 2}]}}'}\n---\napiVersion: \
+                  admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nmetadata: {name: b}\nspec: \
+                  {policyName: p}\n";
+    let definition = |list: &str| {
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             widgets.example.com}}\nspec:\n  group: example.com\n  names: {{plural: widgets, kind: Widget}}\n  scope: \
+             Namespaced\n  versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      \
+             openAPIV3Schema: {{type: object, properties: {{spec: {{type: object, properties: {{ports: {{type: array, \
+             x-kubernetes-list-type: {list}, x-kubernetes-list-map-keys: [name], items: {{type: object, properties: \
+             {{name: {{type: string}}, port: {{type: integer}}}}}}}}}}}}}}}}\n"
+        )
+    };
+    let check = |files: &[(&str, &str)]| {
+        let folder = folder(files);
+        let (code, stdout, stderr) = gatepost(folder.path(), &["check", "."]);
+        (code, stdout + &stderr)
+    };
+    let (code, printed) = check(&[("p.yaml", policy), ("d.yaml", &definition("map"))]);
+    assert!(code == Some(0) && !printed.contains("is missing"), "{printed}");
+    let (code, printed) = check(&[("p.yaml", policy)]);
+    let missing = "p.yaml: [0].spec.mutations: the schema of widgets of example.com in version * is missing";
+    assert!(code == Some(0) && printed.contains(missing), "{printed}");
+    assert!(printed.contains("kubectl get crd widgets.example.com -o yaml"), "{printed}");
+    let (code, printed) = check(&[("p.yaml", policy), ("d.yaml", &definition("bag"))]);
+    let wrong = "spec.versions[0].schema.openAPIV3Schema has at \".spec.ports\" the list type \"bag\"";
+    assert!(code == Some(1) && printed.replace(": has", " has").contains(wrong), "{printed}");
+    let (code, printed) = check(&[(
+        "d.yaml",
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.b}\nspec: {group: b}\n",
+    )]);
+    assert!(code == Some(1) && printed.contains("spec.names.plural: is missing"), "{printed}");
+
+    let review = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"example.com","version":"v1","kind":"Widget"},"resource":{"group":"example.com","version":"v1","resource":"widgets"},"name":"w","namespace":"default","operation":"CREATE","userInfo":{},"object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"ports":[{"name":"b"},{"name":"a","port":1}]}}}}"#;
+    for (definition, expected) in [(Some(definition("map")), Some(0)), (None, Some(5))] {
+        let mut files = vec![("p.yaml".to_owned(), policy.to_owned())];
+        files.extend(definition.map(|text| ("d.yaml".to_owned(), text)));
+        let files: Vec<_> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let (config, reviews) = (folder(&files), folder(&[("r.json", review)]));
+        let config = config.path().display().to_string();
+        let (code, stdout, stderr) = gatepost(reviews.path(), &["review", "r.json", "--config", &config]);
+        assert_eq!(code, expected, "{stdout}{stderr}");
+    }
+}

@@ -46,6 +46,29 @@ fn answers() -> BTreeMap<String, Value> {
     serde_json::from_slice(&text).unwrap()
 }
 
+/// Returns the definitions of the custom resources of a case.
+fn definitions(answer: &Value) -> impl Iterator<Item = Value> {
+    answer["resources"].as_array().into_iter().flatten().filter_map(|served| {
+        let [group, version, kind] = served["kind"].as_str()?.split('/').collect::<Vec<_>>()[..] else { return None };
+        let (_, resource) = served["resource"].as_str()?.rsplit_once('/')?;
+        if !group.contains('.') || served["withoutSchema"] == true {
+            return None;
+        }
+        let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let schema = Some(served["schema"].clone()).filter(Value::is_object).unwrap_or_else(any);
+        Some(json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{version}.{resource}.{group}")},
+            "spec": {
+                "group": group,
+                "names": {"plural": resource, "kind": kind},
+                "versions": [{"name": version, "served": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        }))
+    })
+}
+
 /// Returns the documents of a case that are configuration.
 fn configuration(name: &str) -> SourceFile {
     let text = std::fs::read_to_string(folder().join("cases").join(format!("{name}.yaml"))).unwrap();
@@ -56,8 +79,13 @@ fn configuration(name: &str) -> SourceFile {
 }
 
 /// Compiles the documents of a case. The error has every problem.
-fn loaded(name: &str) -> Result<Snapshot, Vec<String>> {
-    let loaded = gatepost_config::load(&[configuration(name)], &|_| Err(std::io::ErrorKind::NotFound.into()));
+fn loaded(name: &str, answer: &Value) -> Result<Snapshot, Vec<String>> {
+    let definitions = json!({"apiVersion": "v1", "kind": "List", "items": definitions(answer).collect::<Vec<_>>()});
+    let mut files = vec![configuration(name)];
+    if definitions["items"] != json!([]) {
+        files.push(SourceFile { name: "definitions.json".into(), bytes: definitions.to_string().into() });
+    }
+    let loaded = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into()));
     loaded.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
@@ -327,7 +355,7 @@ fn comparable(decision: &Value, before: &Value) -> Value {
 /// Returns the difference of a case to its answer; `None` if there is none.
 async fn difference(name: &str, answer: &Value) -> Option<String> {
     let is_refused = answer.get("refused").is_some();
-    let snapshot = match loaded(name) {
+    let snapshot = match loaded(name, answer) {
         Ok(_) if is_refused && answer.get("decision").is_none() => {
             return Some(format!("is accepted; refused for {}", answer["refused"]));
         }

@@ -5,6 +5,7 @@ pub(crate) mod bypass;
 pub(crate) mod called_again;
 pub(crate) mod client_config;
 pub(crate) mod configuration;
+pub(crate) mod custom_resources;
 pub(crate) mod hook;
 pub(crate) mod initializers;
 pub(crate) mod names;
@@ -29,7 +30,7 @@ use super::{
     },
 };
 use gatepost_api::BreakGlass;
-use gatepost_policy::{Binding, Definition};
+use gatepost_policy::{Binding, CustomSchema, Definition};
 
 /// Content of the checked documents.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub(crate) struct CheckedContent {
     pub(super) break_glass_documents: Vec<(BreakGlass, (String, String))>,
     pub(super) policies: Vec<Placed<Definition>>,
     pub(super) bindings: Vec<Placed<Binding>>,
+    /// Schemas of custom resources, one for each version.
+    pub(super) schemas: Vec<Arc<CustomSchema>>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -93,6 +96,7 @@ impl CheckedContent {
                 DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
                 DocumentKind::Policy(hook_type) => self.policies.extend(policies::policy(document, hook_type)),
                 DocumentKind::PolicyBinding(hook_type) => self.bindings.extend(policies::binding(document, hook_type)),
+                DocumentKind::CustomResource => self.schemas.extend(custom_resources::check(document)),
             }
         });
     }
@@ -104,6 +108,7 @@ impl CheckedContent {
         self.break_glass_documents.extend_from_slice(&other.break_glass_documents);
         self.policies.extend_from_slice(&other.policies);
         self.bindings.extend_from_slice(&other.bindings);
+        self.schemas.extend_from_slice(&other.schemas);
         self.notes.extend_from_slice(&other.notes);
     }
 

@@ -272,9 +272,11 @@ pub(crate) enum DocumentKind {
     Policy(HookType),
     /// A binding of such a policy.
     PolicyBinding(HookType),
+    /// The definition of a custom resource.
+    CustomResource,
 }
 
-const KINDS: [DocumentKind; 9] = [
+const KINDS: [DocumentKind; 10] = [
     DocumentKind::Configuration,
     DocumentKind::Webhooks(HookType::Validating),
     DocumentKind::Webhooks(HookType::Mutating),
@@ -284,11 +286,13 @@ const KINDS: [DocumentKind; 9] = [
     DocumentKind::Policy(HookType::Mutating),
     DocumentKind::PolicyBinding(HookType::Validating),
     DocumentKind::PolicyBinding(HookType::Mutating),
+    DocumentKind::CustomResource,
 ];
 
 const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration or BreakGlass; \
      ValidatingWebhookConfiguration, MutatingWebhookConfiguration, ValidatingAdmissionPolicy, \
-     MutatingAdmissionPolicy or a binding of these, of admissionregistration.k8s.io/v1; or Namespace of v1";
+     MutatingAdmissionPolicy or a binding of these, of admissionregistration.k8s.io/v1; CustomResourceDefinition of \
+     apiextensions.k8s.io/v1; or Namespace of v1";
 
 /// Versions in which policies and their bindings are read, the newest first. Their fields are the same.
 const POLICY_VERSIONS: [&str; 3] = [
@@ -320,6 +324,7 @@ impl DocumentKind {
             Self::Policy(HookType::Mutating) => (POLICY_VERSIONS[0], "MutatingAdmissionPolicy"),
             Self::PolicyBinding(HookType::Validating) => (POLICY_VERSIONS[0], "ValidatingAdmissionPolicyBinding"),
             Self::PolicyBinding(HookType::Mutating) => (POLICY_VERSIONS[0], "MutatingAdmissionPolicyBinding"),
+            Self::CustomResource => ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
         }
     }
 
@@ -338,6 +343,7 @@ impl DocumentKind {
             Self::BreakGlass => "the break-glass",
             Self::Policy(_) => "the policy",
             Self::PolicyBinding(_) => "the binding",
+            Self::CustomResource => "the custom resource",
         }
     }
 

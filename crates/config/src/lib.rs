@@ -209,7 +209,7 @@ impl Snapshot {
 
     /// Compiles checked documents. Reuses the index of `former` if few hooks have changed.
     fn compile(checked: CheckedContent, former: &PreviousIndex, pause: Pause<'_>) -> Self {
-        let checked = checked.finish();
+        let mut checked = checked.finish();
         let (mut hooks, mut origins, mut bypasses) = (Vec::new(), Vec::new(), Vec::new());
         let (mut initializers, mut initializer_places) = (Vec::new(), Vec::new());
         // Configurations of two kinds may share a name; their hooks then share the numbering of ids.
@@ -236,11 +236,11 @@ impl Snapshot {
         for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
             initializer_indexes.entry(resource.clone()).or_default().push(at);
         }
-        let mut notes = checked.notes;
+        let mut notes = std::mem::take(&mut checked.notes);
         check::hook::sort(&mut hooks, &mut origins, &mut notes);
         let matcher = Matcher::from_previous(former, &hooks);
         pause();
-        let (policies, policy_places) = check::policies::bound(&checked.policies, &checked.bindings, &mut notes);
+        let (policies, policy_places) = check::policies::bound(&checked, &mut notes);
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         notes.extend(check::hook::unenforced_notes(&hooks, &origins));

@@ -2,8 +2,8 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch/smd.go`,
 //! `sigs.k8s.io/structured-merge-diff/v6/typed/merge.go`.
 //!
-//! Objects of built-in kinds are merged by their types. The schemas of other kinds are not known here: their objects are
-//! merged, member by member, and everything else is replaced. A list into which another one would have to be merged is
+//! Objects are merged by the types of their kinds: built-in ones, and those of the custom resources whose definitions the
+//! configuration has. Objects of other kinds are merged, member by member, and everything else is replaced. A list into which another one would have to be merged is
 //! an error then, as the schema says whether its items have keys. So upstream's refusal of atomic objects and lists is
 //! missing, too.
 //!
@@ -16,8 +16,8 @@ use gatepost_json as json;
 use serde_json::{Map, Value};
 
 use crate::{
-    decide::Suspended,
-    schema::{self, Relation, Type},
+    schema::{self, CustomSchemas, Relation, Type},
+    suspended::Suspended,
 };
 
 /// Maximum depth of an apply configuration.
@@ -30,6 +30,7 @@ const MAX_DEPTH: usize = 200;
 pub(super) fn patch(
     object: &[u8],
     applied: &str,
+    schemas: &CustomSchemas,
     pay: &dyn Fn(usize) -> Result<(), Suspended>,
 ) -> Result<Result<String, String>, Suspended> {
     let refused = |why: &str| Ok(Err(format!("error applying patch: {why}")));
@@ -39,7 +40,7 @@ pub(super) fn patch(
     // Upstream gives the configuration the type of the object.
     applied.retain(|field, _| !matches!(&**field, "apiVersion" | "kind"));
     let begin = object.len() - object.trim_start().len();
-    let Some(kind) = kind_of(object, begin) else { return unreadable("the object") };
+    let Some(kind) = kind_of(object, begin, schemas) else { return unreadable("the object") };
     if let Some(kind) = &kind
         && let Err(why) = kind.of.check(&applied, pay)?
     {
@@ -52,23 +53,23 @@ pub(super) fn patch(
         Err(Stop::Suspended(suspended)) => return Err(suspended),
     }
     // As upstream, after the merge.
-    if let Some(kind) = kind
-        && let Err(why) = kind.of.check_integers(&applied, pay)?
+    if let Some(Kind { of, name: Some(name) }) = kind
+        && let Err(why) = of.check_integers(&applied, pay)?
     {
-        return Ok(Err(format!("unable to convert unstructured object to {}: {why}", kind.name)));
+        return Ok(Err(format!("unable to convert unstructured object to {name}: {why}")));
     }
     Ok(Ok(merge.operations + "]"))
 }
 
-/// A built-in kind.
-struct Kind {
-    of: &'static Type,
-    /// As upstream shows it.
-    name: String,
+/// A kind whose type is known.
+struct Kind<'a> {
+    of: &'a Type,
+    /// Name of a built-in kind, as upstream shows it. Objects of custom ones are not converted.
+    name: Option<String>,
 }
 
-/// Returns the kind of the object at this offset, if it is built in; `None` if there is no object.
-fn kind_of(object: &str, at: usize) -> Option<Option<Kind>> {
+/// Returns the kind of the object at this offset, if it is known; `None` if there is no object.
+fn kind_of<'a>(object: &str, at: usize, schemas: &'a CustomSchemas) -> Option<Option<Kind<'a>>> {
     let (mut api_version, mut kind) = (None, None);
     let members = json::members(object, at, |_, key, value| match &*key {
         "apiVersion" => api_version = Some(value),
@@ -79,8 +80,9 @@ fn kind_of(object: &str, at: usize) -> Option<Option<Kind>> {
     let text = |at: Option<usize>| json::string(object, at?).ok();
     let Some((api_version, kind)) = text(api_version).zip(text(kind)) else { return Some(None) };
     let core = if api_version.contains('/') { "" } else { "/" };
-    let name = format!("{core}{api_version}, Kind={kind}");
-    Some(schema::type_of(&api_version, &kind).map(|of| Kind { of, name }))
+    let built_in = schema::type_of(&api_version, &kind);
+    let built_in = built_in.map(|of| Kind { of, name: Some(format!("{core}{api_version}, Kind={kind}")) });
+    Some(built_in.or_else(|| Some(Kind { of: schemas.type_of(&api_version, &kind)?, name: None })))
 }
 
 /// Reason why a merge ends early.
@@ -109,7 +111,7 @@ struct Merge<'a> {
 }
 
 /// A value of the configuration, and its type, if it is known.
-type TypedValue<'a, V> = (&'a V, Option<&'static Type>);
+type TypedValue<'a, V> = (&'a V, Option<&'a Type>);
 
 impl Merge<'_> {
     /// Merges members into the object at this offset, and adds operations.
@@ -312,7 +314,7 @@ impl Merge<'_> {
         let mut fields = Vec::new();
         let read = json::members(self.object, at, |_, name, value| {
             if let Some((name, _)) = keys.iter().find(|(key, _)| *key == name) {
-                fields.push((*name, value));
+                fields.push((&**name, value));
             }
         });
         self.readable(read)?;

@@ -2,8 +2,8 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/policy/validating/{dispatcher,validator}.go`.
 
 use gatepost_cel::{
-    AccessCheck, Allowance, ConditionsDecision, Evaluation, Evaluator, Expression, Failure, Input, JsonDocument,
-    OUT_OF_BUDGET, Output,
+    Allowance, ConditionsDecision, Evaluation, Evaluator, Expression, Failure, Input, JsonDocument, OUT_OF_BUDGET,
+    Output,
 };
 use smallvec::SmallVec;
 
@@ -11,6 +11,7 @@ use crate::{
     binding::Binding,
     definition::{Definition, Policy, Reason, Validation},
     outcome::{AnnotationCollector, Error, Outcome},
+    suspended::Suspended,
 };
 
 /// Maximum cost of the validations of a policy with their messages, of its audit annotations, and of a mutation, as
@@ -28,17 +29,6 @@ pub struct Bound<'a> {
     /// Params, for each of which the policy is evaluated: `[None]` if the policy or the binding has none. The error
     /// says why they cannot be read.
     pub params: Result<&'a [Option<JsonDocument<'a>>], &'a str>,
-}
-
-/// Reason why a policy is undecided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Suspended {
-    /// The evaluation takes more steps than allowed. Decide again with a larger allowance, on a thread that may block.
-    TooLong,
-    /// An access check has no decision yet. Decide again with one.
-    Undecided(Box<AccessCheck>),
-    /// The deadline has passed.
-    Deadline,
 }
 
 /// Decides a validating policy for one request. `bound` are the bindings that match, in the order of the policy.

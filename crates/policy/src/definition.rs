@@ -12,6 +12,7 @@ use crate::{
         AuditAnnotationDocument, MutationDocument, NamedExpression, PolicyDocument, Reinvocation, ValidationDocument,
     },
     matching::{MatchResources, ParamKind},
+    schema::CustomSchemas,
 };
 
 /// Maximum number of match conditions, as upstream.
@@ -135,6 +136,8 @@ pub struct Policy {
     pub fails_open: bool,
     /// Effect of its rejections. The outcome of the policy does not depend on it.
     pub enforcement: Enforcement,
+    /// Schemas of the custom resources into whose objects it may merge configurations.
+    pub schemas: Arc<CustomSchemas>,
 }
 
 impl Policy {
@@ -218,6 +221,11 @@ impl Definition {
             add(format!("mutations[{at}].{field}.expression"), mutation.expression().changes());
         }
         all
+    }
+
+    /// Returns true if a mutation is an `ApplyConfiguration`.
+    pub fn applies_configurations(&self) -> bool {
+        self.mutations.iter().any(|mutation| matches!(mutation, Mutation::ApplyConfiguration(_)))
     }
 
     /// Returns the number of mutations.

@@ -123,6 +123,7 @@ mod tests {
             bindings: vec![],
             fails_open: false,
             enforcement: Default::default(),
+            schemas: Arc::default(),
         }
     }
 

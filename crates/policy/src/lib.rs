@@ -41,7 +41,7 @@
 //! # }).unwrap();
 //! // A policy with the validation `object.spec.replicas <= 5`, and its binding:
 //! let (definition, bindings) = (Arc::new(definition), vec![Arc::new(binding)]);
-//! let policy = Policy { definition, bindings, fails_open: false, enforcement: Enforcement::Deny };
+//! let policy = Policy { definition, bindings, fails_open: false, enforcement: Enforcement::Deny, schemas: Arc::default() };
 //! let input = Input {
 //!     request: Request::new(|| Ok(User::default())),
 //!     object: Some(JsonDocument::new(br#"{"spec":{"replicas":6}}"#.as_slice().into())),
@@ -70,10 +70,10 @@
 //!
 //! The upstream is `k8s.io/apiserver/pkg/admission/plugin/policy`, in the version that `tests/policies` names.
 //! Messages, their order, and costs are upstream's; the limits on how much one policy may say are this crate's. Of
-//! schemas, which upstream has for mutations, there are only those by which configurations are applied to objects of
-//! built-in kinds. A JSON patch may leave an object that its type does not allow, and an apply configuration for a custom
-//! resource fails where it would have to merge a list. A policy with two variables of one name, of which upstream uses
-//! the last, is refused.
+//! schemas, which upstream has for mutations, there are only those by which configurations are applied: of built-in kinds,
+//! and of the custom resources whose definitions the caller has. A JSON patch may leave an object that its type does not
+//! allow, and an apply configuration for any other kind fails where it would have to merge a list. A policy with two
+//! variables of one name, of which upstream uses the last, is refused.
 
 mod binding;
 mod check;
@@ -86,17 +86,19 @@ mod matching;
 mod mutate;
 mod outcome;
 mod schema;
+mod suspended;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     binding::{Actions, Binding, PARAMS_NOT_FOUND, ParamRef, ParamSelector},
     check::Fault,
-    decide::{Bound, Suspended, decide},
+    decide::{Bound, decide},
     definition::{Definition, Policy, Reason},
     explain::{Explanation, explain},
     matching::{MatchResources, NamedRule, ParamKind},
     mutate::{Mutated, MutationLimits, mutate},
     outcome::{AuditedFailure, Denial, Outcome, binding_failed, failed},
-    schema::has_schema,
+    schema::{CustomSchema, CustomSchemas, has_schema, is_custom_group},
+    suspended::Suspended,
 };

@@ -14,9 +14,11 @@ use serde::Deserialize;
 use crate::{
     binding::Binding,
     configuration,
-    decide::{Applicability, Budget, PolicyEvaluation, Suspended},
+    decide::{Applicability, Budget, PolicyEvaluation},
     definition::{Definition, Mutation, Policy, Reason},
     outcome::Outcome,
+    schema::CustomSchemas,
+    suspended::Suspended,
 };
 
 /// Bytes of an object or a patch that can be read in the time of one step.
@@ -75,7 +77,7 @@ pub fn mutate(
         }
     }
     for mutation in &definition.mutations {
-        let one = One { definition, mutation, param, limits, allowance };
+        let one = One { definition, mutation, schemas: &policy.schemas, param, limits, allowance };
         match one.apply(input, &current, &mut outcome.cost)? {
             Ok(None) => {}
             Ok(Some(changed)) => {
@@ -94,6 +96,7 @@ pub fn mutate(
 struct One<'a> {
     definition: &'a Definition,
     mutation: &'a Mutation,
+    schemas: &'a CustomSchemas,
     param: Option<&'a JsonDocument<'a>>,
     limits: &'a MutationLimits,
     allowance: &'a Allowance<'a>,
@@ -120,7 +123,8 @@ impl One<'_> {
         let patch = match self.mutation {
             Mutation::JsonPatch(_) => written,
             Mutation::ApplyConfiguration(_) => {
-                let merged = configuration::patch(&object.rope().to_bytes(), &written, &|bytes| self.pay(bytes))?;
+                let object = object.rope().to_bytes();
+                let merged = configuration::patch(&object, &written, self.schemas, &|bytes| self.pay(bytes))?;
                 match merged {
                     Ok(patch) => patch,
                     Err(why) => return Ok(Err(why)),

@@ -1,4 +1,4 @@
-//! How objects of the built-in kinds are merged. Sources: `k8s.io/kube-openapi/pkg/schemaconv`, and
+//! How objects are merged: those of built-in kinds, and with `custom` of others. Sources: `k8s.io/kube-openapi/pkg/schemaconv`, and
 //! `sigs.k8s.io/structured-merge-diff/v6/typed/{helpers,validate}.go`.
 //!
 //! `schema/types.txt` has what kube-apiserver concludes from its OpenAPI documents. `tests/policies/generate` writes it.
@@ -11,6 +11,8 @@
 //! `d` (anything), `a` (anything, and atomic), the number of a struct, `{TYPE` (map), `[TYPE` (atomic list), `+TYPE` (set)
 //! or `(KEY;KEY=DEFAULT)TYPE` (list with keys). `!` before a map or a number says that it is atomic.
 
+mod custom;
+
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
@@ -19,7 +21,9 @@ use std::{
 
 use serde_json::{Map, Number, Value};
 
-use crate::decide::Suspended;
+use crate::suspended::Suspended;
+
+pub use custom::{CustomSchema, CustomSchemas};
 
 /// Name of what is expected where a number is due.
 const NUMERIC: &str = "numeric (int or float)";
@@ -47,14 +51,17 @@ struct Types {
     structs: Vec<Struct>,
 }
 
-struct Struct {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Struct {
     is_atomic: bool,
     /// By name.
-    fields: Vec<(&'static str, Type)>,
+    fields: Vec<(Cow<'static, str>, Type)>,
+    /// Type of other members; `None` if there can be none.
+    others: Option<Type>,
 }
 
 /// The type of a value.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     /// A scalar, with the name of what is expected; `None` if any will do.
     Scalar(Option<&'static str>),
@@ -67,6 +74,11 @@ pub(super) enum Type {
         number: usize,
         is_atomic: bool,
     },
+    /// A struct of a custom resource. If `is_any`, it may as well be a scalar, or an atomic list.
+    Object {
+        of: Box<Struct>,
+        is_any: bool,
+    },
     Map {
         of: Box<Self>,
         is_atomic: bool,
@@ -78,12 +90,12 @@ pub(super) enum Type {
 }
 
 /// Relation of the items of a list.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
     Atomic,
     Set,
     /// Names of the keys, in their order, and their defaults.
-    Keys(Vec<(&'static str, Option<Value>)>),
+    Keys(Vec<(Cow<'static, str>, Option<Value>)>),
 }
 
 /// Items of atomic lists of unknown type.
@@ -101,6 +113,17 @@ pub fn has_schema(group: &str, version: &str, resource: &str) -> bool {
     TYPES.resources.get(&*version).is_some_and(|resources| resources.contains(resource))
 }
 
+/// Returns true if the group is none of the built-in ones.
+pub fn is_custom_group(group: &str) -> bool {
+    let is_it = |version: &&str| version.split_once('/').is_some_and(|(known, _)| known == group);
+    !group.is_empty() && !TYPES.resources.keys().any(is_it)
+}
+
+/// Returns the type of the metadata of objects.
+fn object_meta() -> Option<&'static Type> {
+    TYPES.kinds.get("v1/ConfigMap")?.field("metadata")
+}
+
 impl Types {
     fn parse(text: &'static str) -> Self {
         let mut types = Self { resources: HashMap::new(), kinds: HashMap::new(), structs: Vec::new() };
@@ -109,17 +132,17 @@ impl Types {
                 types.resources.insert(version, resources.split(' ').collect());
                 continue;
             }
-            let (mut of, number) = (Struct { is_atomic: false, fields: Vec::new() }, types.structs.len());
+            let (mut of, number) = (Struct::default(), types.structs.len());
             for word in line.split_whitespace() {
                 if let Some(kind) = word.strip_prefix('=') {
                     types.kinds.insert(kind, Type::Struct { number, is_atomic: false });
                 } else if let Some((of_fields, names)) = word.split_once(':') {
-                    of.fields.extend(names.split(',').map(|name| (name, Type::parse(of_fields))));
+                    of.fields.extend(names.split(',').map(|name| (name.into(), Type::parse(of_fields))));
                 } else {
                     of.is_atomic = true;
                 }
             }
-            of.fields.sort_unstable_by_key(|(name, _)| *name);
+            of.fields.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
             types.structs.push(of);
         }
         types
@@ -144,8 +167,8 @@ impl Type {
             (_, ("(", rest)) => {
                 let (keys, of) = rest.split_once(')').unwrap_or_default();
                 let key = |key: &'static str| match key.split_once('=') {
-                    Some((name, default)) => (name, serde_json::from_str(default).ok()),
-                    None => (key, None),
+                    Some((name, default)) => (name.into(), serde_json::from_str(default).ok()),
+                    None => (key.into(), None),
                 };
                 list(of, Relation::Keys(keys.split(';').map(key).collect()))
             }
@@ -153,9 +176,10 @@ impl Type {
         }
     }
 
-    fn as_struct(&self) -> Option<&'static Struct> {
+    fn as_struct(&self) -> Option<&Struct> {
         match self {
             Self::Struct { number, .. } => TYPES.structs.get(*number),
+            Self::Object { of, .. } => Some(of),
             _ => None,
         }
     }
@@ -166,30 +190,31 @@ impl Type {
             Self::Scalar(_) | Self::Integer(_) => false,
             Self::Any { is_atomic } => value.is_array() || *is_atomic && value.is_object(),
             Self::Map { is_atomic, .. } => *is_atomic,
+            Self::Object { of, is_any } => of.is_atomic && value.is_object() || *is_any && value.is_array(),
             Self::Struct { is_atomic, .. } => *is_atomic || self.as_struct().is_some_and(|of| of.is_atomic),
             Self::List { relation, .. } => matches!(relation, Relation::Atomic),
         }
     }
 
     /// Returns the type of a member of an object; `None` if there can be no such member.
-    pub(super) fn member(&'static self, name: &str) -> Option<&'static Self> {
+    pub(super) fn member(&self, name: &str) -> Option<&Self> {
         match self {
             Self::Any { .. } => Some(self),
             Self::Map { of, .. } => Some(of),
-            _ => self.field(name),
+            _ => self.field(name).or_else(|| self.as_struct()?.others.as_ref()),
         }
     }
 
-    fn field(&self, name: &str) -> Option<&'static Self> {
+    fn field(&self, name: &str) -> Option<&Self> {
         let fields = &self.as_struct()?.fields;
-        let at = fields.binary_search_by_key(&name, |(name, _)| name).ok()?;
+        let at = fields.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         Some(&fields[at].1)
     }
 
     /// Returns the type of the items of a list, and their relation.
-    pub(super) fn list(&'static self) -> Option<(&'static Self, &'static Relation)> {
+    pub(super) fn list(&self) -> Option<(&Self, &Relation)> {
         match self {
-            Self::Any { .. } => Some((&ANY_ATOMIC, &Relation::Atomic)),
+            Self::Any { .. } | Self::Object { is_any: true, .. } => Some((&ANY_ATOMIC, &Relation::Atomic)),
             Self::List { of, relation } => Some((of, relation)),
             _ => None,
         }
@@ -197,7 +222,7 @@ impl Type {
 
     /// Checks a configuration of this type. The inner error is upstream's.
     pub(super) fn check(
-        &'static self,
+        &self,
         configuration: &Map<String, Value>,
         pay: Pay<'_>,
     ) -> Result<Result<(), String>, Suspended> {
@@ -226,7 +251,7 @@ impl Type {
     /// Checks that the integers of a checked configuration of this type are such. The inner error is upstream's, for an
     /// integer that is too large, too: upstream takes as many bits of it as there is room for.
     pub(super) fn check_integers(
-        &'static self,
+        &self,
         configuration: &Map<String, Value>,
         pay: Pay<'_>,
     ) -> Result<Result<(), String>, Suspended> {
@@ -236,7 +261,7 @@ impl Type {
         Ok(checked)
     }
 
-    fn integers(&'static self, value: &Value, meter: &mut Meter<'_>) -> Result<Result<(), String>, Suspended> {
+    fn integers(&self, value: &Value, meter: &mut Meter<'_>) -> Result<Result<(), String>, Suspended> {
         match (self, value) {
             (Self::Integer(bits), Value::Number(number)) if !fits(number, *bits) => {
                 return Ok(Err(format!("cannot convert {} to int{bits}", go_type(value))));
@@ -257,7 +282,7 @@ impl Type {
     }
 
     fn integers_of_members(
-        &'static self,
+        &self,
         members: &Map<String, Value>,
         meter: &mut Meter<'_>,
     ) -> Result<Result<(), String>, Suspended> {
@@ -289,7 +314,7 @@ impl Relation {
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
         let pairs = keys.iter().filter_map(|(name, default)| {
-            let value = fields.get(*name).or(default.as_ref())?;
+            let value = fields.get(&**name).or(default.as_ref())?;
             Some(format!("{name}={}", key_text(value)))
         });
         let pairs: Vec<_> = pairs.collect();
@@ -365,7 +390,7 @@ impl Check<'_> {
         self.errors.push(format!("{}: {}", cut(&self.path), cut(why)));
     }
 
-    fn value(&mut self, of: &'static Type, value: &Value) -> Result<(), Suspended> {
+    fn value(&mut self, of: &Type, value: &Value) -> Result<(), Suspended> {
         if self.is_full() {
             return Ok(());
         }
@@ -374,13 +399,18 @@ impl Check<'_> {
             (_, Value::Null) => {}
             (Type::Scalar(expected), _) => self.scalar(*expected, value),
             (Type::Integer(_), _) => self.scalar(Some(NUMERIC), value),
-            (Type::Struct { .. } | Type::Map { .. } | Type::Any { .. }, Value::Object(members)) => {
+            (
+                Type::Struct { .. } | Type::Object { .. } | Type::Map { .. } | Type::Any { .. },
+                Value::Object(members),
+            ) => {
                 self.members(of, members)?;
             }
-            (Type::List { .. } | Type::Any { .. }, Value::Array(items)) => self.items(of, items)?,
-            (Type::Any { .. }, _) => {}
+            (Type::List { .. } | Type::Any { .. } | Type::Object { is_any: true, .. }, Value::Array(items)) => {
+                self.items(of, items)?;
+            }
+            (Type::Any { .. } | Type::Object { is_any: true, .. }, _) => {}
             (Type::List { .. }, _) => self.error(&format!("expected list, got &{{{}}}", plain(value))),
-            (Type::Struct { .. } | Type::Map { .. }, _) => {
+            (Type::Struct { .. } | Type::Object { .. } | Type::Map { .. }, _) => {
                 self.error(&format!("expected map, got &{{{}}}", plain(value)));
             }
         }
@@ -403,7 +433,7 @@ impl Check<'_> {
         self.error(&format!("expected {}, got {found}", expected.unwrap_or("any scalar")));
     }
 
-    fn members(&mut self, of: &'static Type, members: &Map<String, Value>) -> Result<(), Suspended> {
+    fn members(&mut self, of: &Type, members: &Map<String, Value>) -> Result<(), Suspended> {
         for (name, value) in members {
             if self.is_full() {
                 break;
@@ -425,7 +455,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn items(&mut self, of: &'static Type, items: &[Value]) -> Result<(), Suspended> {
+    fn items(&mut self, of: &Type, items: &[Value]) -> Result<(), Suspended> {
         let Some((of_items, relation)) = of.list() else { return Ok(()) };
         let mut seen = HashSet::new();
         for (at, item) in items.iter().enumerate() {
@@ -454,7 +484,7 @@ impl Check<'_> {
     }
 
     /// Adds the paths of atomic values. As upstream, those in the values of maps are none.
-    fn atomic(&mut self, of: &'static Type, value: &Value) -> Result<(), Suspended> {
+    fn atomic(&mut self, of: &Type, value: &Value) -> Result<(), Suspended> {
         if self.is_full() {
             return Ok(());
         }
@@ -480,7 +510,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn atomic_members(&mut self, of: &'static Type, members: &Map<String, Value>) -> Result<(), Suspended> {
+    fn atomic_members(&mut self, of: &Type, members: &Map<String, Value>) -> Result<(), Suspended> {
         for (name, value) in members {
             if self.is_full() {
                 break;
@@ -544,7 +574,7 @@ mod tests {
     fn every_struct_of_the_table_is_in_it() {
         fn check(of: &Type) {
             match of {
-                Type::Scalar(_) | Type::Integer(_) | Type::Any { .. } => {}
+                Type::Scalar(_) | Type::Integer(_) | Type::Any { .. } | Type::Object { .. } => {}
                 Type::Struct { number, .. } => assert!(*number < TYPES.structs.len(), "{of:?}"),
                 Type::Map { of, .. } | Type::List { of, .. } => check(of),
             }

@@ -137,7 +137,13 @@ impl Draft {
             Ok(Arc::new(Binding::checked(document)?))
         };
         let bindings = self.actions.iter().enumerate().map(binding).collect::<Result<_, Vec<Fault>>>()?;
-        Ok(Policy { definition: Arc::new(definition), bindings, fails_open: false, enforcement: Default::default() })
+        Ok(Policy {
+            definition: Arc::new(definition),
+            bindings,
+            fails_open: false,
+            enforcement: Default::default(),
+            schemas: Arc::default(),
+        })
     }
 
     fn faults(self) -> Vec<String> {

@@ -235,23 +235,29 @@ pub(super) fn is_policy(document: &Value) -> bool {
         && matches!(kind, "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy")
 }
 
-/// Returns the text with its policies and bindings only; `None` if there is none. The lines of other documents become
-/// blank, so that the places of problems are those of the file.
+/// Returns true if a document is one of those by which policies decide: also the definition of a custom resource.
+fn is_configuration(document: &Value) -> bool {
+    is_policy(document)
+        || document["kind"] == "CustomResourceDefinition" && document["apiVersion"] == "apiextensions.k8s.io/v1"
+}
+
+/// Returns the text with its policies, bindings and definitions of custom resources only; `None` if there is none. The
+/// lines of other documents become blank, so that the places of problems are those of the file.
 ///
 /// # Errors
 /// The text is neither YAML nor JSON.
 pub(super) fn only_policies(file: &str, text: &str) -> Result<Option<String>, Problem> {
     let all = documents(file, text)?;
-    if !all.iter().any(is_policy) {
+    if !all.iter().any(is_configuration) {
         return Ok(None);
     }
-    if all.iter().all(is_policy) || file.to_ascii_lowercase().ends_with(".json") {
+    if all.iter().all(is_configuration) || file.to_ascii_lowercase().ends_with(".json") {
         return Ok(Some(text.to_owned()));
     }
     let mut kept = String::with_capacity(text.len());
     let mut chunk = Vec::new();
     let mut finish = |chunk: &mut Vec<&str>| {
-        let is_kept = documents(file, &chunk.concat()).is_ok_and(|all| all.iter().any(is_policy));
+        let is_kept = documents(file, &chunk.concat()).is_ok_and(|all| all.iter().any(is_configuration));
         for line in chunk.drain(..) {
             kept.push_str(if is_kept || is_marker(line) { line } else { "\n" });
         }
@@ -282,6 +288,8 @@ mod tests {
         assert_eq!(only_policies("a.yaml", &text), Ok(Some(format!("\n\n---\n{policy}--- # a test\n\n"))));
         assert_eq!(only_policies("a.yaml", policy), Ok(Some(policy.to_owned())));
         assert_eq!(only_policies("a.yaml", "kind: Pod\n"), Ok(None));
+        let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n";
+        assert_eq!(only_policies("a.yaml", definition), Ok(Some(definition.to_owned())));
         assert_eq!(only_policies("a.yaml", "a: [\n").unwrap_err().file, "a.yaml");
     }
 

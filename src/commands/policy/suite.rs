@@ -149,7 +149,7 @@ fn listable(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Returns the policies and bindings in these files. With `are_named`, each file must be readable.
+/// Returns the policies, bindings and definitions of custom resources in these files. With `are_named`, each file must be readable.
 fn policy_files(files: impl Iterator<Item = PathBuf>, are_named: bool, problems: &Problems) -> Vec<SourceFile> {
     let mut found = Vec::new();
     for path in files {
@@ -161,7 +161,7 @@ fn policy_files(files: impl Iterator<Item = PathBuf>, are_named: bool, problems:
                 continue;
             }
         };
-        if !are_named && !text.contains("AdmissionPolicy") {
+        if !are_named && !["AdmissionPolicy", "CustomResourceDefinition"].iter().any(|kind| text.contains(kind)) {
             continue;
         }
         match only_policies(&name, &text) {

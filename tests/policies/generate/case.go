@@ -99,7 +99,7 @@ type Resource struct {
 	Kind        string `json:"kind"`
 	Namespaced  bool   `json:"namespaced,omitempty"`
 	Identity    string `json:"identity,omitempty"`
-	// Schema is the OpenAPI schema of the kind; absent, any field may be there, and lists are atomic.
+	// Schema is that of its CustomResourceDefinition; absent, any field may be there, and lists are atomic.
 	Schema json.RawMessage `json:"schema,omitempty"`
 	// WithoutSchema says that the apiserver does not know the schema yet.
 	WithoutSchema bool `json:"withoutSchema,omitempty"`

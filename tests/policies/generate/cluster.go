@@ -19,6 +19,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,6 +52,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion"
 )
@@ -457,7 +460,8 @@ func (d documented) Paths() (map[string]openapi.GroupVersion, error) {
 	return all, nil
 }
 
-// customDocuments are the OpenAPI documents of the custom resources of a case.
+// customDocuments are the OpenAPI documents of the custom resources of a case, as kube-apiserver makes them of their
+// definitions.
 func customDocuments(resources []Resource) map[string]openapi.GroupVersion {
 	found := map[string]openapi.GroupVersion{}
 	for _, resource := range resources {
@@ -469,26 +473,41 @@ func customDocuments(resources []Resource) map[string]openapi.GroupVersion {
 		if text == nil {
 			text = json.RawMessage(`{"type": "object", "x-kubernetes-preserve-unknown-fields": true}`)
 		}
-		var definition map[string]any
-		must(json.Unmarshal(text, &definition))
-		definition["x-kubernetes-group-version-kind"] = []map[string]string{
-			{"group": kind.Group, "version": kind.Version, "kind": kind.Kind},
+		schema := &apiextensionsv1.CustomResourceValidation{}
+		must(json.Unmarshal(text, &schema.OpenAPIV3Schema))
+		scope := apiextensionsv1.ClusterScoped
+		if resource.Namespaced {
+			scope = apiextensionsv1.NamespaceScoped
 		}
+		document, err := builder.BuildOpenAPIV3(&apiextensionsv1.CustomResourceDefinition{
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: kind.Group,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{
+					Plural:   parseResource(resource.Resource).Resource,
+					Singular: strings.ToLower(kind.Kind),
+					Kind:     kind.Kind,
+					ListKind: kind.Kind + "List",
+				},
+				Scope: scope,
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+					{Name: kind.Version, Served: true, Storage: true, Schema: schema},
+				},
+			},
+		}, kind.Version, builder.Options{})
+		must(err)
 		path := "apis/" + kind.GroupVersion().String()
-		schemas := customDocument{}
-		if known, ok := found[path]; ok {
-			schemas = known.(customDocument)
-		}
-		schemas[kind.Group+"."+kind.Version+"."+kind.Kind] = definition
-		found[path] = schemas
+		known, _ := found[path].(customDocument)
+		found[path] = append(known, document)
 	}
 	return found
 }
 
-type customDocument map[string]any
+type customDocument []*spec3.OpenAPI
 
 func (d customDocument) Schema(string) ([]byte, error) {
-	return []byte(compact(map[string]any{"openapi": "3.0.0", "components": map[string]any{"schemas": d}})), nil
+	merged, err := builder.MergeSpecsV3([]*spec3.OpenAPI(d)...)
+	must(err)
+	return json.Marshal(merged)
 }
 
 func (d customDocument) ServerRelativeURL() string { return "custom" }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    CheckedContent,
     hook::{annotated_enforcement, match_policy, unenforced},
     names,
     namespace::metadata_name,
@@ -21,11 +22,13 @@ use crate::{
 use gatepost_api::{FailurePolicy, HookType, MatchPolicy};
 use gatepost_cel::{Effect, KubernetesVersion};
 use gatepost_policy::{
-    Actions, Binding, Definition, Fault, MatchResources, NamedRule, ParamKind, ParamRef, ParamSelector, Policy,
+    Actions, Binding, CustomSchemas, Definition, Fault, MatchResources, NamedRule, ParamKind, ParamRef, ParamSelector,
+    Policy,
     document::{
         AuditAnnotationDocument, BindingDocument, MutationDocument, NamedExpression, PolicyDocument, Reinvocation,
         ValidationDocument,
     },
+    is_custom_group,
 };
 
 /// Keys of the two documents. A cluster's `status` is accepted, but has no meaning here.
@@ -342,14 +345,38 @@ fn version_notes(placed: &Placed<Definition>) -> impl Iterator<Item = Note> {
     })
 }
 
+/// Returns a note on a policy that merges configurations into objects of a custom resource whose schema is missing.
+fn schema_note(placed: &Placed<Definition>, schemas: &CustomSchemas) -> Option<Note> {
+    let definition = &placed.item;
+    if !definition.applies_configurations() {
+        return None;
+    }
+    let rules = definition.constraints.rules.iter().map(|named| &named.rule);
+    let named = rules.flat_map(|rule| {
+        let groups = rule.api_groups.iter().filter(|group| ***group != *"*" && is_custom_group(group));
+        let versions = groups.flat_map(|group| rule.api_versions.iter().map(move |version| (group, version)));
+        versions.flat_map(|of| rule.resources.iter().map(move |resource| (of, resource)))
+    });
+    let ((group, version), resource) = named
+        .map(|(of, resource)| (of, resource.split('/').next().unwrap_or_default()))
+        .find(|((group, version), resource)| *resource != "*" && !schemas.has(group, version, resource))?;
+    let document = if placed.path.is_empty() { String::new() } else { format!("{}.", placed.path) };
+    Some(Note {
+        file: placed.file.clone(),
+        path: format!("{document}spec.mutations"),
+        what: format!("the schema of {resource} of {group} in version {version} is missing"),
+        why: "so a configuration that holds a list fails where the object has one, and unknown fields are not refused"
+            .to_owned(),
+        fix: format!("add its definition to the configuration: kubectl get crd {resource}.{group} -o yaml"),
+    })
+}
+
 /// Joins policies and bindings. Returns every policy that is bound, in order, with its place: once for each enforcement
 /// of its bindings. Adds notes on policies without bindings, which decide nothing, and on bindings of policies that do
 /// not exist.
-pub(crate) fn bound(
-    definitions: &[Placed<Definition>],
-    bindings: &[Placed<Binding>],
-    notes: &mut Vec<Note>,
-) -> (Vec<Arc<Policy>>, Vec<Placed<Definition>>) {
+pub(crate) fn bound(checked: &CheckedContent, notes: &mut Vec<Note>) -> (Vec<Arc<Policy>>, Vec<Placed<Definition>>) {
+    let CheckedContent { policies: definitions, bindings, schemas, .. } = checked;
+    let schemas = Arc::new(CustomSchemas::new(schemas));
     let mut by_policy: BTreeMap<(HookType, &str), Vec<&Placed<Binding>>> = BTreeMap::new();
     for binding in bindings {
         by_policy.entry((binding.item.hook_type, &*binding.item.policy_name)).or_default().push(binding);
@@ -368,6 +395,7 @@ pub(crate) fn bound(
     for placed in definitions {
         let Placed { item: definition, file, path, .. } = placed;
         notes.extend(version_notes(placed));
+        notes.extend(schema_note(placed, &schemas));
         match by_policy.remove(&(definition.hook_type, &*definition.name)) {
             Some(own) => {
                 let enforcement =
@@ -382,6 +410,7 @@ pub(crate) fn bound(
                         bindings: alike.iter().map(|(_, binding)| Arc::clone(binding)).collect(),
                         fails_open: false,
                         enforcement: alike[0].0,
+                        schemas: Arc::clone(&schemas),
                     }));
                     places.push(placed.clone());
                 }

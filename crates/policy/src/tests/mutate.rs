@@ -456,7 +456,9 @@ fn with_ports(ports: &[String]) -> String {
 #[test]
 fn errors_of_a_configuration_are_few() {
     let why = |ports: &[String]| {
-        crate::configuration::patch(deployed("").as_bytes(), &with_ports(ports), &|_| Ok(())).unwrap().unwrap_err()
+        crate::configuration::patch(deployed("").as_bytes(), &with_ports(ports), &Default::default(), &|_| Ok(()))
+            .unwrap()
+            .unwrap_err()
     };
     let duplicates = why(&vec![r#"{"containerPort":80}"#.to_owned(); 100_000]);
     assert_eq!(duplicates.matches("duplicate entries for key [containerPort=80,protocol=\"TCP\"]").count(), 10);
@@ -470,7 +472,9 @@ fn errors_of_a_configuration_are_few() {
         Ok(())
     };
     let object = br#"{"apiVersion":"v1","kind":"ConfigMap"}"#;
-    let why = crate::configuration::patch(object, &format!(r#"{{"data":{{{data}}}}}"#), &pay).unwrap().unwrap_err();
+    let why = crate::configuration::patch(object, &format!(r#"{{"data":{{{data}}}}}"#), &Default::default(), &pay)
+        .unwrap()
+        .unwrap_err();
     assert_eq!((why.matches("expected string").count(), paid.get()), (10, 0), "the others are not read");
 }
 
@@ -486,7 +490,7 @@ fn check_of_a_configuration_is_paid_and_ends_at_the_deadline() {
             if paid.get() > most { Err(Suspended::Deadline) } else { Ok(()) }
         };
         // No list is merged: without the check only the patch is paid.
-        let result = crate::configuration::patch(deployment("{}").as_bytes(), &applied, &pay);
+        let result = crate::configuration::patch(deployment("{}").as_bytes(), &applied, &Default::default(), &pay);
         (result.map(|patch| patch.map(|_| ())), paid.get(), calls.get())
     };
     let (result, paid, calls) = paid_until(usize::MAX);
@@ -513,7 +517,8 @@ fn payment_for_merged_lists_is_proportional_to_their_length() {
             paid.set(paid.get() + bytes);
             Ok(())
         };
-        let patch = crate::configuration::patch(object.as_bytes(), &applied, &pay).unwrap().unwrap();
+        let patch =
+            crate::configuration::patch(object.as_bytes(), &applied, &Default::default(), &pay).unwrap().unwrap();
         assert!(patch.contains(&list(0, items + items / 2)));
         paid.get() / object.len()
     };
