@@ -63,6 +63,9 @@ const (
 	review   method = "/gatepost.v1.Admission/Review"
 	mutate   method = "/gatepost.v1.Admission/Mutate"
 	validate method = "/gatepost.v1.Admission/Validate"
+
+	// validateProtobuf takes objects in protobuf; see proto/gatepost/v1/protobuf_admission.proto.
+	validateProtobuf method = "/gatepost.v1.ProtobufAdmission/Validate"
 )
 
 var (
@@ -70,6 +73,8 @@ var (
 	errNotConnected = errors.New("no connection to Gatepost")
 	// errLate says that the call's time is over.
 	errLate = errors.New("no answer in time")
+	// errWantsJSON says that the sidecar has not decided a review with objects in protobuf, and wants them in JSON.
+	errWantsJSON = errors.New("Gatepost wants the objects in JSON")
 )
 
 // A client of one sidecar: at most one connection for each core, used in turn.
@@ -223,7 +228,14 @@ func (c *client) call(ctx context.Context, connection *grpc.ClientConn, method m
 	}
 	var answer admissionv1.AdmissionReview
 	var trailer metadata.MD
+	if message.isProtobuf {
+		method = validateProtobuf
+	}
 	if err := connection.Invoke(ctx, string(method), message, &answer, grpc.Trailer(&trailer)); err != nil {
+		// A sidecar of an earlier version.
+		if message.isProtobuf && status.Code(err) == codes.Unimplemented {
+			return nil, errWantsJSON
+		}
 		return nil, callError(ctx, err, trailer)
 	}
 	return answer.Response, nil

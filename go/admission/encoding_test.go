@@ -29,9 +29,10 @@ type encodingCase struct {
 	attributes admission.Attributes
 	in         version
 	objects    admission.ObjectInterfaces
+	protobuf   bool
 }
 
-// encodingCases are requests of three sizes; one of each is in another version than the client's.
+// encodingCases are requests of three sizes; one of each is in another version than the client's, and two are in protobuf.
 func encodingCases() []encodingCase {
 	inV2 := version{widgets("v2"), widgets("v2").GroupVersion().WithKind("Widget")}
 	var cases []encodingCase
@@ -39,9 +40,11 @@ func encodingCases() []encodingCase {
 		object, named := largePod(size), fmt.Sprintf("/%dKiB", size>>10)
 		wide := madeInV1(&widget{Size: strings.Repeat("wide ", size/5)}, nil, admission.Create)
 		cases = append(cases,
-			encodingCase{"create" + named, attributes(object, nil, admission.Create), version{pods, podKind}, objects},
-			encodingCase{"update" + named, attributes(object, object, admission.Update), version{pods, podKind}, objects},
-			encodingCase{"converted" + named, wide, inV2, versioned("v1", "v2")})
+			encodingCase{"create" + named, attributes(object, nil, admission.Create), version{pods, podKind}, objects, false},
+			encodingCase{"create in protobuf" + named, attributes(object, nil, admission.Create), version{pods, podKind}, objects, true},
+			encodingCase{"update" + named, attributes(object, object, admission.Update), version{pods, podKind}, objects, false},
+			encodingCase{"update in protobuf" + named, attributes(object, object, admission.Update), version{pods, podKind}, objects, true},
+			encodingCase{"converted" + named, wide, inV2, versioned("v1", "v2"), false})
 	}
 	return cases
 }
@@ -50,7 +53,7 @@ func encodingCases() []encodingCase {
 func (c *encodingCase) encode(b *testing.B) (length int) {
 	b.ReportAllocs()
 	for b.Loop() {
-		one, err := (&Plugin{}).encodeRequest(c.attributes, c.in, c.objects)
+		one, err := (&Plugin{}).encodeRequest(c.attributes, c.in, c.objects, c.protobuf)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -72,20 +72,20 @@ func (h *heldIndex) isValidAfter(monotonic, wall time.Duration) bool {
 	return monotonic < h.validFor && wall < h.validFor
 }
 
-// misses reports whether the request needs no call of that method.
-func (f *indexFollower) misses(method method, attributes admission.Attributes) bool {
+// need returns what the request needs of that method.
+func (f *indexFollower) need(method method, attributes admission.Attributes) need {
 	held := f.held.Load()
 	if held == nil || !held.isValid(time.Now()) {
-		return false
+		return inJSON
 	}
 	request := newIndexRequest(attributes)
 	switch method {
 	case mutate:
-		return !held.index.mutating.matches(&request)
+		return held.index.mutating.need(&request)
 	case validate:
-		return !held.index.validating.matches(&request)
+		return held.index.validating.need(&request)
 	default:
-		return !held.index.mutating.matches(&request) && !held.index.validating.matches(&request)
+		return max(held.index.mutating.need(&request), held.index.validating.need(&request))
 	}
 }
 
@@ -273,7 +273,21 @@ type indexRule struct {
 	subresource string
 	// nil is any, and none.
 	namespaces map[string]struct{}
+	// What a request needs that the rule matches.
+	need need
 }
+
+// A need is what a rule index says of a request; of two, the greater one counts.
+type need uint8
+
+const (
+	// noCall: the sidecar would allow the request and do nothing else.
+	noCall need = iota
+	// inProtobuf: what reads the objects takes them in protobuf too.
+	inProtobuf
+	// inJSON: something reads the objects in JSON, or may do so.
+	inJSON
+)
 
 // operations are a set of the four operations.
 type operations uint8
@@ -327,25 +341,33 @@ func newIndexRequest(attributes admission.Attributes) indexRequest {
 	return request
 }
 
-// matches reports whether the request needs a call.
-func (p *phaseIndex) matches(request *indexRequest) bool {
+// need returns what the request needs.
+func (p *phaseIndex) need(request *indexRequest) need {
 	// Of an operation that is none of the four nothing is known.
 	if p.all || request.operation == 0 {
-		return true
+		return inJSON
 	}
-	return anyMatches(p.exact[groupResource{request.group, request.resource}], request) ||
-		len(p.byResource) > 0 && anyMatches(p.byResource[request.resource], request) ||
-		len(p.byGroup) > 0 && anyMatches(p.byGroup[request.group], request) ||
-		anyMatches(p.anywhere, request)
+	most := needOf(noCall, p.exact[groupResource{request.group, request.resource}], request)
+	if len(p.byResource) > 0 {
+		most = needOf(most, p.byResource[request.resource], request)
+	}
+	if len(p.byGroup) > 0 {
+		most = needOf(most, p.byGroup[request.group], request)
+	}
+	return needOf(most, p.anywhere, request)
 }
 
-func anyMatches(rules []indexRule, request *indexRequest) bool {
+// needOf returns the greatest need of those rules that match the request, and of what is known.
+func needOf(known need, rules []indexRule, request *indexRequest) need {
 	for n := range rules {
-		if rules[n].matches(request) {
-			return true
+		if known == inJSON {
+			break
+		}
+		if rules[n].need > known && rules[n].matches(request) {
+			known = rules[n].need
 		}
 	}
-	return false
+	return known
 }
 
 func (r *indexRule) matches(request *indexRequest) bool {

@@ -30,12 +30,13 @@ const (
 	fieldAll       = 1
 	fieldPhaseRule = 2
 
-	fieldOperations = 1
-	fieldGroups     = 2
-	fieldVersions   = 3
-	fieldResources  = 4
-	fieldScope      = 5
-	fieldNamespaces = 6
+	fieldOperations      = 1
+	fieldGroups          = 2
+	fieldVersions        = 3
+	fieldResources       = 4
+	fieldScope           = 5
+	fieldNamespaces      = 6
+	fieldProtobufObjects = 7
 )
 
 // An indexPoll is gatepost.v1.IndexPoll.
@@ -162,8 +163,17 @@ func (p *phaseIndex) read(message []byte) error {
 // readRule adds a rule for each of its groups and resources.
 func (p *phaseIndex) readRule(message []byte, entries *int) error {
 	var texts [fieldNamespaces + 1][]string
-	err := eachField(message, func(number protowire.Number, _ uint64, bytes []byte) error {
+	need := inJSON
+	err := eachField(message, func(number protowire.Number, value uint64, bytes []byte) error {
 		switch {
+		case number == fieldProtobufObjects && bytes == nil:
+			need = inJSON
+			if value != 0 {
+				need = inProtobuf
+			}
+			return nil
+		case number == fieldProtobufObjects:
+			return errIndexEncoding
 		case number > fieldNamespaces:
 			// Of a later version: what it narrows is sent without need.
 			return nil
@@ -176,7 +186,7 @@ func (p *phaseIndex) readRule(message []byte, entries *int) error {
 	if err != nil {
 		return err
 	}
-	rule := indexRule{versions: texts[fieldVersions]}
+	rule := indexRule{versions: texts[fieldVersions], need: need}
 	for _, name := range texts[fieldOperations] {
 		operation, ok := operation(name)
 		if !ok {

@@ -33,9 +33,14 @@ func number(to []byte, number protowire.Number, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, number, protowire.VarintType), value)
 }
 
-// ruleMessage is a gatepost.v1.IndexRule: OPERATIONS|GROUPS|VERSIONS|RESOURCES|SCOPE|NAMESPACES, each joined by commas.
+// ruleMessage is a gatepost.v1.IndexRule: OPERATIONS|GROUPS|VERSIONS|RESOURCES|SCOPE|NAMESPACES, each joined by commas, and
+// |protobuf if objects may be in protobuf.
 func ruleMessage(text string) []byte {
 	var message []byte
+	text, takesProtobuf := strings.CutSuffix(text, "|protobuf")
+	if takesProtobuf {
+		message = number(message, fieldProtobufObjects, 1)
+	}
 	for n, part := range strings.Split(text, "|") {
 		if n < 5 || part != "" {
 			message = nested(message, protowire.Number(n+1), strings.Split(part, ",")...)
@@ -265,12 +270,12 @@ func TestNewIndexIsAcknowledgedAtOnce(t *testing.T) {
 	f := &indexFollower{client: client, interval: time.Hour}
 	go f.run(client.lifetime)
 	eventually(t, "the first index is acknowledged", script.acknowledged(1))
-	if !f.misses(validate, attributes(pod("a"), nil, admission.Create)) {
+	if f.need(validate, attributes(pod("a"), nil, admission.Create)) != noCall {
 		t.Error("acknowledged before it is used")
 	}
 	script.set(func() { script.version, script.index = 2, indexMessage(phaseMessage(), phaseMessage(podsRule)) })
 	eventually(t, "the second index is acknowledged", script.acknowledged(2))
-	if f.misses(validate, attributes(pod("a"), nil, admission.Create)) {
+	if f.need(validate, attributes(pod("a"), nil, admission.Create)) == noCall {
 		t.Error("acknowledged before it is used")
 	}
 }
@@ -474,7 +479,7 @@ func TestIndexMatchesAsUpstreamDoes(t *testing.T) {
 			return matcher.Matches()
 		})
 		compared := newIndexRequest(request)
-		if got := readPhase(t, texts...).matches(&compared); got != want {
+		if got := readPhase(t, texts...).need(&compared) != noCall; got != want {
 			t.Fatalf("%v of %s %v %q in %q: %v", texts, request.GetOperation(), resource, request.GetSubresource(), request.GetNamespace(), got)
 		}
 		if want {
@@ -490,7 +495,7 @@ func TestIndexRulesOfNamespaces(t *testing.T) {
 	phase := readPhase(t, "CREATE|*|*|*/*|Namespaced|kube-system,infra")
 	for namespace, want := range map[string]bool{"kube-system": true, "infra": true, "shop": false, "": false} {
 		request := newIndexRequest(admission.NewAttributesRecord(nil, nil, podKind, namespace, "a", pods, "", admission.Create, nil, false, nil))
-		if phase.matches(&request) != want {
+		if (phase.need(&request) != noCall) != want {
 			t.Errorf("%q: not %v", namespace, want)
 		}
 	}
@@ -498,7 +503,7 @@ func TestIndexRulesOfNamespaces(t *testing.T) {
 
 func TestRequestOfAnUnknownOperationIsSent(t *testing.T) {
 	request := newIndexRequest(admission.NewAttributesRecord(nil, nil, podKind, "shop", "a", pods, "", admission.Operation("PATCH"), nil, false, nil))
-	if !readPhase(t).matches(&request) {
+	if readPhase(t).need(&request) != inJSON {
 		t.Error("not sent")
 	}
 }
@@ -520,7 +525,7 @@ var lease = admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "
 func TestLookUpAllocatesNothing(t *testing.T) {
 	f := followed(t)
 	if count := testing.AllocsPerRun(100, func() {
-		if !f.misses(validate, lease) {
+		if f.need(validate, lease) != noCall {
 			t.Fatal("a hit")
 		}
 	}); count > 0 {
@@ -532,7 +537,7 @@ func BenchmarkIndexMiss(b *testing.B) {
 	f := followed(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if !f.misses(validate, lease) {
+		if f.need(validate, lease) != noCall {
 			b.Fatal("a hit")
 		}
 	}

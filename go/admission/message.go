@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	protobufserializer "k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
@@ -41,10 +42,12 @@ const (
 	fieldMapValue           = 2
 )
 
-// A message is one AdmissionReview in protobuf. The objects, in JSON, are not copied into it: they are sent from where
-// they were encoded.
+// A message is one AdmissionReview in protobuf. The objects, in JSON or in Kubernetes' protobuf envelope, are not copied
+// into it: they are sent from where they were encoded.
 type message struct {
 	uid types.UID
+	// Whether the objects are in protobuf.
+	isProtobuf bool
 	// Fields before and after the objects; the first starts with the lengths around everything.
 	before, after []byte
 	// Tag and length of each object, and the object.
@@ -58,7 +61,10 @@ type message struct {
 	stored bool
 }
 
-var objectEncoder = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, nil, nil, jsonserializer.SerializerOptions{})
+var (
+	objectEncoder   = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, nil, nil, jsonserializer.SerializerOptions{})
+	protobufEncoder = protobufserializer.NewSerializer(nil, nil)
+)
 
 // A request in one version, with its objects in that version. (The VersionedAttributes of k8s.io/apiserver have other
 // fields in 1.36 than in 1.37.)
@@ -95,14 +101,20 @@ func newRequest(attributes admission.Attributes, in version, objects admission.O
 	return request, nil
 }
 
-// newMessage encodes a request: each of its objects once.
-func newMessage(attributes *request) (*message, error) {
+// newMessage encodes a request: each of its objects once, in protobuf if that is wanted and their type has it.
+func newMessage(attributes *request, wantsProtobuf bool) (*message, error) {
 	message := &message{uid: uuid.NewUUID(), stored: attributes.stored}
+	// The list of a stored object is written into its JSON.
+	message.isProtobuf = wantsProtobuf && !attributes.stored && hasProtobuf(attributes.object) && hasProtobuf(attributes.oldObject)
+	encodeObject := attributes.encode
+	if message.isProtobuf {
+		encodeObject = encodeProtobuf
+	}
 	var err error
-	if message.object, err = attributes.encode(attributes.object); err != nil {
+	if message.object, err = encodeObject(attributes.object); err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
-	if message.oldObject, err = attributes.encode(attributes.oldObject); err != nil {
+	if message.oldObject, err = encodeObject(attributes.oldObject); err != nil {
 		return nil, fmt.Errorf("encoding the old object: %w", err)
 	}
 	options, err := encode(attributes.GetOperationOptions())
@@ -184,6 +196,31 @@ func encode(object runtime.Object) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimRight(buffer.Bytes(), "\n"), nil
+}
+
+// hasProtobuf reports whether an object, if there is one, has an encoding in protobuf, with its metadata: one of a built-in
+// type has, a custom resource has not.
+func hasProtobuf(object runtime.Object) bool {
+	if object == nil {
+		return true
+	}
+	_, isProtobuf := object.(runtime.ProtobufMarshaller)
+	_, hasMetadata := object.(metav1.ObjectMetaAccessor)
+	return isProtobuf && hasMetadata
+}
+
+// encodeProtobuf returns an object in Kubernetes' protobuf envelope; nil if there is none.
+func encodeProtobuf(object runtime.Object) ([]byte, error) {
+	if object == nil {
+		return nil, nil
+	}
+	allocator := runtime.AllocatorPool.Get().(*runtime.Allocator)
+	defer runtime.AllocatorPool.Put(allocator)
+	var buffer bytes.Buffer
+	if err := protobufEncoder.EncodeWithAllocator(object, &buffer, allocator); err != nil {
+		return nil, err
+	}
+	return buffer.Bytes(), nil
 }
 
 // rawHead is what stands before the bytes of a RawExtension.

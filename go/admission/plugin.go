@@ -46,6 +46,9 @@ const (
 	revision = ownAnnotations + "revision"
 	// otherVersions is the annotation with the versions in which Gatepost wants the request too.
 	otherVersions = ownAnnotations + "other-versions"
+	// objectEncoding is the annotation with the encoding in which Gatepost wants the objects of a request that it rejects
+	// because they have another.
+	objectEncoding = ownAnnotations + "object-encoding"
 	// failedOpen is the prefix of the audit annotation of a call that failed and let the request pass.
 	failedOpen = "failed-open.plugin.gatepost.dev/"
 	// maxPatchOperations bounds a patch; 10,000 insertions at the head of one array take some 0.3 s.
@@ -156,7 +159,7 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	default:
 		return nil
 	}
-	if !p.isSent(method, attributes, objects) {
+	if p.need(method, attributes, objects) == noCall {
 		return nil
 	}
 	reinvocation := attributes.GetReinvocationContext()
@@ -167,7 +170,7 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	if reinvocation.IsReinvoke() && p.initialization.concerns(attributes) {
 		return nil
 	}
-	first, err := p.encodeRequest(attributes, versionOf(attributes), objects)
+	first, err := p.encodeRequest(attributes, versionOf(attributes), objects, false)
 	if err != nil {
 		return err
 	}
@@ -226,10 +229,11 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 			attributes = completed
 		}
 	}
-	if !p.isSent(method, attributes, objects) {
+	need := p.need(method, attributes, objects)
+	if need == noCall {
 		return nil
 	}
-	first, err := p.encodeRequest(attributes, versionOf(attributes), objects)
+	first, err := p.encodeRequest(attributes, versionOf(attributes), objects, method == validate && need == inProtobuf)
 	if err != nil {
 		return err
 	}
@@ -241,16 +245,20 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	})
 }
 
-// isSent reports whether the request goes to the sidecar: unless its own rules, or the sidecar's, do not name it.
-func (p *Plugin) isSent(method method, attributes admission.Attributes, objects admission.ObjectInterfaces) bool {
+// need returns what the request needs of the sidecar: nothing if its own rules, or the sidecar's, do not name it.
+func (p *Plugin) need(method method, attributes admission.Attributes, objects admission.ObjectInterfaces) need {
 	if rules.IsExemptAdmissionConfigurationResource(attributes) {
-		return false
+		return noCall
 	}
 	// Whatever the rules are now, nobody else checks who changes the list.
 	if p.initialization.concerns(attributes) {
-		return true
+		return inJSON
 	}
-	return !p.index.misses(method, attributes) && p.isConfigured(attributes, objects)
+	need := p.index.need(method, attributes)
+	if need == noCall || !p.isConfigured(attributes, objects) {
+		return noCall
+	}
+	return need
 }
 
 // isConfigured reports whether the rules of the configuration name the request.
@@ -291,16 +299,14 @@ func (r inResource) GetResource() schema.GroupVersionResource { return r.resourc
 func (p *Plugin) ask(ctx context.Context, method method, round *round, request *request, message *message) (*admissionv1.AdmissionResponse, error) {
 	bounded, cancel := context.WithDeadline(ctx, round.deadline)
 	defer cancel()
-	message.versions = round.versions
-	message.auditID = auditID(ctx)
-	message.namespaceLabels = p.namespaceLabels(bounded, request)
-	var response *admissionv1.AdmissionResponse
-	var err error
-	if round.connection, err = p.client.sameConnection(bounded, round.connection); err == nil {
-		response, err = p.client.call(bounded, round.connection, method, message)
-	}
-	if err == nil {
-		err = verify(message, response)
+	response, err := p.askOnce(bounded, method, round, request, message)
+	if errors.Is(err, errWantsJSON) {
+		// Once: a message in JSON has no such answer.
+		round.wantsJSON = true
+		if message, err = newMessage(request, false); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		response, err = p.askOnce(bounded, method, round, request, message)
 	}
 	if err != nil {
 		return nil, p.failed(ctx, method, request, err)
@@ -323,6 +329,25 @@ func (p *Plugin) ask(ctx context.Context, method method, round *round, request *
 		return nil, rejection(response.Result)
 	}
 	return response, nil
+}
+
+// askOnce returns the sidecar's answer to one message; [errWantsJSON] if it is no verdict.
+func (p *Plugin) askOnce(ctx context.Context, method method, round *round, request *request, message *message) (*admissionv1.AdmissionResponse, error) {
+	message.versions = round.versions
+	message.auditID = auditID(ctx)
+	message.namespaceLabels = p.namespaceLabels(ctx, request)
+	var err error
+	if round.connection, err = p.client.sameConnection(ctx, round.connection); err != nil {
+		return nil, err
+	}
+	response, err := p.client.call(ctx, round.connection, method, message)
+	if err == nil {
+		err = verify(message, response)
+	}
+	if err == nil && message.isProtobuf && !response.Allowed && response.AuditAnnotations[objectEncoding] == "JSON" {
+		err = errWantsJSON
+	}
+	return response, err
 }
 
 // verify reports what makes an answer unusable.

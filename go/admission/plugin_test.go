@@ -187,7 +187,7 @@ func sent(t *testing.T, attributes admission.Attributes) (*request, *message, *a
 	if err != nil {
 		t.Fatal(err)
 	}
-	message, err := newMessage(request)
+	message, err := newMessage(request, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,13 +48,13 @@ type encodedRequest struct {
 	message *message
 }
 
-func (p *Plugin) encodeRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces) (*encodedRequest, error) {
+func (p *Plugin) encodeRequest(attributes admission.Attributes, in version, objects admission.ObjectInterfaces, wantsProtobuf bool) (*encodedRequest, error) {
 	request, err := newRequest(attributes, in, objects)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	request.stored = p.initialization.stores(attributes)
-	message, err := newMessage(request)
+	message, err := newMessage(request, wantsProtobuf)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -87,6 +87,8 @@ type round struct {
 	// Two connections may lead to two replicas, which name one configuration by two revisions.
 	connection  *grpc.ClientConn
 	annotations annotations
+	// Whether the sidecar has asked for the objects in JSON.
+	wantsJSON bool
 }
 
 // inEachVersion asks about a request as the client made it, and then in each version in which the sidecar wants it too:
@@ -121,7 +123,7 @@ func (p *Plugin) inEachVersion(ctx context.Context, method method, first *encode
 			return err
 		}
 		phase.restore()
-		if one, err = p.encodeRequest(attributes, versionOf(attributes), objects); err != nil {
+		if one, err = p.encodeRequest(attributes, versionOf(attributes), objects, one.message.isProtobuf && !round.wantsJSON); err != nil {
 			return err
 		}
 	}
@@ -162,7 +164,7 @@ func (p *phase) askEach(ctx context.Context, round *round, first *encodedRequest
 			return true, p.failed(ctx, p.method, first.request, errLate)
 		}
 		// From the server's own type, with the patches of the versions before.
-		converted, err := p.encodeRequest(p.attributes, version{resource, kind}, p.objects)
+		converted, err := p.encodeRequest(p.attributes, version{resource, kind}, p.objects, first.message.isProtobuf && !round.wantsJSON)
 		if err != nil {
 			return true, err
 		}

@@ -571,7 +571,7 @@ func TestNothingIsConvertedForAClientThatHasGone(t *testing.T) {
 	s, _ := wanting(t, "x.io/v2/widgets", nil)
 	p, server := plugin(t, s.socket, "failurePolicy: Ignore"), versioned("v1", "v2")
 	request := madeInV1(aWidget("inconvertible"), nil, admission.Create)
-	first, err := (&Plugin{}).encodeRequest(request, versionOf(request), server)
+	first, err := (&Plugin{}).encodeRequest(request, versionOf(request), server, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,8 +139,10 @@ fn line(hook: &Hook) -> String {
     let timeout = humantime::format_duration(hook.timeout);
     let rules = counted(hook.rules.len(), "rule");
     let phase = if hook.is_transactional { ", Transactional" } else { "" };
+    let encoding = if hook.takes_protobuf { ", objects in protobuf" } else { "" };
     let unenforced = unenforced(hook.enforcement);
-    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{phase}{dry_run}{unenforced}", hook.name, hook.endpoint)
+    let (name, endpoint) = (&hook.name, &hook.endpoint);
+    format!("{name} at {endpoint}: {hook_type}, {policy}, {timeout}, {rules}{phase}{encoding}{dry_run}{unenforced}")
 }
 
 /// Returns the end of the line about a hook or policy, with its enforcement if it does not enforce.

@@ -90,6 +90,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
         (names::ADMISSION, "Mutate") => Ok(Route::Admission(Phase::Mutate)),
         (names::ADMISSION, "Validate") => Ok(Route::Admission(Phase::Validate)),
         (names::ADMISSION, _) => Err(Refusal::UnknownMethod { method: shortened(method) }),
+        (names::PROTOBUF_ADMISSION, "Validate") => Ok(Route::Admission(Phase::Validate)),
         (names::INITIALIZERS, "Attach") => Ok(Route::Attach),
         (names::INITIALIZATION, "ReadPolicy") => Ok(Route::Initialization(InitializationCall::ReadPolicy)),
         (names::INITIALIZATION, "QuotaPhase") => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(routed("GET", "application/grpc", review), Err(Refusal::Method));
         let grpc = |path| routed("POST", "application/grpc", path);
         assert_eq!(grpc("/gatepost.v1.Admission/Validate"), Ok(Route::Admission(Phase::Validate)));
+        assert_eq!(grpc("/gatepost.v1.ProtobufAdmission/Validate"), Ok(Route::Admission(Phase::Validate)));
+        assert!(grpc("/gatepost.v1.ProtobufAdmission/Mutate").is_err(), "a patch is one of JSON");
         assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Aux(AuxService::Health)));
         let call = |call| Ok(Route::Initialization(call));
         assert_eq!(grpc("/gatepost.v1.Initialization/ReadPolicy"), call(InitializationCall::ReadPolicy));

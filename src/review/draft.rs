@@ -81,6 +81,8 @@ pub(super) struct Draft<'a> {
     pub(super) validation_failures: Vec<AuditedFailure>,
     /// Warning that the object is stored and waits for initializers.
     pub(super) pending_warning: Option<String>,
+    /// True if something reads the objects in JSON, and they came in protobuf.
+    pub(super) wants_json: bool,
     /// Outcome of the request, if it does not follow from the calls and the refusal.
     pub(super) outcome: Option<RequestOutcome>,
 }

@@ -84,6 +84,12 @@ pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft
     }
 }
 
+/// Returns true if an object of this request may be read for its initializers.
+pub(super) fn reads_objects(ctx: &ReviewContext<'_>) -> bool {
+    ctx.caller.stores_unfinished
+        || if ctx.mutates() { may_need_initializers(ctx) } else { stored::must_check_marks(ctx) }
+}
+
 /// Returns true if such a request may need initializers. Called first, for every request.
 fn may_need_initializers(ctx: &ReviewContext<'_>) -> bool {
     let ReviewContext { review, caller, .. } = ctx;

@@ -26,6 +26,7 @@ mod failure;
 mod initialize;
 mod mutate;
 mod object;
+mod object_encoding;
 mod policies;
 mod policy_task;
 mod record;
@@ -132,6 +133,7 @@ async fn hold_for_change(deps: &AdmissionDeps, review: &Review, caller: &Caller,
 async fn run<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
     end_if_all_skipped(ctx, draft)?;
     check_freshness(ctx, draft)?;
+    object_encoding::check(ctx, draft).await?;
     initialize::find_stored_list(ctx, draft).await?;
     policies::mutate(ctx, draft).await?;
     mutate::mutate(ctx, draft).await?;
@@ -183,6 +185,7 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
         verdict.patch = draft.object.as_ref().and_then(|object| object.difference.clone());
     }
     policies::annotate(&draft, &mut verdict);
+    object_encoding::annotate(&draft, &mut verdict);
     if verdict.allowed() && !draft.skips_hooks {
         versions::annotate(ctx, &mut verdict);
     }

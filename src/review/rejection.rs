@@ -110,6 +110,22 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
     )
 }
 
+/// An object in protobuf that cannot be read. Only the caller writes these bytes.
+pub(super) fn unreadable_object(why: &str) -> StatusInfo {
+    StatusInfo::failure(400, "BadRequest", format!("the review has an unreadable object: {why}"))
+}
+
+/// Objects in protobuf that something reads in JSON.
+pub(super) fn wants_json(reader: &str) -> StatusInfo {
+    StatusInfo::failure(
+        415,
+        "UnsupportedMediaType",
+        format!(
+            "the review's objects are in protobuf, and {reader} in JSON; send the review again with objects in JSON"
+        ),
+    )
+}
+
 /// Conditions of a hook that fails closed cannot be evaluated. Upstream: `apierrors.NewForbidden` around the error.
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;

@@ -25,7 +25,10 @@ use crate::{
 };
 use gatepost_api::{CallFailure, Protocol, Review, SideEffects};
 use gatepost_base::{clock::now, offload::OFFLOAD_THRESHOLD};
-use gatepost_wire::encodings::{Encodings, HookEncoding};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    protobuf_object,
+};
 
 /// Maximum time before our deadline at which a deadline error of the hook itself counts as our timeout.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
@@ -91,6 +94,8 @@ struct Round<'a, 'r> {
     review: &'r Review,
     /// The review in every encoding that was needed so far.
     encodings: Encodings<'r>,
+    /// True if an object of the review is in protobuf.
+    has_protobuf_objects: bool,
     responses: Arc<Responses>,
     began: Instant,
     attempts: Vec<Attempt<'a>>,
@@ -129,6 +134,7 @@ impl<'a, 'r> Round<'a, 'r> {
             ctx,
             review,
             encodings,
+            has_protobuf_objects: protobuf_object::has_any(review),
             responses: Arc::new(Responses::new(ctx.is_shadow)),
             began,
             attempts: hooks.iter().map(attempt).collect(),
@@ -177,7 +183,13 @@ impl<'a, 'r> Round<'a, 'r> {
     fn send(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
-        let body = match self.encodings.get((&target.entry.protocol).into()) {
+        let body = if self.has_protobuf_objects && !attempt.live.hook.takes_protobuf {
+            // The request is rejected before any hook is called; no mistake there may send a hook what it cannot read.
+            Err(CallFailure::Unwritable("its objects are in protobuf, which the hook does not take".to_owned()))
+        } else {
+            self.encodings.get((&target.entry.protocol).into())
+        };
+        let body = match body {
             Ok(body) => body,
             Err(failure) => return self.settle_as_failed(tag, failure, now() - self.began),
         };

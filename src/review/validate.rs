@@ -7,7 +7,7 @@ use super::{
     context::{ReviewContext, ServedView},
     draft::{Draft, Flow},
     facts::Facts,
-    rejection,
+    object_encoding, rejection,
     round::{self, Until},
     select::{self, Selection, SelectionError},
 };
@@ -21,7 +21,10 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     }
     let object = draft.object.clone();
     let review = ctx.current_review(object.as_ref());
-    let selected = match selected(ctx, review, HookType::Validating).await {
+    let selected = selected(ctx, review, HookType::Validating).await;
+    // Discovery may have become newer meanwhile, so that more hooks match.
+    object_encoding::check_readers(ctx, draft)?;
+    let selected = match selected {
         Ok(selected) => selected,
         Err(error) => return draft.refuse(error.count()),
     };

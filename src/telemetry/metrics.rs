@@ -21,7 +21,7 @@ use gatepost_api::{BypassEffect, HookType};
 #[derive(Default)]
 pub struct Metrics {
     workers: usize,
-    pub(super) requests: Cells<6>,
+    pub(super) requests: Cells<7>,
     /// Mutating phases of requests.
     pub(super) mutations: Cells<1>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],

@@ -13,6 +13,9 @@ labels! {
         Failed = "failed",
         /// Rejected without calling a hook: the configuration is stale.
         Stale = "stale",
+        /// Rejected without calling a hook, so that its caller sends it again: something reads in JSON the objects that came in
+        /// protobuf.
+        WrongEncoding = "wrong_encoding",
         /// A bug in Gatepost.
         Internal = "internal",
         /// Allowed without calling a hook, by a bypass rule or break-glass.

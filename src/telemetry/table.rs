@@ -60,7 +60,7 @@ pub const BOUNDS_NANOS: [u64; 18] = [
 
 families! {
     REQUESTS = Counter "gatepost_requests_total" ["outcome"]
-        "Reviews decided, by outcome: allowed, denied (a hook or an initializer said no), failed (a call failure under Fail or Retry, or Gatepost could not match the request), stale (the configuration is too old), internal (a bug), bypassed (allowed without asking a hook, by a bypass rule or break-glass).";
+        "Reviews decided, by outcome: allowed, denied (a hook or an initializer said no), failed (a call failure under Fail or Retry, or Gatepost could not match the request), stale (the configuration is too old), wrong_encoding (the plugin sends it again, in JSON), internal (a bug), bypassed (allowed without asking a hook, by a bypass rule or break-glass).";
     REQUEST_DURATION = Histogram "gatepost_request_duration_seconds" []
         "Time from a complete review message to its verdict.";
     REFUSED = Counter "gatepost_refused_total" ["reason"]

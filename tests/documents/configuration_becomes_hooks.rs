@@ -209,7 +209,7 @@ externalAdmissionHooks:
             "authorization": false,
             "phase": null,
             "after": [],
-            "protocol": "grpc",
+            "protocol": "grpc", "objectEncoding": null,
             "matchPolicy": "Equivalent",
             "seesAdmissionConfiguration": false,
             "rules": [{

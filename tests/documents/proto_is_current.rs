@@ -13,6 +13,7 @@ const SERVICES: &[&str] = &[
     "gatepost/v1/admission.proto",
     "gatepost/v1/initialization.proto",
     "gatepost/v1/initializers.proto",
+    "gatepost/v1/protobuf_admission.proto",
     "gatepost/v1/rule_index.proto",
 ];
 const ETCD: &[&str] = &["etcd/api/etcdserverpb/rpc.proto"];

@@ -45,6 +45,7 @@ mod mutating_hooks_are_not_trusted;
 mod mutating_hooks_change_the_object;
 mod objects_are_stored_by_label;
 mod objects_are_stored_unfinished;
+mod objects_in_protobuf;
 mod patches_go_back_to_every_caller;
 mod policies_decide_in_process;
 mod reviews_that_go_in_circles_end;

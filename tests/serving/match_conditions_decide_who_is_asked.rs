@@ -182,16 +182,6 @@ async fn conditions_decide_after_rules_and_selectors() {
         ("Fail", &["object.spec.data.all(x, x != '')"], &large, Some(asked.to_owned())),
         ("Fail", &["object.spec.data.exists(x, x == 'first')"], &large, None),
         ("Fail", &["lists.range(100).all(x, lists.range(100).all(y, x + y >= 0))"], POD, Some(asked.to_owned())),
-        (
-            "Fail",
-            &["object.kind == 'Pod'"],
-            "k8s\0protobuf",
-            Some(forbidden(
-                "expression 'object.kind == 'Pod'' resulted in error: the object is written in protobuf, and can only be \
-                 read in JSON",
-            )),
-        ),
-        ("Fail", &["request.resource.resource == 'pods'"], "k8s\0protobuf", Some(asked.to_owned())),
     ] {
         let more = conditions(policy, expressions);
         let gate = gate(&document(&[hook("h.example.com", &no.url(), &more)]), Reasons::First);

@@ -361,6 +361,8 @@ pub struct Hook {
     pub endpoint: Endpoint,
     /// Protocol of the calls.
     pub protocol: Protocol,
+    /// True if it also takes objects in Kubernetes' protobuf envelope: a validating hook over gRPC.
+    pub takes_protobuf: bool,
     /// Effect of a failed call: `Ignore` while the entry has `rollout.createAs: Ignore`.
     pub failure_policy: FailurePolicy,
     /// Effect of what the hook rejects, and of failed calls that its failure policy rejects.

@@ -10,6 +10,9 @@ pub const REVISION_ANNOTATION: &str = "gatepost.dev/revision";
 /// Key of the audit annotation that names the further versions in which the caller must send the request. The caller
 /// reads it and does not log it.
 pub const OTHER_VERSIONS_ANNOTATION: &str = "gatepost.dev/other-versions";
+/// Key of the audit annotation that says in which encoding the caller must send the objects of a request that is rejected
+/// because it has another one. The caller reads it and does not log it.
+pub const OBJECT_ENCODING_ANNOTATION: &str = "gatepost.dev/object-encoding";
 
 /// A cause of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

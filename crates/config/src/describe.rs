@@ -53,6 +53,7 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         "tls": describe_tls(&hook.endpoint),
         "authorization": hook.endpoint.authorization.is_some(),
         "protocol": describe_protocol(&hook.protocol),
+        "objectEncoding": hook.takes_protobuf.then_some("Protobuf"),
         "rules": hook.rules.iter().map(describe_rule).collect::<Vec<_>>(),
         "matchPolicy": hook.match_policy.as_str(),
         "seesAdmissionConfiguration": hook.sees_admission_config,

@@ -337,6 +337,14 @@ impl Snapshot {
         eligibility(review, self.any_hook_sees_admission_config)
     }
 
+    /// Returns true if hook number `index` takes objects in protobuf, and nothing reads them in JSON for it: its match
+    /// conditions do not.
+    pub fn takes_protobuf(&self, index: u32) -> bool {
+        let (hook, origin) = (self.hooks.get(index as usize), self.origin(index));
+        hook.is_some_and(|hook| hook.takes_protobuf)
+            && origin.is_some_and(|origin| !origin.conditions.iter().any(Condition::reads_objects))
+    }
+
     /// Returns the origin of hook number `index`.
     pub fn origin(&self, index: u32) -> Option<&Origin> {
         self.origins.get(index as usize).map(|origin| &**origin)

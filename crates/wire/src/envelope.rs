@@ -34,6 +34,7 @@ pub(super) struct Unknown {
     pub(super) kind: String,
     pub(super) raw: Range<usize>,
     pub(super) encoding: String,
+    pub(super) content_type: String,
 }
 
 impl Unknown {
@@ -61,6 +62,7 @@ impl Unknown {
                 })?,
                 2 => unknown.raw = at,
                 3 => unknown.encoding = walk.text(at)?.to_string(),
+                4 => unknown.content_type = walk.text(at)?.to_string(),
                 _ => {}
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! Reads single fields of an object's `metadata` in JSON, without building the object.
+//! Reads single fields of an object's `metadata` in JSON, its labels also in protobuf, without building the object.
 //!
 //! The last of equal keys counts, as in Go's decoder. Errors give the position of invalid JSON and never quote the
 //! object.
@@ -12,12 +12,10 @@ use serde_json::value::RawValue;
 
 use super::{
     json::{Cursor, JsonReadError},
+    labels::LabelsBuilder,
     pb::gatepost::v1::NamespaceLabels,
+    protobuf_object,
 };
-
-/// Maximum number of labels of one object, and their maximum total size. No object that can be stored exceeds them.
-const MAX_LABELS: usize = 1 << 16;
-const MAX_LABEL_BYTES: usize = 2 << 20;
 
 /// Label and annotation found in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,32 +32,32 @@ pub struct ObjectMarks {
 /// it has metadata without labels.
 ///
 /// # Errors
-/// The object is not JSON, or has too many labels.
+/// The object is neither JSON nor protobuf, or has too many labels.
 pub fn labels(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, String> {
     const FIELD: &str = "metadata.labels";
-    let mut pairs: Option<Vec<_>> = None;
+    if protobuf_object::is_protobuf(rope, &range) {
+        return protobuf_object::labels(rope, range).map(Some);
+    }
+    let mut found: Option<LabelsBuilder> = None;
     walk(rope, range, |cursor, key| {
         if key != Some("labels") {
             if key.is_none() {
-                pairs = Some(Vec::new());
+                found = Some(LabelsBuilder::default());
             }
             return Ok(false);
         }
-        let (mut labels, mut bytes) = (Vec::new(), 0);
+        let mut labels = LabelsBuilder::default();
         cursor.read_object(FIELD, |cursor, key| {
             let value = cursor.string(FIELD)?.map_or_else(String::new, |text| text.plain().into_owned());
-            bytes += key.len() + value.len();
-            if labels.len() == MAX_LABELS || bytes > MAX_LABEL_BYTES {
-                let wanted = "at most 65,536 labels of 2 MiB together";
-                return Err(JsonReadError::Type { field: FIELD, wanted });
+            match labels.add(key.to_owned(), value) {
+                true => Ok(()),
+                false => Err(JsonReadError::Type { field: FIELD, wanted: LabelsBuilder::LIMIT }),
             }
-            labels.push((key.to_owned(), value));
-            Ok(())
         })?;
-        pairs = Some(labels);
+        found = Some(labels);
         Ok(true)
     })?;
-    Ok(pairs.map(|pairs| pairs.into_iter().collect()))
+    Ok(found.map(LabelsBuilder::labels))
 }
 
 /// Returns the label and the annotation with these keys of the object in `range`.
@@ -240,6 +238,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::labels::{MAX_LABEL_BYTES, MAX_LABELS};
 
     fn labels_in(json: &str) -> Result<Option<Labels>, String> {
         let bytes = Bytes::copy_from_slice(json.as_bytes());

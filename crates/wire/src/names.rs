@@ -13,6 +13,8 @@ pub const VALIDATE: &str = "/gatepost.v1.Admission/Validate";
 pub const INITIALIZERS: &str = "gatepost.v1.Initializers";
 /// Service for apiservers that store unfinished objects.
 pub const INITIALIZATION: &str = "gatepost.v1.Initialization";
+/// Service that decides reviews with objects in protobuf.
+pub const PROTOBUF_ADMISSION: &str = "gatepost.v1.ProtobufAdmission";
 /// Service for plugins that follow the rule index.
 pub const RULE_INDEX: &str = "gatepost.v1.RuleIndex";
 
@@ -31,13 +33,16 @@ pub const VERSIONS: &str = "gatepost-versions";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::gatepost::v1::{admission_server, initialization_server, initializers_server, rule_index_server};
+    use crate::pb::gatepost::v1::{
+        admission_server, initialization_server, initializers_server, protobuf_admission_server, rule_index_server,
+    };
 
     #[test]
     fn services_are_named_as_in_the_definitions() {
         assert_eq!(ADMISSION, admission_server::SERVICE_NAME);
         assert_eq!(INITIALIZERS, initializers_server::SERVICE_NAME);
         assert_eq!(INITIALIZATION, initialization_server::SERVICE_NAME);
+        assert_eq!(PROTOBUF_ADMISSION, protobuf_admission_server::SERVICE_NAME);
         assert_eq!(RULE_INDEX, rule_index_server::SERVICE_NAME);
         let paths = [REVIEW, MUTATE, VALIDATE].map(|path| path[1..].rsplit_once('/'));
         assert_eq!(paths, ["Review", "Mutate", "Validate"].map(|method| Some((ADMISSION, method))));

@@ -182,6 +182,7 @@ fn rule(rule: &IndexRule) -> pb::IndexRule {
         resources: texts(&rule.resources),
         scope: rule.scope.to_owned(),
         namespaces: texts(&rule.namespaces),
+        protobuf_objects: rule.protobuf_objects,
     }
 }
 

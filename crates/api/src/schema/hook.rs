@@ -14,7 +14,7 @@ macro_rules! over_http {
     };
 }
 
-const HOOK: [(&str, &str); 12] = [
+const HOOK: [(&str, &str); 13] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
         "reinvocationPolicy: only a hook of type Mutating is called again: remove it, or make the hook Mutating",
@@ -59,6 +59,14 @@ const HOOK: [(&str, &str); 12] = [
         "protocol does not match the scheme of clientConfig.url: grpc for grpc, grpcs and unix; json, protobuf or legacy for https, http and http+unix",
     ),
     (
+        concat!(
+            "!has(self.objectEncoding) || self.objectEncoding == 'JSON' || ((!has(self.type) || self.type == 'Validating') && (has(self.protocol) ? self.protocol == 'grpc' : !",
+            over_http!(),
+            "))"
+        ),
+        "objectEncoding: only a hook of type Validating over gRPC can take objects in protobuf: remove it",
+    ),
+    (
         "!has(self.clientConfig.service) || !has(self.clientConfig.service.path) || (has(self.protocol) && self.protocol != 'grpc')",
         "clientConfig.service.path has no meaning in gRPC: remove it, or write protocol: json or protobuf",
     ),
@@ -91,6 +99,8 @@ pub struct Hook {
     /// Protocol and encoding. By default the scheme of the URL decides: `grpc` for grpc, grpcs, unix and a service,
     /// `json` for https, http and http+unix.
     pub protocol: Option<Protocol>,
+    /// Encodings of objects that the hook takes. `JSON` by default.
+    pub object_encoding: Option<ObjectEncoding>,
     /// Versions of AdmissionReview that the hook reads; the first known one is sent. `[v1]` by default; only for `json`
     /// and `protobuf`.
     #[schemars(
@@ -209,6 +219,17 @@ pub enum FailurePolicy {
     Ignore,
     /// The hook is called once more. If that call fails too, the request is rejected. Only with sideEffects `None`.
     Retry,
+}
+
+/// Encodings of objects that a hook takes.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum ObjectEncoding {
+    /// JSON.
+    #[schemars(rename = "JSON")]
+    Json,
+    /// JSON, and Kubernetes' protobuf envelope, in which an API server's plugin sends objects of built-in types if
+    /// nothing else reads them: a validating hook over gRPC.
+    Protobuf,
 }
 
 /// When a validating hook is called.

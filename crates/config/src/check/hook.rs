@@ -22,11 +22,12 @@ use gatepost_api::{
 };
 use gatepost_cel::Condition;
 
-pub(crate) const KEYS: [&str; 21] = [
+pub(crate) const KEYS: [&str; 22] = [
     "name",
     "type",
     "clientConfig",
     "protocol",
+    "objectEncoding",
     "admissionReviewVersions",
     "rules",
     "matchPolicy",
@@ -74,6 +75,9 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
 /// bounds the time of a configuration with many such hooks.
 const MAX_WAITING_HOOKS: usize = 100;
 
+/// Values of `objectEncoding`: whether the hook takes objects in protobuf.
+pub(crate) const OBJECT_ENCODINGS: [(&str, bool); 2] = [("JSON", false), ("Protobuf", true)];
+
 /// Values of `phase`.
 pub(crate) const PHASES: [(&str, bool); 1] = [("Transactional", true)];
 
@@ -117,6 +121,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
     let client = client_config::check(&at.key("clientConfig"), Dialect::Gatepost, read);
     let target = client.and_then(|client| check_protocol(at, client));
+    let protocol = target.as_ref().map(|(_, protocol)| protocol);
+    let takes_protobuf = takes_protobuf(&at.key("objectEncoding"), hook_type, protocol);
     let rules = rule_list(&at.key("rules"));
     let match_policy = match_policy(&at.key("matchPolicy"));
     let side_effects =
@@ -206,6 +212,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         sees_admission_config: false,
         endpoint,
         protocol,
+        takes_protobuf: takes_protobuf?,
         failure_policy: create_as.unwrap_or(declared_policy),
         enforcement: enforcement?,
         timeout: timeout?,
@@ -443,6 +450,26 @@ pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(End
         ProtocolName::Legacy => HttpForm::Legacy,
     };
     Some((endpoint, Protocol::Http { path: path.into(), form }))
+}
+
+/// Reads `objectEncoding`. Only a validating hook over gRPC gets a review as it arrives.
+fn takes_protobuf(at: &Node<'_>, hook_type: Option<HookType>, protocol: Option<&Protocol>) -> Option<bool> {
+    let Some(at) = given(*at) else { return Some(false) };
+    let takes_protobuf = at.choice(&OBJECT_ENCODINGS)?;
+    if takes_protobuf && hook_type == Some(HookType::Mutating) {
+        at.problem(
+            "a mutating hook gets its objects in JSON",
+            "since it answers with a patch of the JSON",
+            "remove it, or make the hook Validating",
+        );
+    } else if takes_protobuf && protocol.is_some_and(|protocol| *protocol != Protocol::Grpc) {
+        at.problem(
+            "only a hook over gRPC can take objects in protobuf",
+            "and this one gets them in its protocol's own encoding",
+            "remove it, or give the hook a grpc, grpcs or unix URL",
+        );
+    }
+    Some(takes_protobuf)
 }
 
 /// Returns the version to send: the first known one in the list. Checks the list as upstream does,

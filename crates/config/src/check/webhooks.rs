@@ -202,6 +202,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
         sees_admission_config: false,
         endpoint: client.endpoint,
         protocol: Protocol::Http { path: client.path.into(), form: HttpForm::Json(version?) },
+        takes_protobuf: false,
         failure_policy,
         enforcement: Enforcement::Deny,
         timeout: timeout?,

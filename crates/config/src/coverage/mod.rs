@@ -530,6 +530,7 @@ fn stand_in(
             authorization: None,
         },
         protocol: Protocol::Grpc,
+        takes_protobuf: false,
         failure_policy,
         enforcement: Enforcement::Deny,
         timeout,

@@ -6,13 +6,16 @@
 //! resources with initializers, of the bypass rules, and of Gatepost's own configuration. Selectors, conditions, users
 //! and groups are left out, which only makes it larger. Where the rules are too many, it holds every request.
 //!
+//! Each rule also says whether what reads the objects of its requests takes them in protobuf, so that a plugin may send
+//! them so.
+//!
 //! Rules are compared with the resource of the client's request alone. A hook with `matchPolicy: Equivalent` has rules
 //! for every version, and for the other group of a resource that is served in two, exactly as
 //! [`Rule::matches_equivalent`] has it when no served versions are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::requirements;
+use super::{CoverageSubject, requirements};
 use crate::Snapshot;
 use gatepost_api::{Bypass, HookType, MatchPolicy, Operation, Rule, Scope, builtin, exempt};
 
@@ -54,6 +57,8 @@ pub struct IndexRule {
     pub scope: &'static str,
     /// Names of namespaces; any, or none, if empty.
     pub namespaces: Vec<Box<str>>,
+    /// True if objects may come in protobuf. False if they are read in JSON, or might be.
+    pub protobuf_objects: bool,
 }
 
 impl RuleIndex {
@@ -72,7 +77,11 @@ impl RuleIndex {
                 HookType::Validating => &mut validating,
             };
             let equivalent = one.hook.match_policy == MatchPolicy::Equivalent;
-            one.hook.rules.iter().for_each(|rule| phase.add(rule, equivalent, &[]));
+            let protobuf_objects = match one.subject {
+                CoverageSubject::Hook(index) => snapshot.takes_protobuf(index),
+                CoverageSubject::Initializers | CoverageSubject::Policy => false,
+            };
+            one.hook.rules.iter().for_each(|rule| phase.add(rule, equivalent, &[], protobuf_objects));
         }
         Self { mutating: mutating.into_rules(), validating: validating.into_rules() }
     }
@@ -86,6 +95,7 @@ struct IndexKey {
     versions: BTreeSet<Box<str>>,
     scope: &'static str,
     namespaces: BTreeSet<Box<str>>,
+    protobuf_objects: bool,
 }
 
 /// Union of the rules of one phase.
@@ -93,13 +103,13 @@ struct IndexKey {
 struct PhaseUnion {
     atoms: BTreeMap<IndexKey, BTreeSet<&'static str>>,
     text: usize,
-    /// True if a rule matches every request, or the rules are too many.
+    /// True if a rule matches every request and wants its objects in JSON, or the rules are too many.
     is_all: bool,
 }
 
 impl PhaseUnion {
     /// Adds a rule. `equivalent`: also for the same objects in other versions and groups.
-    fn add(&mut self, rule: &Rule, equivalent: bool, namespaces: &[Box<str>]) {
+    fn add(&mut self, rule: &Rule, equivalent: bool, namespaces: &[Box<str>], protobuf_objects: bool) {
         if self.is_all {
             return;
         }
@@ -111,11 +121,19 @@ impl PhaseUnion {
         if versions.is_empty() || rule.operations.is_empty() {
             return;
         }
+        let key = |group: &str, resource: &str| IndexKey {
+            group: group.into(),
+            resource: resource.into(),
+            versions: versions.clone(),
+            scope: rule.scope.as_str(),
+            namespaces: namespaces.iter().cloned().collect(),
+            protobuf_objects,
+        };
         for (group, resource) in rule.api_groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (g, r))) {
-            self.insert(group, resource, &versions, rule, namespaces);
+            self.insert(key(group, resource), &rule.operations);
             if equivalent && **group != *"*" {
                 for (group, resource) in elsewhere(group, resource) {
-                    self.insert(group, &resource, &versions, rule, namespaces);
+                    self.insert(key(group, &resource), &rule.operations);
                 }
             }
             if self.is_all {
@@ -124,49 +142,42 @@ impl PhaseUnion {
         }
     }
 
-    fn insert(
-        &mut self,
-        group: &str,
-        resource: &str,
-        versions: &BTreeSet<Box<str>>,
-        rule: &Rule,
-        namespaces: &[Box<str>],
-    ) {
-        let key = IndexKey {
-            group: group.into(),
-            resource: resource.into(),
-            versions: versions.clone(),
-            scope: rule.scope.as_str(),
-            namespaces: namespaces.iter().cloned().collect(),
-        };
+    fn insert(&mut self, key: IndexKey, added: &[Operation]) {
         let length = key.length();
-        let everything = (group, resource, rule.scope) == ("*", "*/*", Scope::Any)
+        let everything = (&*key.group, &*key.resource, key.scope) == ("*", "*/*", Scope::Any.as_str())
             && key.namespaces.is_empty()
-            && key.versions.contains("*");
+            && key.versions.contains("*")
+            && !key.protobuf_objects;
         let operations = self.atoms.entry(key).or_insert_with(|| {
             self.text += length;
             BTreeSet::new()
         });
-        operations.extend(rule.operations.iter().map(|operation| operation.as_str()));
+        operations.extend(added.iter().map(|operation| operation.as_str()));
         self.is_all |= everything && operations.len() == Operation::ALL.len()
             || self.atoms.len() > MAX_INDEX_RESOURCES
             || self.text > MAX_INDEX_TEXT;
     }
 
-    /// Adds the requests to which a bypass may apply, as the verdict names it. Its users and groups are left out.
+    /// Adds the requests to which a bypass may apply, as the verdict names it. Its users and groups are left out. It
+    /// reads no object.
     fn add_bypass(&mut self, bypass: &Bypass) {
         let scope = if bypass.namespaces.is_empty() { Scope::Any } else { Scope::Namespaced };
         if bypass.resources.is_empty() {
-            return self.add(&any_operation(vec!["*".into()], vec!["*/*".into()], scope), false, &bypass.namespaces);
+            return self.add(
+                &any_operation(vec!["*".into()], vec!["*/*".into()], scope),
+                false,
+                &bypass.namespaces,
+                true,
+            );
         }
-        bypass.resources.iter().for_each(|rule| self.add(rule, false, &bypass.namespaces));
+        bypass.resources.iter().for_each(|rule| self.add(rule, false, &bypass.namespaces, true));
     }
 
     /// Adds the requests about Gatepost's own configuration, as their verdicts say that they skip all hooks.
     fn add_own_configuration(&mut self) {
         for (group, resource) in exempt::own_resources() {
             let resources = vec![resource.into(), format!("{resource}/*").into()];
-            self.add(&any_operation(vec![group.into()], resources, Scope::Any), false, &[]);
+            self.add(&any_operation(vec![group.into()], resources, Scope::Any), false, &[], true);
         }
     }
 
@@ -177,20 +188,25 @@ impl PhaseUnion {
             return PhaseRules::All;
         }
         let mut by_group: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for (IndexKey { group, resource, versions, scope, namespaces }, operations) in self.atoms {
-            by_group.entry((group, versions, scope, namespaces, operations)).or_default().insert(resource);
+        for (IndexKey { group, resource, versions, scope, namespaces, protobuf_objects }, operations) in self.atoms {
+            let rest = (versions, scope, namespaces, protobuf_objects, operations);
+            by_group.entry((group, rest)).or_default().insert(resource);
         }
         let mut by_resources: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for ((group, versions, scope, namespaces, operations), resources) in by_group {
-            by_resources.entry((resources, versions, scope, namespaces, operations)).or_default().insert(group);
+        for ((group, rest), resources) in by_group {
+            by_resources.entry((resources, rest)).or_default().insert(group);
         }
-        let rule = |((resources, versions, scope, namespaces, operations), groups): (_, BTreeSet<_>)| IndexRule {
-            groups: groups.into_iter().collect(),
-            resources: BTreeSet::into_iter(resources).collect(),
-            versions: BTreeSet::into_iter(versions).collect(),
-            operations: BTreeSet::into_iter(operations).collect(),
-            scope,
-            namespaces: BTreeSet::into_iter(namespaces).collect(),
+        let rule = |((resources, rest), groups): (_, BTreeSet<_>)| {
+            let (versions, scope, namespaces, protobuf_objects, operations) = rest;
+            IndexRule {
+                groups: groups.into_iter().collect(),
+                resources: BTreeSet::into_iter(resources).collect(),
+                versions: BTreeSet::into_iter(versions).collect(),
+                operations: BTreeSet::into_iter(operations).collect(),
+                scope,
+                namespaces: BTreeSet::into_iter(namespaces).collect(),
+                protobuf_objects,
+            }
         };
         let mut rules: Vec<_> = by_resources.into_iter().map(rule).collect();
         rules.sort_unstable();

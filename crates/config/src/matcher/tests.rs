@@ -22,6 +22,7 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
             authorization: None,
         },
         protocol: Protocol::Grpc,
+        takes_protobuf: false,
         failure_policy: FailurePolicy::Fail,
         timeout: std::time::Duration::from_secs(1),
         side_effects: SideEffects::None,

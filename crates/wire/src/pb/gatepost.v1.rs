@@ -1927,6 +1927,321 @@ pub mod initialization_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Generated client implementations.
+pub mod protobuf_admission_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// ProtobufAdmission is Admission for reviews whose `object.raw` and `oldObject.raw` are in Kubernetes' protobuf envelope
+    /// (the bytes `k8s\0`, then a runtime.Unknown) instead of JSON. It is a service of its own, so that a sidecar that
+    /// cannot read such objects answers UNIMPLEMENTED: the caller then sends the review in JSON.
+    ///
+    /// It is for requests that only hooks with `objectEncoding: Protobuf` see, as the rule index says. If anything else is to
+    /// read an object, as by a newer configuration, the request is rejected with the code 415 before any hook is called, and
+    /// the audit annotation `gatepost.dev/object-encoding` is `JSON`: the caller then sends the review in JSON, by Admission.
+    #[derive(Debug, Clone)]
+    pub struct ProtobufAdmissionClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> ProtobufAdmissionClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ProtobufAdmissionClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ProtobufAdmissionClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The validating phase only.
+        pub async fn validate(
+            &mut self,
+            request: impl tonic::IntoRequest<
+                super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<
+                super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+            >,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.ProtobufAdmission/Validate",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.ProtobufAdmission", "Validate"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod protobuf_admission_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ProtobufAdmissionServer.
+    #[async_trait]
+    pub trait ProtobufAdmission: std::marker::Send + std::marker::Sync + 'static {
+        /// The validating phase only.
+        async fn validate(
+            &self,
+            request: tonic::Request<
+                super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<
+                super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+            >,
+            tonic::Status,
+        >;
+    }
+    /// ProtobufAdmission is Admission for reviews whose `object.raw` and `oldObject.raw` are in Kubernetes' protobuf envelope
+    /// (the bytes `k8s\0`, then a runtime.Unknown) instead of JSON. It is a service of its own, so that a sidecar that
+    /// cannot read such objects answers UNIMPLEMENTED: the caller then sends the review in JSON.
+    ///
+    /// It is for requests that only hooks with `objectEncoding: Protobuf` see, as the rule index says. If anything else is to
+    /// read an object, as by a newer configuration, the request is rejected with the code 415 before any hook is called, and
+    /// the audit annotation `gatepost.dev/object-encoding` is `JSON`: the caller then sends the review in JSON, by Admission.
+    #[derive(Debug)]
+    pub struct ProtobufAdmissionServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ProtobufAdmissionServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ProtobufAdmissionServer<T>
+    where
+        T: ProtobufAdmission,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/gatepost.v1.ProtobufAdmission/Validate" => {
+                    #[allow(non_camel_case_types)]
+                    struct ValidateSvc<T: ProtobufAdmission>(pub Arc<T>);
+                    impl<
+                        T: ProtobufAdmission,
+                    > tonic::server::UnaryService<
+                        super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+                    > for ValidateSvc<T> {
+                        type Response = super::super::super::k8s::io::api::admission::v1::AdmissionReview;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                super::super::super::k8s::io::api::admission::v1::AdmissionReview,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ProtobufAdmission>::validate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ValidateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ProtobufAdmissionServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "gatepost.v1.ProtobufAdmission";
+    impl<T> tonic::server::NamedService for ProtobufAdmissionServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// IndexPoll asks for a beat, and acknowledges an index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IndexPoll {
@@ -1997,6 +2312,10 @@ pub struct IndexRule {
     /// Names of namespaces; any, or none, if empty.
     #[prost(string, repeated, tag = "6")]
     pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What reads the objects of these requests takes them in Kubernetes' protobuf envelope. If every rule that matches a
+    /// request says so, the plugin may send it by ProtobufAdmission. PhaseRules that are `all` do not.
+    #[prost(bool, tag = "7")]
+    pub protobuf_objects: bool,
 }
 /// Generated client implementations.
 pub mod rule_index_client {
@@ -2011,8 +2330,8 @@ pub mod rule_index_client {
     use tonic::codegen::http::Uri;
     /// RuleIndex is for a plugin in an apiserver that asks Admission about single requests. A request that no rule of the
     /// index matches needs no review: Gatepost would allow it and change nothing. Everything else is decided by a review:
-    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, so a plugin
-    /// that does not know them asks about more requests than it must.
+    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, or its reviews
+    /// cheaper, so a plugin that does not know them asks about more requests than it must, or at a higher cost.
     #[derive(Debug, Clone)]
     pub struct RuleIndexClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -2144,8 +2463,8 @@ pub mod rule_index_server {
     }
     /// RuleIndex is for a plugin in an apiserver that asks Admission about single requests. A request that no rule of the
     /// index matches needs no review: Gatepost would allow it and change nothing. Everything else is decided by a review:
-    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, so a plugin
-    /// that does not know them asks about more requests than it must.
+    /// selectors, conditions and users are not in the index. Fields that are added later only make it smaller, or its reviews
+    /// cheaper, so a plugin that does not know them asks about more requests than it must, or at a higher cost.
     #[derive(Debug)]
     pub struct RuleIndexServer<T> {
         inner: Arc<T>,

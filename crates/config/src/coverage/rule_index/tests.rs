@@ -55,7 +55,7 @@ proptest! {
         let mut phase = PhaseUnion::default();
         for hook in &hooks {
             let equivalent = hook.match_policy == MatchPolicy::Equivalent;
-            hook.rules.iter().for_each(|rule| phase.add(rule, equivalent, &[]));
+            hook.rules.iter().for_each(|rule| phase.add(rule, equivalent, &[], false));
         }
         prop_assert!(matching.is_empty() || holds(&phase.into_rules(), &review));
     }
@@ -161,7 +161,13 @@ fn index_holds_requests_that_a_bypass_rule_annotates() {
         assert_held(rules, &held, &missed);
     }
     let everyone = index_of("bypass:\n- {name: admins, reason: r, effect: FailOpen, groups: [admins]}\n");
-    assert_eq!((everyone.mutating, everyone.validating), (PhaseRules::All, PhaseRules::All));
+    for rules in [&everyone.mutating, &everyone.validating] {
+        assert_held(
+            rules,
+            &["CREATE /v1 pods shop", "UPDATE /v1 nodes", "DELETE apps/v1 deployments/status shop"],
+            &[],
+        );
+    }
 }
 
 #[test]
@@ -171,4 +177,39 @@ fn index_holds_gateposts_own_configuration() {
         let held = ["UPDATE gatepost.dev/v1alpha1 breakglasses", "UPDATE gatepost.dev/v9 breakglasses/status"];
         assert_held(rules, &held, &["CREATE /v1 pods shop", "CREATE gatepost.dev/v1 widgets shop"]);
     }
+}
+
+#[test]
+fn index_says_which_objects_may_be_in_protobuf() {
+    let hook = |name: &str, resource: &str, more: &str| {
+        format!(
+            "- {{name: {name}.example.com, clientConfig: {{url: 'grpc://127.0.0.1:1'}}, failurePolicy: Ignore, {more} \
+             rules: [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: ['{resource}']}}]}}\n"
+        )
+    };
+    const TAKES: &str = "objectEncoding: Protobuf,";
+    let condition = |text: &str| format!("{TAKES} matchConditions: [{{name: c, expression: \"{text}\"}}],");
+    let lists = [
+        "externalAdmissionHooks:\n",
+        &hook("a", "pods", TAKES),
+        &hook("b", "pods", ""),
+        &hook("c", "pods", &format!("{TAKES} enforcement: Shadow,")),
+        &hook("d", "secrets", TAKES),
+        &hook("e", "services", &condition("object.a == 'b'")),
+        &hook("f", "endpoints", &condition("request.name == 'a'")),
+        "bypass:\n- {name: n, reason: r, effect: Skip, users: [ann]}\n",
+        "resourceInitializers:\n- {resource: configmaps, stored: Label, initializers: [{name: i.example.com, changes: Metadata}]}\n",
+    ];
+    let index = index_of(&lists.concat());
+    let PhaseRules::Rules(rules) = &index.validating else { panic!("{index:?}") };
+    let said = |resource: &str| -> BTreeSet<bool> {
+        let rules = rules.iter().filter(|rule| rule.resources.contains(&resource.into()));
+        rules.map(|rule| rule.protobuf_objects).collect()
+    };
+    assert_eq!(said("pods"), BTreeSet::from([false, true]), "both, as a plugin takes the rules together");
+    assert_eq!(said("secrets"), BTreeSet::from([true]));
+    assert_eq!(said("services"), BTreeSet::from([false]));
+    assert_eq!(said("endpoints"), BTreeSet::from([true]));
+    assert_eq!(said("configmaps"), BTreeSet::from([false]));
+    assert_eq!(said("*/*"), BTreeSet::from([true]), "a bypass reads no object");
 }
