@@ -74,9 +74,7 @@ impl<'a> Plan<'a> {
         let (writes, reps) = self.many(size);
         let (writers, writes) = if alone { (1, writes.min(2_000) / 2) } else { (WRITERS, writes) };
         let mut variants = self.variants();
-        variants.retain(|variant| {
-            !matches!(variant, Variant::Grpc | Variant::GrpcPlain | Variant::GrpcService | Variant::GrpcAgainst)
-        });
+        variants.retain(|variant| variant.protocol() == "json");
         Course { name, size, writers, reps, writes: writes / reps.max(1), variants }
     }
 

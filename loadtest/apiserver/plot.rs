@@ -98,6 +98,7 @@ fn colour(variant: Variant) -> &'static str {
         Variant::JsonAgainst => "#b08fd0",
         Variant::GrpcAgainst => "#7a5aa0",
         Variant::Plugin => "#d08a2e",
+        Variant::PluginProtobuf => "#e8c48f",
     }
 }
 

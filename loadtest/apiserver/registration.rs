@@ -63,6 +63,7 @@ pub(super) fn for_gatepost(
         json!({
             "name": name(index),
             "clientConfig": client,
+            "objectEncoding": if variant.takes_protobuf() { "Protobuf" } else { "JSON" },
             "rules": rules(),
             "failurePolicy": "Fail",
             "sideEffects": "None",

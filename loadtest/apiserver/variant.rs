@@ -29,11 +29,13 @@ pub(super) enum Variant {
     GrpcAgainst,
     /// (j) as (b), by the admission plugin in the apiserver of `--plugin` instead of a webhook
     Plugin,
+    /// (k) as (c), by that plugin, with hooks that take objects in protobuf
+    PluginProtobuf,
 }
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::None,
         Self::Direct,
         Self::Json,
@@ -45,6 +47,7 @@ impl Variant {
         Self::JsonAgainst,
         Self::GrpcAgainst,
         Self::Plugin,
+        Self::PluginProtobuf,
     ];
 
     /// As it is written in files.
@@ -61,6 +64,7 @@ impl Variant {
             Self::JsonAgainst => "json-against",
             Self::GrpcAgainst => "grpc-against",
             Self::Plugin => "plugin",
+            Self::PluginProtobuf => "plugin-protobuf",
         }
     }
 
@@ -78,6 +82,7 @@ impl Variant {
             Self::JsonAgainst => "(h) as (b), other build",
             Self::GrpcAgainst => "(i) as (c), other build",
             Self::Plugin => "(j) as (b), by the plugin",
+            Self::PluginProtobuf => "(k) as (c), by the plugin, in protobuf",
         }
     }
 
@@ -91,7 +96,7 @@ impl Variant {
             | Self::JsonSerial
             | Self::JsonAgainst
             | Self::Plugin => "json",
-            Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst => "grpc",
+            Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst | Self::PluginProtobuf => "grpc",
         }
     }
 
@@ -112,7 +117,12 @@ impl Variant {
 
     /// True when the apiserver asks by its plugin, in which case it is another one.
     pub(super) fn has_plugin(self) -> bool {
-        self == Self::Plugin
+        matches!(self, Self::Plugin | Self::PluginProtobuf)
+    }
+
+    /// True when its hooks take objects in protobuf.
+    pub(super) fn takes_protobuf(self) -> bool {
+        self == Self::PluginProtobuf
     }
 
     /// True when no hook is asked ahead of its turn.

@@ -73,6 +73,35 @@ rule_index() {
   stop accounts || true
 }
 
+# The hook says in which encoding it has read the object. Its objectSelector is of Gatepost, which reads the labels.
+objects_in_protobuf() {
+  local generation address
+  start protobuf-hook "$work/protobuf-hook"
+  address="$(told protobuf-hook 'listening (grpc://.*)')"
+  generation="$(generation_in_force)"
+  own example "{url: \"$address\"}" 'objectEncoding: Protobuf' | sed 's/configmaps/serviceaccounts/' | put example.yaml
+  eventually "plugin: a hook that takes objects in protobuf is in force" is_in_force_after "$generation"
+  check "plugin: the next write is judged by the object in protobuf" refused_for 'read in protobuf' account example deny
+  check "plugin: what its objectSelector selects is allowed" makes_calls account example allow
+  check "plugin: and nothing had to be sent again" metric_is 'gatepost_requests_total{outcome="wrong_encoding"}' 0
+
+  start encoding "$gatepost" hook --listen 127.0.0.1:0 --deny-if /metadata/labels/encoding=no
+  address="$(told encoding 'listening (grpc://.*)')"
+  generation="$(generation_in_force)"
+  own encoding "{url: \"$address\"}" | sed 's/configmaps/serviceaccounts/' | put encoding.yaml
+  eventually "plugin: another hook, which takes JSON alone, is in force" is_in_force_after "$generation"
+  check "plugin: both hooks get JSON" refused_for 'read in JSON' account example deny
+  check "plugin: the second one judges" refused_for 'encoding.e2e.gatepost.dev' account encoding no
+  generation="$(generation_in_force)"
+  rm "$work/folder/encoding.yaml"
+  eventually "plugin: it is removed" is_in_force_after "$generation"
+  check "plugin: and the first gets protobuf again" refused_for 'read in protobuf' account example deny
+  rm "$work/folder/example.yaml"
+  eventually "plugin: without both hooks a write makes no call" makes_no_call account example deny
+  stop encoding || true
+  stop protobuf-hook || true
+}
+
 # Writes a dry run again and again until told to end; counts those that failed.
 writing() {
   until [[ -e "$work/enough" ]]; do
@@ -109,6 +138,7 @@ plugin_tests() {
 build_plugged() {
   [[ -z "${plugged:-}" ]] || return 0
   PLUGIN=1 kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building the servers with the plugin"
+  (cd ../../go/admission && go build -o "$work/protobuf-hook" ./internal/protobufhook) || broken "building the hook that takes protobuf"
   plugged=1
 }
 
@@ -129,6 +159,7 @@ plugin() {
   check "plugin: no difference to hooks registered directly but those in expected-plugin.tsv" plugin_differences
 
   rule_index
+  objects_in_protobuf
 
   # A new Gatepost takes the path of the socket over; the old one ends what it has begun.
   : >"$work/writing.done"
