@@ -35,7 +35,7 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
         Value::List(items) => items.get(at).cloned(),
         Value::Literals(items) => items.get(at).map(|item| Value::of(item, meter)).transpose()?,
         Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
-        Value::Json(node) if node.is_list() => node.item(at, meter)?,
+        Value::Json(node) if node.is_list() => node.item(at, meter)?.map(Value::from),
         _ => None,
     })
 }
@@ -144,7 +144,7 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
 pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match value {
         Value::Struct(part, request) => part.field(request, name, meter),
-        Value::Json(node) if !node.is_list() => node.member(name, meter),
+        Value::Json(node) if !node.is_list() => Ok(node.member(name, meter)?.map(Value::from)),
         Value::Map(map) => Ok(map.get(&Value::made(name)).cloned()),
         Value::Message(message) if message.is_json_patch() => Ok(match name {
             "op" | "from" | "path" => Some(Value::made(message.text(name))),
@@ -406,7 +406,7 @@ impl Part {
                 "uid" => Some(Value::String(Text::Lent(""))),
                 "object" | "oldObject" => Some(Value::Null),
                 "options" => Some(match &request.options {
-                    Some(options) => options.root(meter)?,
+                    Some(options) => options.root(meter)?.into(),
                     None => Value::Null,
                 }),
                 _ => None,

@@ -198,10 +198,10 @@ impl<'a> Interpreter<'a, '_> {
             Variable::NamespaceObject => &self.input.namespace,
             Variable::Params => {
                 let params = self.policy.and_then(PolicyScope::params);
-                return params.map_or(Ok(Value::Null), |params| params.root(self.meter));
+                return params.map_or(Ok(Value::Null), |params| params.root(self.meter).map(Value::from));
             }
         };
-        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter))
+        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter).map(Value::from))
     }
 
     /// Returns a variable of the policy, which is evaluated on its first use.
@@ -276,10 +276,10 @@ impl<'a> Interpreter<'a, '_> {
         match of {
             // Most selections are from parts of objects, whose members are never optional values.
             SelectedValue::Plain(Value::Json(of)) if !optional && !of.is_list() => {
-                of.member(name, self.meter)?.map(SelectedValue::Plain).ok_or_else(absent)
+                of.member(name, self.meter)?.map(|value| SelectedValue::Plain(value.into())).ok_or_else(absent)
             }
             SelectedValue::Plain(Value::Json(of)) | SelectedValue::Optional(Some(Value::Json(of))) if !of.is_list() => {
-                of.member(name, self.meter).map(SelectedValue::Optional)
+                Ok(SelectedValue::Optional(of.member(name, self.meter)?.map(Value::from)))
             }
             SelectedValue::Optional(None) => Ok(of),
             SelectedValue::Optional(Some(of)) => self.optional_field(&of, name).map(SelectedValue::Optional),

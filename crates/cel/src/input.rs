@@ -16,7 +16,6 @@ use crate::{
     authorization::{AccessDecisions, ResourceAccess},
     members::Members,
     meter::{Fault, Meter},
-    value::Value,
 };
 
 /// Text that is borrowed from the expression or the input, or was created by the evaluation.
@@ -201,6 +200,17 @@ enum Offsets {
     Map(Members),
 }
 
+/// One value of a document. Containers are located when an expression reads them.
+#[derive(Clone, Debug)]
+pub(super) enum DocumentValue<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    String(Text<'a>),
+    Container(Container<'a>),
+}
+
 /// A list or map in a document.
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
@@ -284,7 +294,7 @@ impl<'a> JsonDocument<'a> {
     }
 
     /// Returns the object itself.
-    pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
         self.value(self.text()?, self.root.at, || &self.root, meter)
     }
 
@@ -295,21 +305,21 @@ impl<'a> JsonDocument<'a> {
         at: u32,
         node: impl FnOnce() -> &'a ContainerNode,
         meter: &Meter<'_>,
-    ) -> Result<Value<'a>, Fault> {
+    ) -> Result<DocumentValue<'a>, Fault> {
         let at = at as usize;
         let value = match text.as_bytes().get(at) {
-            Some(b'{' | b'[') => Value::Json(Container { document: self, node: node() }),
-            Some(b'"') => Value::String(self.string(text, at, meter)?),
+            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, node: node() }),
+            Some(b'"') => DocumentValue::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
-                "null" => Value::Null,
-                "true" => Value::Bool(true),
-                "false" => Value::Bool(false),
+                "null" => DocumentValue::Null,
+                "true" => DocumentValue::Bool(true),
+                "false" => DocumentValue::Bool(false),
                 number => {
                     if number.len() > MAX_FREE_BYTES {
                         meter.read(number.len())?;
                     }
-                    let whole = number.parse().map(Value::Int);
-                    let read = whole.or_else(|_| number.parse().map(Value::Double));
+                    let whole = number.parse().map(DocumentValue::Int);
+                    let read = whole.or_else(|_| number.parse().map(DocumentValue::Double));
                     read.map_err(|_| Fault::error("the object holds a number that is none"))?
                 }
             },
@@ -453,7 +463,7 @@ impl<'a> Container<'a> {
     }
 
     /// Returns the item or member of this number; `None` if there are fewer.
-    pub(super) fn item(self, number: usize, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    pub(super) fn item(self, number: usize, meter: &Meter<'_>) -> Result<Option<DocumentValue<'a>>, Fault> {
         let index = self.index(meter)?;
         let Some(at) = index.offset(number) else { return Ok(None) };
         let text = self.text()?;
@@ -471,7 +481,7 @@ impl<'a> Container<'a> {
     }
 
     /// Returns the member of this name.
-    pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<DocumentValue<'a>>, Fault> {
         let Some((index, at)) = self.find(key, meter)? else { return Ok(None) };
         let text = self.text()?;
         self.document.value(text, at, || index.container(text, at), meter).map(Some)

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     authorization::{AccessDecision, Authorizer},
     formats::Format,
-    input::{Container, Part, Request, Text},
+    input::{Container, DocumentValue, Part, Request, Text},
     meter::{Fault, ITEMS_PER_ENTRY, MAX_HELD_ITEMS, Meter, Room},
     numbers::{Quantity, Semver},
     time::{Duration, Timestamp},
@@ -295,6 +295,20 @@ impl<'a> From<&'a Literal> for Value<'a> {
             Literal::Type(name) => Self::Type(name),
             Literal::List(items) => Self::Literals(items),
             Literal::Map(entries) => Self::Map(Rc::new(Map::of(entries))),
+        }
+    }
+}
+
+impl<'a> From<DocumentValue<'a>> for Value<'a> {
+    #[inline]
+    fn from(value: DocumentValue<'a>) -> Self {
+        match value {
+            DocumentValue::Null => Self::Null,
+            DocumentValue::Bool(yes) => Self::Bool(yes),
+            DocumentValue::Int(number) => Self::Int(number),
+            DocumentValue::Double(number) => Self::Double(number),
+            DocumentValue::String(text) => Self::String(text),
+            DocumentValue::Container(container) => Self::Json(container),
         }
     }
 }
