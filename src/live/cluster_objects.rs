@@ -28,6 +28,9 @@ pub const STALE_AFTER: Duration = super::STALE_AFTER;
 /// Age until which an object is used while it cannot be read.
 pub const KEPT_FOR: Duration = Duration::from_secs(300);
 
+/// Maximum duration of one read; requests wait for less.
+pub const MAX_READ_TIME: Duration = Duration::from_secs(5);
+
 /// Maximum number of reads that can wait in the queue.
 const MAX_QUEUED_READS: usize = 1024;
 /// Maximum size in bytes of all kept objects.

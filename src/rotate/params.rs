@@ -7,26 +7,25 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
-    sync::mpsc,
-    task::AbortHandle,
-    time::{Instant, sleep},
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
 };
 
 use crate::live::{
     ClusterObjects, Generation, LivePolicy,
-    cluster_objects::{ObjectQuery, ObjectsError},
+    cluster_objects::{MAX_READ_TIME, ObjectQuery, ObjectsError},
     configuration_status::{AwaitedBinding, AwaitedParams},
 };
 use gatepost_base::clock::{Backoff, chance, jittered};
 use gatepost_policy::{Binding, Policy};
 
-/// Timeout of one read.
-const READ_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause after the first failed round of reads; it doubles with each further one.
+/// Timeout of one read; longer than the reader of the cluster takes, so that no read goes on that is not counted here.
+const READ_TIMEOUT: Duration = MAX_READ_TIME.saturating_add(Duration::from_secs(1));
+/// Pause after the first failed read of params; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Maximum pause: an operator who has repaired the params should not have to wait for the next round.
+/// Maximum pause: an operator who has repaired the params should not have to wait for the next read.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Range of factors for pauses.
 const JITTER: (f64, f64) = (0.5, 1.0);
@@ -34,6 +33,8 @@ const JITTER: (f64, f64) = (0.5, 1.0);
 const MAX_CONCURRENT_READS: usize = 4;
 /// Maximum number of params that bindings wait for. Further bindings are evaluated immediately.
 const MAX_AWAITED: usize = 1024;
+/// Time for which results are collected: each that is applied publishes a generation.
+const COLLECTED_FOR: Duration = Duration::from_millis(100);
 /// Time for which the process is not ready while the params of the first configuration are unread.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -58,9 +59,10 @@ struct Unread {
 pub(super) struct ParamReads {
     objects: Option<Arc<ClusterObjects>>,
     unread: HashMap<ObjectQuery, Unread>,
-    reads: Option<AbortHandle>,
-    sender: mpsc::Sender<ParamsRead>,
-    results: mpsc::Receiver<ParamsRead>,
+    /// Params for the task that reads, once it has been started.
+    wanted: Option<watch::Sender<Vec<ObjectQuery>>>,
+    sender: mpsc::Sender<Vec<ParamsRead>>,
+    results: mpsc::Receiver<Vec<ParamsRead>>,
     /// End of the time for which the process is not ready; set by the first configuration.
     ready_at: Option<Instant>,
 }
@@ -68,12 +70,12 @@ pub(super) struct ParamReads {
 impl ParamReads {
     /// Creates an empty set for params in that cluster. Without a cluster nothing is awaited.
     pub(super) fn new(objects: Option<Arc<ClusterObjects>>) -> Self {
-        let (sender, results) = mpsc::channel(MAX_CONCURRENT_READS);
-        Self { objects, unread: HashMap::new(), reads: None, sender, results, ready_at: None }
+        let (sender, results) = mpsc::channel(1);
+        Self { objects, unread: HashMap::new(), wanted: None, sender, results, ready_at: None }
     }
 
-    /// Waits for the next result.
-    pub(super) async fn result(&mut self) -> Option<ParamsRead> {
+    /// Waits for the next results.
+    pub(super) async fn results(&mut self) -> Option<Vec<ParamsRead>> {
         self.results.recv().await
     }
 
@@ -83,14 +85,18 @@ impl ParamReads {
         if self.objects.is_none() {
             return;
         }
+        if policies.iter().all(|live| live.policy.definition.param_kind.is_none()) && self.unread.is_empty() {
+            return;
+        }
+        // Bindings of different enforcements are policies of their own, of the same name.
         let key = |live: &LivePolicy| (live.policy.definition.hook_type, Arc::clone(&live.policy.definition.name));
-        let with_params = |live: &&LivePolicy| live.policy.definition.param_kind.is_some();
-        let former: HashMap<_, _> = old.policies.iter().filter(with_params).map(|live| (key(live), live)).collect();
+        let mut former: HashMap<_, Vec<&LivePolicy>> = HashMap::new();
+        old.policies.iter().for_each(|live| former.entry(key(live)).or_default().push(live));
         let (mut needed, before) = (HashSet::new(), self.unread.len());
         let mut is_changed = false;
-        for live in policies.iter_mut().filter(|live| with_params(&&**live)) {
-            let former = former.get(&key(live)).copied();
-            let unchanged = former.filter(|former| Arc::ptr_eq(&former.policy, &live.policy));
+        for live in policies.iter_mut().filter(|live| live.policy.definition.param_kind.is_some()) {
+            let former = former.get(&key(live)).map(Vec::as_slice).unwrap_or_default();
+            let unchanged = former.iter().find(|former| Arc::ptr_eq(&former.policy, &live.policy));
             let indexes: Vec<_> = match (unchanged, starts) {
                 (Some(former), _) => former.awaiting_params.to_vec(),
                 (None, true) => (0..live.policy.bindings.len()).collect(),
@@ -121,20 +127,18 @@ impl ParamReads {
         }
     }
 
-    /// Applies a result. Returns true if bindings of `policies` might no longer wait.
-    pub(super) fn apply(&mut self, read: ParamsRead, policies: &[LivePolicy]) -> bool {
-        match read.outcome {
-            Ok(()) => {
-                let was_unread = self.unread.remove(&read.query).is_some();
-                was_unread && policies.iter().any(|live| !live.awaiting_params.is_empty())
-            }
-            Err(why) => {
-                if let Some(unread) = self.unread.get_mut(&read.query) {
-                    unread.last_failure = Some(why);
+    /// Applies results. Returns true if bindings of `policies` might no longer wait.
+    pub(super) fn apply(&mut self, reads: Vec<ParamsRead>, policies: &[LivePolicy]) -> bool {
+        let mut was_unread = false;
+        for read in reads {
+            match read.outcome {
+                Ok(()) => was_unread |= self.unread.remove(&read.query).is_some(),
+                Err(why) => {
+                    self.unread.entry(read.query).and_modify(|unread| unread.last_failure = Some(why));
                 }
-                false
             }
         }
+        was_unread && policies.iter().any(|live| !live.awaiting_params.is_empty())
     }
 
     /// Returns what is awaited, for operators: at most the first [`MAX_AWAITED`] bindings. `None` if nothing is.
@@ -156,35 +160,29 @@ impl ParamReads {
         (!bindings.is_empty() || unready_until.is_some()).then_some(AwaitedParams { bindings, unready_until })
     }
 
-    /// Starts to read what is unread, instead of what was unread before.
+    /// Has everything read that is unread now, and nothing else.
     fn read_again(&mut self) {
-        if let Some(reads) = self.reads.take() {
-            reads.abort();
-        }
-        let Some(objects) = self.objects.clone().filter(|_| !self.unread.is_empty()) else { return };
-        let queries = self.unread.keys().cloned().collect();
-        self.reads = Some(tokio::spawn(read_until_all(objects, queries, self.sender.clone())).abort_handle());
-    }
-}
-
-impl Drop for ParamReads {
-    fn drop(&mut self) {
-        if let Some(reads) = &self.reads {
-            reads.abort();
+        let queries: Vec<_> = self.unread.keys().cloned().collect();
+        match (&self.wanted, &self.objects) {
+            (Some(wanted), _) => drop(wanted.send_replace(queries)),
+            (None, Some(objects)) if !queries.is_empty() => {
+                let (wanted, queries) = watch::channel(queries);
+                tokio::spawn(read_wanted(Arc::clone(objects), queries, self.sender.clone()));
+                self.wanted = Some(wanted);
+            }
+            _ => {}
         }
     }
 }
 
 /// Returns the bindings that were not evaluated by the former policy. One that was evaluated is so with other params,
 /// too: a change must not open a gap.
-fn new_bindings(former: Option<&LivePolicy>, policy: &Policy) -> Vec<usize> {
-    let evaluated: HashSet<&str> = match former {
-        Some(former) => {
-            let bindings = former.policy.bindings.iter().enumerate();
-            bindings.filter(|(index, _)| !former.awaits_params_of(*index)).map(|(_, binding)| &*binding.name).collect()
-        }
-        None => HashSet::new(),
-    };
+fn new_bindings(former: &[&LivePolicy], policy: &Policy) -> Vec<usize> {
+    let evaluated = former.iter().flat_map(|former| {
+        let bindings = former.policy.bindings.iter().enumerate();
+        bindings.filter(|(index, _)| !former.awaits_params_of(*index)).map(|(_, binding)| &*binding.name)
+    });
+    let evaluated: HashSet<&str> = evaluated.collect();
     let bindings = policy.bindings.iter().enumerate();
     bindings.filter(|(_, binding)| !evaluated.contains(&*binding.name)).map(|(index, _)| index).collect()
 }
@@ -196,34 +194,79 @@ fn query_of(policy: &Policy, index: usize) -> Option<ObjectQuery> {
     Some(ObjectQuery::params(policy.definition.param_kind.as_ref()?, binding.param_ref.as_ref()?, ""))
 }
 
-/// Reads until every read has had a result. An empty list is one, and so is that the params do not fit the binding.
-async fn read_until_all(objects: Arc<ClusterObjects>, queries: Vec<ObjectQuery>, results: mpsc::Sender<ParamsRead>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
-    let mut left = queries;
+/// Params that are to be read, and are not being read.
+struct Pending {
+    query: ObjectQuery,
+    backoff: Backoff,
+    failures: u32,
+    due: Instant,
+}
+
+impl Pending {
+    fn new(query: ObjectQuery) -> Self {
+        Self { query, backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE), failures: 0, due: Instant::now() }
+    }
+
+    /// Reads once. An empty list is a result, and so is that the params do not fit the binding.
+    async fn read(mut self, objects: &ClusterObjects) -> (Self, Result<(), String>) {
+        let until = Instant::now() + READ_TIMEOUT;
+        let outcome = match objects.read(&self.query, until.into_std()).await {
+            Ok(_) | Err(ObjectsError::Unusable(_)) => Ok(()),
+            Err(why @ (ObjectsError::UnknownKind(_) | ObjectsError::Unread(_))) => Err(why.to_string()),
+        };
+        self.failures = self.failures.saturating_add(1);
+        self.due = Instant::now() + jittered(self.backoff.pause(), JITTER, chance());
+        (self, outcome)
+    }
+}
+
+/// Reads what is wanted until each read has had a result, for as long as its owner lives. What has failed least goes
+/// first: params that cannot be read do not hold up others.
+async fn read_wanted(
+    objects: Arc<ClusterObjects>,
+    mut wanted: watch::Receiver<Vec<ObjectQuery>>,
+    results: mpsc::Sender<Vec<ParamsRead>>,
+) {
+    let mut pending: Vec<_> = wanted.borrow_and_update().iter().cloned().map(Pending::new).collect();
+    let (mut reading, mut being_read) = (FuturesUnordered::new(), HashSet::new());
+    let (mut collected, mut collected_until) = (Vec::new(), None::<Instant>);
     loop {
-        let reads = stream::iter(left).map(|query| {
-            let objects = &objects;
-            async move {
-                let until = Instant::now() + READ_TIMEOUT;
-                let outcome = match objects.read(&query, until.into_std()).await {
-                    Ok(_) | Err(ObjectsError::Unusable(_)) => Ok(()),
-                    Err(why @ (ObjectsError::UnknownKind(_) | ObjectsError::Unread(_))) => Err(why.to_string()),
-                };
-                ParamsRead { query, outcome }
+        let now = Instant::now();
+        while reading.len() < MAX_CONCURRENT_READS {
+            let due = pending.iter().enumerate().filter(|(_, one)| one.due <= now);
+            let Some((index, _)) = due.min_by_key(|(_, one)| one.failures) else { break };
+            let one: Pending = pending.swap_remove(index);
+            being_read.insert(one.query.clone());
+            reading.push(one.read(&objects));
+        }
+        let next = pending.iter().map(|one| one.due).min().filter(|_| reading.len() < MAX_CONCURRENT_READS);
+        let wake = next.into_iter().chain(collected_until).min();
+        tokio::select! {
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let wanted = wanted.borrow_and_update();
+                let mut queries: HashSet<_> = wanted.iter().collect();
+                pending.retain(|one| queries.remove(&one.query));
+                let new = queries.into_iter().filter(|query| !being_read.contains(*query));
+                pending.extend(new.cloned().map(Pending::new));
             }
-        });
-        let mut reads = reads.buffer_unordered(MAX_CONCURRENT_READS);
-        let mut failed = Vec::new();
-        while let Some(read) = reads.next().await {
-            failed.extend(read.outcome.is_err().then(|| read.query.clone()));
-            if results.send(read).await.is_err() {
+            Some((one, outcome)) = reading.next(), if !reading.is_empty() => {
+                being_read.remove(&one.query);
+                collected.push(ParamsRead { query: one.query.clone(), outcome: outcome.clone() });
+                collected_until.get_or_insert_with(|| Instant::now() + COLLECTED_FOR);
+                if outcome.is_err() && wanted.borrow().contains(&one.query) {
+                    pending.push(one);
+                }
+            }
+            () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+        }
+        if collected_until.is_some_and(|until| until <= Instant::now()) {
+            collected_until = None;
+            if results.send(std::mem::take(&mut collected)).await.is_err() {
                 return;
             }
         }
-        if failed.is_empty() {
-            return;
-        }
-        left = failed;
-        sleep(jittered(backoff.pause(), JITTER, chance())).await;
     }
 }

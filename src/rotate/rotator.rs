@@ -165,7 +165,7 @@ impl Rotator {
                     None => return,
                 },
                 Some(result) = self.placements.probe_result() => self.on_probe_result(result),
-                Some(read) = self.params.result() => self.on_params_read(read),
+                Some(reads) = self.params.results() => self.on_params_read(reads),
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => self.mark_overdue_hooks(),
             }
         }
@@ -379,9 +379,9 @@ impl Rotator {
     }
 
     /// Evaluates the bindings whose params have been read.
-    fn on_params_read(&mut self, read: ParamsRead) {
+    fn on_params_read(&mut self, reads: Vec<ParamsRead>) {
         let in_force = self.current.load();
-        match self.params.apply(read, &in_force.policies) {
+        match self.params.apply(reads, &in_force.policies) {
             true => self.publish_again(&in_force, in_force.revision.clone(), in_force.hooks.clone()),
             false => self.report_awaited_params(&in_force),
         }

@@ -7,12 +7,14 @@ use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use crate::live::{
     ClusterObjects,
-    cluster_objects::{ClusterRead, FoundObjects, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
+    cluster_objects::{
+        ClusterRead, FoundObjects, MAX_READ_TIME, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection,
+    },
 };
 use gatepost_base::clock::{Moment, suspended_time};
 use gatepost_kube_support::{FailureLog, KubeAccess, KubeClient, KubeError, ReloadingClient, object_path};
@@ -65,7 +67,11 @@ enum ReadFailure {
 
 impl From<KubeError> for ReadFailure {
     fn from(error: KubeError) -> Self {
-        Self::Kube(error)
+        match error {
+            // Reading it again would not help.
+            KubeError::TooLarge { .. } => Self::None(ObjectsError::Unusable("the objects are too large".to_owned())),
+            error => Self::Kube(error),
+        }
     }
 }
 
@@ -182,34 +188,48 @@ impl ClusterReader {
     }
 }
 
-/// Reads the objects of one query.
+/// Reads the objects of one query, for at most [`MAX_READ_TIME`].
 async fn read_objects(client: KubeClient, query: ObjectQuery, known: Option<KindResource>) -> ReadEnd {
     let began = Moment::now(suspended_time);
-    let mut resource = None;
-    let result = match &query {
+    let (result, resource) = match timeout(MAX_READ_TIME, find_objects(&client, &query, known)).await {
+        Ok(end) => end,
+        Err(_) => {
+            let (server, patience) = (client.server().to_owned(), MAX_READ_TIME);
+            (Err(ReadFailure::Kube(KubeError::TimedOut { server, patience })), None)
+        }
+    };
+    ReadEnd { query, began, result, resource }
+}
+
+async fn find_objects(
+    client: &KubeClient,
+    query: &ObjectQuery,
+    known: Option<KindResource>,
+) -> (Result<FoundObjects, ReadFailure>, Option<(Kind, KindResource)>) {
+    match query {
         ObjectQuery::Namespace(name) => match client.find("/api/v1/namespaces", name).await {
-            Ok(found) => Ok(found.map(|object| json(&namespace_for_expressions(&object))).into_iter().collect()),
-            Err(error) => Err(error.into()),
+            Ok(found) => {
+                (Ok(found.map(|object| json(&namespace_for_expressions(&object))).into_iter().collect()), None)
+            }
+            Err(error) => (Err(error.into()), None),
         },
         ObjectQuery::Params { api_version, kind, namespace, is_namespace_given, which } => {
             let found = match known {
                 Some(known) => Ok(known),
-                None => resource_of(&client, api_version, kind).await,
+                None => resource_of(client, api_version, kind).await,
             };
             match found {
                 Ok(found) => {
                     let result = match params_path(&version_path(api_version), &found, namespace, *is_namespace_given) {
-                        Ok(path) => read_params(&client, &path, (api_version, kind), which).await,
+                        Ok(path) => read_params(client, &path, (api_version, kind), which).await,
                         Err(why) => Err(ReadFailure::None(why)),
                     };
-                    resource = Some(((api_version.clone(), kind.clone()), found));
-                    result
+                    (result, Some(((api_version.clone(), kind.clone()), found)))
                 }
-                Err(failure) => Err(failure),
+                Err(failure) => (Err(failure), None),
             }
         }
-    };
-    ReadEnd { query, began, result, resource }
+    }
 }
 
 fn json(value: &Value) -> Bytes {

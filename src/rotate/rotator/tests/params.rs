@@ -41,8 +41,8 @@ async fn answer(rotator: &mut Rotator, reads: &mut mpsc::Receiver<ClusterRead>, 
         read = reads.recv().await.unwrap();
     }
     read.answer.unwrap().send(result).unwrap();
-    let read = rotator.params.result().await.unwrap();
-    rotator.on_params_read(read);
+    let reads = rotator.params.results().await.unwrap();
+    rotator.on_params_read(reads);
 }
 
 /// Names of the bindings that are evaluated.
@@ -128,4 +128,81 @@ async fn new_binding_with_params_of_the_first_configuration_does_not_wait_for_ev
     assert_eq!(evaluated(&rotator), ["a"]);
     answer(&mut rotator, &mut reads, "x", Ok(Arc::default())).await;
     assert_eq!(evaluated(&rotator), ["a", "b"]);
+}
+
+/// Bindings of two enforcements are two policies, of the same name.
+#[tokio::test(start_paused = true)]
+async fn bindings_of_two_enforcements_stay_evaluated() {
+    let both = || {
+        let text = policy(&[("a", "x"), ("b", "x")]).files[0].bytes.clone();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        text.replace("{name: b}", "{name: b, annotations: {gatepost.dev/enforcement: Shadow}}")
+    };
+    let (mut rotator, mut reads) = beside_a_cluster();
+    for _ in 0..2 {
+        read(&mut rotator, written(&both())).await;
+    }
+    answer(&mut rotator, &mut reads, "x", Ok(Arc::default())).await;
+    read(&mut rotator, written(&(both() + "---\n" + &empty()))).await;
+    let in_force = rotator.current.load();
+    assert_eq!(in_force.policies.len(), 2);
+    assert!(in_force.policies.iter().all(|live| live.awaiting_params.is_empty()), "{:?}", in_force.policies);
+    rotator.publish_again(&in_force, in_force.revision.clone(), Vec::new());
+    assert_eq!(awaited(&rotator), []);
+}
+
+fn empty() -> String {
+    String::from_utf8(contents(&[]).files[0].bytes.to_vec()).unwrap()
+}
+
+/// Else whoever adds params to a policy would open it.
+#[tokio::test(start_paused = true)]
+async fn policy_that_gets_params_stays_evaluated() {
+    let (mut rotator, _reads) = beside_a_cluster();
+    let with = policy(&[("a", "x")]).files[0].bytes.clone();
+    let with = String::from_utf8(with.to_vec()).unwrap();
+    let without = with.replace("paramKind: {apiVersion: v1, kind: ConfigMap}", "failurePolicy: Fail");
+    let without = without
+        .replace("params != null", "true")
+        .replace("paramRef: {name: x, namespace: d, parameterNotFoundAction: Deny}", "");
+    for _ in 0..2 {
+        read(&mut rotator, written(&without)).await;
+    }
+    assert_eq!(evaluated(&rotator), ["a"]);
+    read(&mut rotator, written(&with)).await;
+    assert_eq!(evaluated(&rotator), ["a"]);
+}
+
+/// Four reads at a time are never answered; others are read once these were given up, before they are tried again.
+#[tokio::test(start_paused = true)]
+async fn params_that_cannot_be_read_do_not_hold_up_others() {
+    let (mut rotator, mut reads) = beside_a_cluster();
+    for _ in 0..2 {
+        read(&mut rotator, contents(&[])).await;
+    }
+    let hang: Vec<_> = (0..8).map(|n| (format!("h{n}"), format!("hangs-{n}"))).collect();
+    let mut bindings: Vec<_> = hang.iter().map(|(name, param)| (&**name, &**param)).collect();
+    read(&mut rotator, policy(&bindings)).await;
+    let reads_that_hang = tokio::spawn(async move {
+        let mut held = Vec::new();
+        loop {
+            let one = reads.recv().await.unwrap();
+            let ObjectQuery::Params { which, .. } = &one.query else { panic!("params") };
+            if *which == ParamSelection::Name("x".into()) {
+                one.answer.unwrap().send(Ok(Arc::default())).unwrap();
+            } else {
+                held.push(one);
+            }
+        }
+    });
+    bindings.push(("a", "x"));
+    read(&mut rotator, policy(&bindings)).await;
+    let began = Instant::now();
+    while evaluated(&rotator).is_empty() {
+        let results = rotator.params.results().await.unwrap();
+        rotator.on_params_read(results);
+    }
+    assert_eq!(evaluated(&rotator), ["a"]);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    reads_that_hang.abort();
 }
