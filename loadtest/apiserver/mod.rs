@@ -23,7 +23,7 @@ mod summary;
 mod tally;
 mod task;
 mod variant;
-mod writers;
+pub(crate) mod writers;
 
 use std::{path::PathBuf, time::Instant};
 

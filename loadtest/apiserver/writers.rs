@@ -1,4 +1,4 @@
-//! Writers: a closed loop, each with its connection and one write under way.
+//! Writers: a closed loop, or a fixed rate; each with its connection and one write under way.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,50 +23,75 @@ use crate::{
 
 /// Writers to one apiserver.
 #[derive(Debug)]
-pub(super) struct Writers<'a>(&'a Cluster);
+pub(crate) struct Writers<'a> {
+    cluster: &'a Cluster,
+    path: &'static str,
+    /// Time from one write to the next of all writers together; none in a closed loop.
+    interval: Option<Duration>,
+}
 
 /// Results of the writes; every one of them was let through.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) latencies: Histogram<u64>,
-    pub(super) elapsed: Duration,
+pub(crate) struct Written {
+    pub(crate) latencies: Histogram<u64>,
+    pub(crate) elapsed: Duration,
+}
+
+/// Writes that are still to be made, and what those before took.
+#[derive(Debug)]
+struct Course<'a> {
+    path: &'static str,
+    object: &'a Bytes,
+    start: Instant,
+    interval: Option<Duration>,
+    count: usize,
+    begun: Cell<usize>,
+    latencies: RefCell<Histogram<u64>>,
 }
 
 impl<'a> Writers<'a> {
+    /// Writers of ConfigMaps in a closed loop.
     pub(super) fn to(cluster: &'a Cluster) -> Self {
-        Self(cluster)
+        Self { cluster, path: object::PATH, interval: None }
+    }
+
+    /// Writers that POST to `path`, `rate` times a second. A latency counts from the moment a write should have begun.
+    pub(crate) fn paced(cluster: &'a Cluster, path: &'static str, rate: u32) -> Self {
+        Self { cluster, path, interval: Some(Duration::from_secs(1) / rate.max(1)) }
     }
 
     /// `count` writes of `object` by `writers` writers. Returns when none is under way any more. Each writer has a new
     /// connection, opened before time is taken: an apiserver closes those that idle while others are measured.
-    pub(super) async fn write(&self, object: &Bytes, writers: usize, count: usize) -> Fallible<Written> {
-        let (left, latencies) = (Cell::new(count), RefCell::new(histogram()?));
-        let mut connections = try_join_all((0..writers).map(|_| Connection::open(self.0))).await?;
-        let start = Instant::now();
-        try_join_all(connections.iter_mut().map(|connection| keep_writing(connection, object, &left, &latencies)))
-            .await?;
-        Ok(Written { elapsed: start.elapsed(), latencies: latencies.into_inner() })
+    pub(crate) async fn write(&self, object: &Bytes, writers: usize, count: usize) -> Fallible<Written> {
+        let mut connections = try_join_all((0..writers).map(|_| Connection::open(self.cluster))).await?;
+        let Self { path, interval, .. } = *self;
+        let (start, begun, latencies) = (Instant::now(), Cell::new(0), RefCell::new(histogram()?));
+        let course = Course { path, object, start, interval, count, begun, latencies };
+        try_join_all(connections.iter_mut().map(|connection| keep_writing(connection, &course))).await?;
+        Ok(Written { elapsed: start.elapsed(), latencies: course.latencies.into_inner() })
     }
 }
 
-async fn keep_writing(
-    connection: &mut Connection,
-    object: &Bytes,
-    left: &Cell<usize>,
-    latencies: &RefCell<Histogram<u64>>,
-) -> Fallible<()> {
-    while left.get() > 0 {
-        left.set(left.get() - 1);
-        let start = Instant::now();
-        one(connection, object).await?;
-        record(&mut latencies.borrow_mut(), start.elapsed());
+async fn keep_writing(connection: &mut Connection, course: &Course<'_>) -> Fallible<()> {
+    loop {
+        let number = course.begun.get();
+        if number >= course.count {
+            return Ok(());
+        }
+        course.begun.set(number + 1);
+        let mut start = Instant::now();
+        if let Some(interval) = course.interval {
+            start = course.start + interval * u32::try_from(number)?;
+            tokio::time::sleep_until(start.into()).await;
+        }
+        one(connection, course).await?;
+        record(&mut course.latencies.borrow_mut(), start.elapsed());
     }
-    Ok(())
 }
 
 /// One write, read to the end of its answer; an error unless the object was taken.
-async fn one(connection: &mut Connection, object: &Bytes) -> Fallible<()> {
-    let (status, mut body) = connection.send(Method::POST, object::PATH, object.clone()).await?;
+async fn one(connection: &mut Connection, course: &Course<'_>) -> Fallible<()> {
+    let (status, mut body) = connection.send(Method::POST, course.path, course.object.clone()).await?;
     if status != StatusCode::CREATED {
         let said = body.collect().await?.to_bytes();
         return Err(format!("a write was not let through: {status} {}", text(&said)).into());

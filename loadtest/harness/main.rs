@@ -27,6 +27,8 @@ mod measure;
 mod memory;
 #[path = "../naive/mod.rs"]
 mod naive;
+#[path = "../peers/mod.rs"]
+mod peers;
 mod plan;
 mod process;
 mod product;
@@ -71,6 +73,8 @@ enum Part {
     Initializers(initializers::Settings),
     /// Measure the most memory that the product takes; what loadtest/memory/run calls
     Memory(memory::Settings),
+    /// Measure ten policies in Gatepost, Kyverno and Gatekeeper; what loadtest/peers/run calls
+    Peers(peers::Settings),
     /// Draw the plot of a folder of loadtest/apiserver/run once more, from its summary.csv
     Plot {
         /// The dated folder
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         Some(Part::Ghz(settings)) => ghz::run(settings),
         Some(Part::Initializers(settings)) => initializers::run(settings),
         Some(Part::Memory(settings)) => memory::run(settings),
+        Some(Part::Peers(settings)) => peers::run(settings),
         Some(Part::Plot { folder }) => apiserver::plot::redraw(folder),
         Some(Part::Naive(settings)) => naive::run(settings),
         Some(Part::ReadProxy(settings)) => read_proxy::run(settings),
