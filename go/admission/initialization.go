@@ -95,9 +95,10 @@ func (i *Initialization) stores(attributes admission.Attributes) bool {
 	return i != nil && i.storages[attributes.GetResource().GroupResource()] != nil
 }
 
-// concerns reports whether the request is about an object that is not initialized, or that its client wants to be so.
+// concerns reports whether the request is about an object that is not initialized, or that its client wants to be so, unless
+// it deletes it, as everyone may.
 func (i *Initialization) concerns(attributes admission.Attributes) bool {
-	return i.stores(attributes) && (IsUnfinished(attributes.GetObject()) || IsUnfinished(attributes.GetOldObject()))
+	return i.stores(attributes) && attributes.GetOperation() != admission.Delete && (IsUnfinished(attributes.GetObject()) || IsUnfinished(attributes.GetOldObject()))
 }
 
 // whenInitialized returns the request that validating hooks are asked about; nil if they are not asked. They judge an

@@ -64,13 +64,56 @@ func TestListTravelsAsAFieldOfTheMetadata(t *testing.T) {
 		t.Error(read.Annotations)
 	}
 
-	// What is no list is for Gatepost to refuse, and must not be lost.
-	made := unfinishedPod("{no list")
-	if text, err = encode(made); err != nil {
+	// What is no list is for Gatepost to refuse, and must not be lost. It takes null for none.
+	for _, list := range notLists {
+		if text, err = encode(unfinishedPod(list)); err != nil {
+			t.Fatal(err)
+		}
+		if sent, err = listAsField(text); err != nil || !strings.Contains(string(sent), `"initializers":"`+list+`"`) {
+			t.Error(string(sent), err)
+		}
+	}
+}
+
+var notLists = []string{"{no list", "null", " null  ", "null null", "[]", "1", "true", ""}
+
+func TestWhatIsNoListIsRefused(t *testing.T) {
+	sidecar := start(t, allow)
+	p := storing(t, sidecar.socket, "failurePolicy: Ignore\n")
+	for _, list := range notLists {
+		for name, request := range map[string]admission.Attributes{
+			"CREATE":                  attributes(unfinishedPod(list), nil, admission.Create),
+			"UPDATE":                  attributes(unfinishedPod(list), pod("a"), admission.Update),
+			"UPDATE of an unfinished": attributes(unfinishedPod(list), unfinishedPod(twoPending), admission.Update),
+		} {
+			if err := p.Admit(context.Background(), request, objects); !apierrors.IsInvalid(err) {
+				t.Errorf("%s with %q: %v", name, list, err)
+			}
+		}
+	}
+	if calls := sidecar.calls(); len(calls) != 0 {
+		t.Error(calls)
+	}
+	// Which spelling of a list is right is Gatepost's to say.
+	for _, list := range []string{"{}", " {}", `{"pending":[],"pending":[]}`} {
+		if err := p.Admit(context.Background(), attributes(unfinishedPod(list), nil, admission.Create), objects); err != nil {
+			t.Error(list, err)
+		}
+	}
+	if calls := sidecar.calls(); len(calls) != 3 {
+		t.Error(calls)
+	}
+}
+
+func TestHookCannotWriteTheAnnotation(t *testing.T) {
+	sidecar := start(t, patching(`[{"op": "add", "path": "/metadata/annotations", "value": {"init.gatepost.dev/initializers": "{}", "kept": "yes"}}]`))
+	p := storing(t, sidecar.socket, "")
+	changed := pod("a")
+	if err := p.Admit(context.Background(), attributes(changed, pod("a"), admission.Update), objects); err != nil {
 		t.Fatal(err)
 	}
-	if sent, err = listAsField(text); err != nil || !strings.Contains(string(sent), `"initializers":"{no list"`) {
-		t.Error(string(sent), err)
+	if IsUnfinished(changed) || changed.Annotations["kept"] != "yes" {
+		t.Error(changed.Annotations)
 	}
 }
 
@@ -147,6 +190,10 @@ func TestListIsGuardedWithoutGatepost(t *testing.T) {
 	}
 	p := storing(t, "/nowhere", "failurePolicy: Ignore\n")
 	if err := p.Admit(context.Background(), attributes(pod("a"), nil, admission.Create), objects); err != nil {
+		t.Error(err)
+	}
+	// Everyone may delete one.
+	if err := p.Validate(context.Background(), attributes(nil, unfinishedPod(twoPending), admission.Delete), objects); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // InitializersAnnotation holds the [Initializers] of an object that is stored before it is initialized, in JSON. Gatepost
@@ -83,8 +87,24 @@ func (i *Initializers) set(object runtime.Object) error {
 
 const listField = "initializers"
 
-// listAsField moves the list of an encoded object from its annotation to metadata.initializers. One that is no JSON
-// becomes a string there, which Gatepost refuses.
+// isList reports whether the text of an annotation is an object in JSON. Another is no list, but makes an object unfinished
+// all the same.
+func isList(text string) bool {
+	return json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
+}
+
+// checkList refuses an object whose list is none.
+func checkList(kind schema.GroupKind, name string, object runtime.Object) error {
+	text, ok := listOf(object)
+	if !ok || isList(text) {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations").Key(InitializersAnnotation)
+	return apierrors.NewInvalid(kind, name, field.ErrorList{field.Invalid(path, shorten(text), "must be an object in JSON, with the field pending")})
+}
+
+// listAsField moves the list of an encoded object from its annotation to metadata.initializers. One that is no object in
+// JSON becomes a string there, which Gatepost refuses: it takes null for no list.
 func listAsField(object []byte) ([]byte, error) {
 	return editMetadata(object, func(metadata, annotations map[string]json.RawMessage) error {
 		delete(metadata, listField)
@@ -97,16 +117,17 @@ func listAsField(object []byte) ([]byte, error) {
 		if err := json.Unmarshal(written, &text); err != nil {
 			return err
 		}
-		if metadata[listField] = json.RawMessage(text); !json.Valid([]byte(text)) {
+		if metadata[listField] = json.RawMessage(text); !isList(text) {
 			metadata[listField] = written
 		}
 		return nil
 	})
 }
 
-// listAsAnnotation moves it back.
+// listAsAnnotation moves it back. An annotation that a hook has written is no list.
 func listAsAnnotation(object []byte) ([]byte, error) {
 	return editMetadata(object, func(metadata, annotations map[string]json.RawMessage) error {
+		delete(annotations, InitializersAnnotation)
 		field, ok := metadata[listField]
 		delete(metadata, listField)
 		if !ok || bytes.Equal(field, []byte("null")) {

@@ -162,6 +162,11 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	if p.need(method, attributes, objects) == noCall {
 		return nil
 	}
+	if p.initialization.stores(attributes) {
+		if err := checkList(attributes.GetKind().GroupKind(), attributes.GetName(), attributes.GetObject()); err != nil {
+			return err
+		}
+	}
 	reinvocation := attributes.GetReinvocationContext()
 	if reinvocation.IsReinvoke() && p.configuration.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy {
 		return nil
