@@ -28,6 +28,9 @@ const (
 
 	defaultTimeout = 10 * time.Second
 	maxTimeout     = 30 * time.Second
+
+	// defaultMaxHolds leaves three quarters of what a server admits by its default (--max-mutating-requests-inflight=200).
+	defaultMaxHolds = 50
 )
 
 // Configuration is what the file of --admission-control-config-file holds for this plugin:
@@ -54,6 +57,10 @@ type Configuration struct {
 	// ReinvocationPolicy is that of all mutating hooks behind Gatepost: Never (if omitted), or IfNeeded, by which they are
 	// called again where another plugin has changed the object after them.
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:"reinvocationPolicy,omitempty"`
+	// MaxHolds bounds how many CREATEs are held at once in a server that stores objects before they are initialized; 50 if
+	// omitted. Each takes one of the server's places for requests in flight. One beyond it is answered as one whose time is
+	// over: the object exists, and is initialized later.
+	MaxHolds int `json:"maxHolds,omitempty"`
 	// Rules name the requests that are sent, in any version of their resource; all of them if omitted. The objects that configure admission itself are
 	// never sent, as kube-apiserver sends them to no webhook.
 	Rules []admissionregistrationv1.RuleWithOperations `json:"rules,omitempty"`
@@ -84,6 +91,9 @@ func readConfiguration(from io.Reader) (*Configuration, error) {
 	}
 	if configuration.Timeout.Duration == 0 {
 		configuration.Timeout.Duration = defaultTimeout
+	}
+	if configuration.MaxHolds == 0 {
+		configuration.MaxHolds = defaultMaxHolds
 	}
 	if configuration.FailurePolicy == "" {
 		configuration.FailurePolicy = admissionregistrationv1.Fail
@@ -129,6 +139,9 @@ func (c *Configuration) validate() error {
 	}
 	if policy := c.FailurePolicy; policy != admissionregistrationv1.Fail && policy != admissionregistrationv1.Ignore {
 		problem("failurePolicy must be Fail or Ignore, not %q", policy)
+	}
+	if c.MaxHolds < 0 {
+		problem("maxHolds %d must be more than 0", c.MaxHolds)
 	}
 	switch c.ReinvocationPolicy {
 	case admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy:

@@ -55,6 +55,8 @@ const (
 type Initialization struct {
 	plugin   atomic.Pointer[Plugin]
 	loopback atomic.Pointer[dynamic.DynamicClient]
+	// How many CREATEs are held.
+	held atomic.Int64
 	// Does not change once the server serves.
 	storages map[schema.GroupResource]*Storage
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -200,6 +201,88 @@ func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	return updated, false, nil
 }
 
+// Delete implements rest.GracefulDeleter. An unfinished object is gone at once, whatever its finalizers, since nobody has
+// begun to use it, and is not shown.
+func (s *Storage) Delete(ctx context.Context, name string, validation rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	if options == nil {
+		options = metav1.NewDeleteOptions(0)
+	}
+	key, err := s.KeyFunc(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	var preconditions storage.Preconditions
+	if wanted := options.Preconditions; wanted != nil {
+		preconditions = storage.Preconditions{UID: wanted.UID, ResourceVersion: wanted.ResourceVersion}
+	}
+	deleted := s.NewFunc()
+	err = s.Storage.Delete(ctx, key, deleted, &preconditions, func(ctx context.Context, object runtime.Object) error {
+		if !IsUnfinished(object) {
+			return errInitialized
+		}
+		if validation == nil {
+			return nil
+		}
+		return validation(ctx, object)
+	}, dryrun.IsDryRun(options.DryRun), nil, storage.DeleteOptions{})
+	switch {
+	case errors.Is(err, errInitialized):
+		return s.Store.Delete(ctx, name, validation, options)
+	case err != nil:
+		return nil, false, storeerr.InterpretDeleteError(err, s.resource.GroupResource(), name)
+	}
+	if s.AfterDelete != nil {
+		s.AfterDelete(deleted, options)
+	}
+	metadata, err := meta.Accessor(deleted)
+	if err != nil {
+		return nil, false, apierrors.NewInternalError(err)
+	}
+	details := &metav1.StatusDetails{Name: metadata.GetName(), Group: s.resource.Group, Kind: s.resource.Resource, UID: metadata.GetUID()}
+	return &metav1.Status{Status: metav1.StatusSuccess, Details: details}, true, nil
+}
+
+var errInitialized = errors.New("it is initialized")
+
+// DeleteCollection implements rest.CollectionDeleter. It deletes what its user does not see, too, and does not show it.
+func (s *Storage) DeleteCollection(ctx context.Context, validation rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	deleted, err := s.Store.DeleteCollection(ctx, validation, options, listOptions)
+	if err != nil {
+		return nil, err
+	}
+	items, err := meta.ExtractList(deleted)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	shown := make([]runtime.Object, 0, len(items))
+	for _, item := range items {
+		if !IsUnfinished(item) {
+			shown = append(shown, item)
+			continue
+		}
+		if dryrun.IsDryRun(options.DryRun) {
+			continue
+		}
+		// The store has left those that have finalizers.
+		metadata, err := meta.Accessor(item)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		again, uid := options.DeepCopy(), metadata.GetUID()
+		again.Preconditions = &metav1.Preconditions{UID: &uid}
+		if _, _, err := s.Delete(ctx, metadata.GetName(), validation, again); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return nil, err
+		}
+	}
+	if len(shown) == len(items) || s.policy(ctx, ReadList, "").ShowsAll {
+		return deleted, nil
+	}
+	return deleted, meta.SetList(deleted, shown)
+}
+
 // guard refuses what nobody judges without the plugin.
 func (s *Storage) guard(objects ...runtime.Object) error {
 	if s.initialization.plugin.Load() != nil {
@@ -222,6 +305,13 @@ func (s *Storage) guardedCreate(validation rest.ValidateObjectFunc) rest.Validat
 	}
 }
 
+// What plugins of k8s.io/apiserver say, with 403, of a request that they cannot judge yet: one whose informers are not
+// filled, and ResourceQuota of a quota that is new.
+const (
+	notReady      = "not yet ready to handle request"
+	noQuotaStatus = "status unknown for quota: "
+)
+
 // denial returns what a refusal says; nil if the request was not refused, or may be made again.
 func denial(err error) *metav1.Status {
 	var refused apierrors.APIStatus
@@ -234,9 +324,13 @@ func denial(err error) *metav1.Status {
 		return nil
 	case said.Code == http.StatusConflict, said.Code == http.StatusTooManyRequests, said.Code == http.StatusRequestTimeout:
 		return nil
+	case strings.HasSuffix(said.Message, notReady), strings.Contains(said.Message, noQuotaStatus):
+		return nil
 	}
 	return &said
 }
+
+var errManyHeld = errors.New("as many CREATEs as may be are held")
 
 // held waits until a new object is initialized, and returns it as it is then.
 func (s *Storage) held(ctx context.Context, created runtime.Object) (runtime.Object, error) {
@@ -254,15 +348,23 @@ func (s *Storage) held(ctx context.Context, created runtime.Object) (runtime.Obj
 	}
 	bounded, cancel := context.WithDeadline(ctx, until.Add(-holdMargin))
 	defer cancel()
+	late := func(reason error) error {
+		klog.FromContext(ctx).V(2).Info("A CREATE is not held to its end", "object", klog.KObj(metadata), "reason", reason)
+		refusal := apierrors.NewTimeoutError(fmt.Sprintf("%s %q exists with uid %s and is not initialized", s.resource.GroupResource(), metadata.GetName(), metadata.GetUID()), 0)
+		refusal.ErrStatus.Details.UID, refusal.ErrStatus.ResourceVersion = metadata.GetUID(), metadata.GetResourceVersion()
+		return refusal
+	}
+	// Each takes one of the server's places for requests that change something, which initializers need as well.
+	defer s.initialization.held.Add(-1)
+	if s.initialization.held.Add(1) > int64(plugin.configuration.MaxHolds) {
+		return nil, late(errManyHeld)
+	}
 	request := holdMessage(s.nameOf(metadata), metadata.GetResourceVersion())
 	for {
 		end, err := plugin.client.hold(bounded, request)
 		switch {
 		case err != nil:
-			klog.FromContext(ctx).V(2).Info("A CREATE is not held to its end", "object", klog.KObj(metadata), "reason", err)
-			refusal := apierrors.NewTimeoutError(fmt.Sprintf("%s %q exists with uid %s and is not initialized", s.resource.GroupResource(), metadata.GetName(), metadata.GetUID()), 0)
-			refusal.ErrStatus.Details.UID, refusal.ErrStatus.ResourceVersion = metadata.GetUID(), metadata.GetResourceVersion()
-			return nil, refusal
+			return nil, late(err)
 		case end.refusal != nil:
 			return nil, rejection(end.refusal)
 		}
@@ -276,6 +378,10 @@ func (s *Storage) held(ctx context.Context, created runtime.Object) (runtime.Obj
 		}
 		if !IsUnfinished(now) {
 			return now, nil
+		}
+		select {
+		case <-bounded.Done():
+		case <-time.After(holdPause):
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -348,6 +349,124 @@ func TestCreatorGetsTheEndOfAHold(t *testing.T) {
 	defer cancel()
 	if _, err := server.create(short); !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "is not initialized") {
 		t.Error(err)
+	}
+}
+
+// createKept makes an unfinished Pod that has a finalizer.
+func (s *storingServer) createKept(t *testing.T, name string) {
+	t.Helper()
+	made := pod(name)
+	made.Finalizers = []string{"example.com/keep"}
+	made.Annotations = map[string]string{InitializersAnnotation: `{"pending":[{"name":"one.example.com"}]}`}
+	if _, err := s.Create(as("ann", all), made, nil, &metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnfinishedObjectIsDeletedAtOnceAndNotShown(t *testing.T) {
+	server := storingInEtcd(t)
+	remains := func() bool {
+		_, err := server.Store.Get(as("root", all), "a", &metav1.GetOptions{})
+		return !apierrors.IsNotFound(err)
+	}
+	foreground := metav1.DeletePropagationForeground
+	for name, options := range map[string]*metav1.DeleteOptions{"plain": {}, "foreground": {PropagationPolicy: &foreground}, "none": nil} {
+		server.createKept(t, "a")
+		other, refusal := types.UID("other"), errors.New("refused")
+		if _, _, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}); !apierrors.IsConflict(err) {
+			t.Errorf("%s: another uid: %v", name, err)
+		}
+		if _, _, err := server.Delete(as("eve", ""), "a", func(context.Context, runtime.Object) error { return refusal }, options); !errors.Is(err, refusal) {
+			t.Errorf("%s: refused: %v", name, err)
+		}
+		dry := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		if said, _, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, dry); err != nil || !isStatus(said) || !remains() {
+			t.Errorf("%s: dry run: %v %v", name, said, err)
+		}
+		if said, isGone, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, options); err != nil || !isStatus(said) || !isGone || remains() {
+			t.Errorf("%s: %v %v", name, said, err)
+		}
+	}
+	if _, _, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, nil); !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+	// Once it is initialized its finalizers count.
+	server.createKept(t, "a")
+	if _, err := server.change("", nil); err != nil {
+		t.Fatal(err)
+	}
+	if object, isGone, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil || isStatus(object) || isGone || !remains() {
+		t.Error(object, err)
+	}
+}
+
+func isStatus(object runtime.Object) bool {
+	_, ok := object.(*metav1.Status)
+	return ok
+}
+
+func TestCollectionIsDeletedWithWhatIsHidden(t *testing.T) {
+	server := storingInEtcd(t)
+	server.createKept(t, "a")
+	if _, err := server.Create(as("ann", ""), pod("b"), nil, &metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dry := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, one := range []struct {
+		ctx     context.Context
+		options *metav1.DeleteOptions
+		shown   int
+	}{{as("eve", all), dry, 1}, {as("root", all), dry, 2}, {as("eve", ""), &metav1.DeleteOptions{}, 1}} {
+		deleted, err := server.DeleteCollection(one.ctx, rest.ValidateAllObjectFunc, one.options, &internalversion.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if items := deleted.(*corev1.PodList).Items; len(items) != one.shown || items[len(items)-1].Name != "b" {
+			t.Errorf("%s is shown %d", userOf(one.ctx).GetName(), len(items))
+		}
+	}
+	if n := server.listed(t, as("root", all)); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+func TestHoldsAreFewAndAskWithPauses(t *testing.T) {
+	server := storingInEtcd(t)
+	bound := int64(server.initialization.plugin.Load().configuration.MaxHolds)
+	if bound != defaultMaxHolds {
+		t.Error(bound)
+	}
+	server.initialization.held.Store(bound)
+	if _, err := server.create(as("ann", "")); !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "is not initialized") {
+		t.Fatal(err)
+	}
+	if left := server.initialization.held.Load(); left != bound {
+		t.Error(left)
+	}
+	if _, _, err := server.Delete(as("eve", ""), "a", rest.ValidateAllObjectFunc, nil); err != nil {
+		t.Fatal(err)
+	}
+	// With room it waits, and asks again if an end came too early.
+	server.initialization.held.Store(bound - 1)
+	stop, count := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case server.ends <- rawMessage(nested(nil, 1, []byte{})):
+			case <-stop:
+				count <- n - len(server.ends)
+				return
+			}
+		}
+	}()
+	short, cancel := context.WithTimeout(as("ann", ""), holdMargin+5*holdPause)
+	defer cancel()
+	if _, err := server.create(short); !apierrors.IsTimeout(err) {
+		t.Error(err)
+	}
+	close(stop)
+	if n := <-count; n < 1 || n > 6 {
+		t.Errorf("asked %d times", n)
 	}
 }
 

@@ -375,6 +375,8 @@ func TestOnlyADenialFailsAnObject(t *testing.T) {
 	for _, err := range []error{
 		nil, errors.New("etcd"), apierrors.NewInternalError(errors.New("nobody answers")), apierrors.NewConflict(pods, "a", nil),
 		apierrors.NewTooManyRequests("later", 1), apierrors.NewTimeoutError("late", 0),
+		apierrors.NewForbidden(pods, "a", errors.New("not yet ready to handle request")),
+		apierrors.NewForbidden(pods, "a", errors.New("status unknown for quota: q, resources: pods")),
 	} {
 		if said := denial(err); said != nil {
 			t.Error(err, said)
