@@ -462,6 +462,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		head + "address: unix:///s\ntimeout: 1m":          "at most 30s",
 		head + "address: unix:///s\nfailurePolicy: Maybe": "must be Fail or Ignore",
 		head + "address: unix:///s\nadress: x":            "unknown field",
+		head + "address: unix:///s\nmaxHolds: -1":         "maxHolds -1 must be more than 0",
 		head + "address: unix:///s\nrules: [{}]":          "rules[0]: operations is missing",
 		head + "address: a:1\ntls: {certFile: /a}":        "go together",
 	} {

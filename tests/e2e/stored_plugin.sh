@@ -156,6 +156,8 @@ flunder_life() {
     '{"apiVersion": "wardle.example.com/v1beta1", "kind": "Flunder", "metadata": {"name": "sly", "annotations": {"init.gatepost.dev/initializers": "{}"}}, "spec": {"flunderReference": "x", "referenceType": "Flunder"}}'
   prints "$name: nor hide one that is finished" '"reason":"' flunders_raw eve /success -X PATCH -H 'Content-Type: application/merge-patch+json' \
     -d '{"metadata": {"annotations": {"init.gatepost.dev/initializers": "{\"pending\": [{\"name\": \"one.e2e.gatepost.dev\"}]}"}}}'
+  prints "$name: nor by a list that is none" '"reason":"Invalid"' flunders_raw eve /success -X PATCH -H 'Content-Type: application/merge-patch+json' \
+    -d '{"metadata": {"annotations": {"init.gatepost.dev/initializers": "null"}}}'
   check "$name: which stays as it is" flunder_is_there success
 }
 
@@ -168,6 +170,8 @@ flunder_held() {
   refuses "$name: held: GET says that it is on its way" 'Error from server (Initializing)' fl get flunder held
   prints "$name: held: with the resource version" '"resourceVersion":"' flunders_raw ann /held
   check "$name: held: LIST does not show it, and who may not see it cannot ask for it" flunder_is_hidden held
+  check "$name: held: DELETECOLLECTION does not show it either" eval 'flunders_raw eve "?dryRun=All" -X DELETE >"$work/said" &&
+    grep -q "\"kind\":\"FlunderList\"" "$work/said" && ! grep -q "\"name\":\"held\"" "$work/said"'
   prints "$name: held: who may asks for all" '"name":"held"' flunders_raw root "?includeUninitialized=true"
   prints "$name: held: or for it" '"name":"held"' flunders_raw root "/held?includeUninitialized=true"
   refuses "$name: held: the name is taken" 'AlreadyExists' a_flunder held
@@ -190,7 +194,7 @@ flunder_held() {
   a_flunder dropped >"$work/held" 2>&1 &
   creator=$!
   check "$name: held: another one is stored" look flunder_waits dropped
-  allows "$name: held: anybody may delete it" fl delete flunder dropped --wait=false
+  allows "$name: held: anybody may delete it" fl delete flunder dropped --cascade=foreground --wait=false
   check "$name: held: and its creator is told" eval '! wait '"$creator"' && grep "deleted while it was initialized" "$work/held"'
   kill -CONT "${process[two]}"
 }
