@@ -161,8 +161,11 @@ func storingInEtcd(t *testing.T) *storingServer {
 	// The cache takes a while to fill, and the sidecar to be reached.
 	for {
 		policy := p.initialization.ReadPolicy(as("root", all), Read{Resource: pods})
-		if _, err := storage.Store.List(as("root", ""), nil); err == nil && policy.ShowsAll {
-			return server
+		if watch, err := storage.Store.Watch(as("root", ""), &internalversion.ListOptions{}); err == nil {
+			watch.Stop()
+			if policy.ShowsAll {
+				return server
+			}
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
