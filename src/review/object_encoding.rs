@@ -55,7 +55,12 @@ fn json_reader(ctx: &ReviewContext<'_>) -> Option<String> {
         return Some(format!("policy {:?} reads them", policy.name));
     }
     snapshot.matching(ctx.review, served, &mut matching);
-    let hooks = matching.iter().filter(|matched| !snapshot.takes_protobuf(matched.index));
+    // A hook that moves is still called as its former entry says.
+    let takes_protobuf = |index: u32| {
+        let live = ctx.generation.hooks.get(index as usize);
+        snapshot.takes_protobuf(index) && live.is_none_or(|live| live.target.entry.takes_protobuf)
+    };
+    let hooks = matching.iter().filter(|matched| !takes_protobuf(matched.index));
     let mut hooks = hooks.filter_map(|matched| snapshot.hooks.get(matched.index as usize));
     hooks.find(|hook| ctx.calls(hook.hook_type)).map(|hook| format!("hook {:?} reads them", hook.name))
 }

@@ -100,7 +100,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
     let mut unfinished: Vec<_> = tasks.iter().map(|task| (task.index, task.rejects_no_failure())).collect();
     let mut ends = Vec::new();
     let mut bounds = Bounds::of_request(ctx, review, &tasks, namespace.as_ref());
-    let evaluated = evaluate(ctx, review, Validating { tasks, namespace }, &mut bounds, &mut ends).await;
+    let evaluated = evaluate(ctx, review, Validating::new(tasks, namespace), &mut bounds, &mut ends).await;
     // The ends are those of the first tasks, in order.
     unfinished.drain(..ends.len().min(unfinished.len()));
     // Also before an error: what has denied the request does so however late the others are.
@@ -346,6 +346,14 @@ struct Validating {
     /// Policies without an end.
     tasks: Vec<PolicyTask>,
     namespace: Option<Bytes>,
+    /// End of the first of them, which was suspended after some of its bindings had denied the request.
+    denied: Option<PolicyEnd>,
+}
+
+impl Validating {
+    fn new(tasks: Vec<PolicyTask>, namespace: Option<Bytes>) -> Self {
+        Self { tasks, namespace, denied: None }
+    }
 }
 
 impl Evaluation for Validating {
@@ -355,29 +363,42 @@ impl Evaluation for Validating {
         decisions: AccessDecisions,
         allowance: &Allowance<'_>,
     ) -> (Self, Vec<PolicyEnd>, Option<Suspended>) {
-        let (ends, suspended) = run(review, &self.tasks, self.namespace.as_deref(), decisions, allowance);
+        let mut ends = Vec::with_capacity(self.tasks.len());
+        let suspended = run(review, &self.tasks, self.namespace.as_deref(), decisions, allowance, &mut ends).err();
+        let suspended = suspended.map(|(suspended, denied)| {
+            self.denied = denied;
+            suspended
+        });
         self.tasks.drain(..ends.len());
         (self, ends, suspended)
     }
 
     fn fail_next(&mut self) -> PolicyEnd {
-        self.tasks.remove(0).failed(&too_long())
+        let task = self.tasks.remove(0);
+        self.denied.take().unwrap_or_else(|| task.failed(&too_long()))
+    }
+
+    fn denied_next(&mut self) -> Option<PolicyEnd> {
+        self.denied.take()
     }
 }
 
 /// Params of a binding without any.
 const WITHOUT_PARAMS: &[Option<JsonDocument<'static>>] = &[None];
 
-/// Evaluates policies in order, up to the first that is suspended.
+/// Evaluates policies in order, and adds the end of each to `ends`.
+///
+/// # Errors
+/// One is suspended. With its end if some of its bindings have denied the request.
 fn run(
     review: &Review,
     tasks: &[PolicyTask],
     namespace: Option<&[u8]>,
     decisions: AccessDecisions,
     allowance: &Allowance<'_>,
-) -> (Vec<PolicyEnd>, Option<Suspended>) {
+    ends: &mut Vec<PolicyEnd>,
+) -> Result<(), (Suspended, Option<PolicyEnd>)> {
     let input = conditions::input(review, true, decisions, namespace.map(|object| JsonDocument::new(object.into())));
-    let mut ends = Vec::with_capacity(tasks.len());
     let mut began = Instant::now();
     for task in tasks {
         if let Some(why) = &task.failure {
@@ -389,18 +410,19 @@ fn run(
             binding: &task.policy.bindings[bound.index],
             params: bound.params_of(documents),
         });
-        match gatepost_policy::decide(&task.policy, bound, &input, allowance) {
-            Ok(outcome) => {
-                // The next one begins where this one ends: reading the clock takes as long as a small expression.
-                let ended = Instant::now();
-                let took = ended.saturating_duration_since(began);
-                ends.push(PolicyEnd { index: task.index, outcome, is_changed: false, took });
-                began = ended;
-            }
-            Err(suspended) => return (ends, Some(suspended)),
+        let mut outcome = Outcome::default();
+        let decided = gatepost_policy::decide_into(&mut outcome, &task.policy, bound, &input, allowance);
+        // The next one begins where this one ends: reading the clock takes as long as a small expression.
+        let ended = Instant::now();
+        let took = ended.saturating_duration_since(began);
+        let end = PolicyEnd { index: task.index, outcome, is_changed: false, took };
+        if let Err(suspended) = decided {
+            return Err((suspended, Some(end).filter(|end| !end.outcome.denials.is_empty())));
         }
+        ends.push(end);
+        began = ended;
     }
-    (ends, None)
+    Ok(())
 }
 
 impl BoundTask {

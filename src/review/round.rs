@@ -183,7 +183,7 @@ impl<'a, 'r> Round<'a, 'r> {
     fn send(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
-        let body = if self.has_protobuf_objects && !attempt.live.hook.takes_protobuf {
+        let body = if self.has_protobuf_objects && !target.entry.takes_protobuf {
             // The request is rejected before any hook is called; no mistake there may send a hook what it cannot read.
             Err(CallFailure::Unwritable("its objects are in protobuf, which the hook does not take".to_owned()))
         } else {

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::support::{
-    gate::{caller, document, gate, hook},
+    gate::{caller, document, gate, hook, in_force},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::review::{AdmissionDeps, Caller, Reasons, decide, decide_with_shadow};
-use gatepost_api::{Phase, Rope, Verdict, verdict::OBJECT_ENCODING_ANNOTATION};
+use gatepost_api::{Hook, Phase, Rope, Verdict, verdict::OBJECT_ENCODING_ANNOTATION};
+use gatepost_config::SourceFile;
 use gatepost_wire::{
     inbound::view,
     pb::k8s::io::{
@@ -186,4 +187,17 @@ async fn malformed_objects_are_rejected_whatever_fails_open() {
         assert!(refusal.message.contains("request.object"), "{}", refusal.message);
     }
     assert!(hook_asked.seen().is_empty());
+}
+
+/// Until its new endpoint has passed a probe it is called as its former entry says.
+#[tokio::test]
+async fn a_hook_that_moves_and_did_not_take_protobuf_has_the_caller_send_json() {
+    let moves = ScriptedHook::start(Script::Allow).await;
+    let text = document(&[hook("moves.example.com", &moves.url(), &format!("{TAKES}\nfailurePolicy: Ignore"))]);
+    let file = SourceFile { name: "test.yaml".into(), bytes: text.into() };
+    let snapshot = gatepost_config::load(&[file], &|path| std::fs::read(path)).expect("a valid configuration");
+    let former = Hook { takes_protobuf: false, ..(*snapshot.hooks[0]).clone() };
+    let gate = in_force(snapshot, &[Arc::new(former)], Reasons::First);
+    assert_wants_json(&ask(&gate).await, "moves.example.com");
+    assert!(moves.seen().is_empty());
 }

@@ -145,6 +145,22 @@ pub(crate) fn loops(depth: usize) -> String {
     (0..depth).fold("true".to_owned(), |inner, depth| format!("{letters}.all(x{depth}, {inner})"))
 }
 
+/// Each binding needs a million steps: together more than the policy may take. What the first ones deny stays denied.
+#[tokio::test]
+async fn a_denial_outlives_the_bindings_that_are_not_evaluated_any_more() {
+    let spec =
+        format!("failurePolicy: Ignore\n  validations: [{{expression: 'false'}}, {{expression: {:?}}}]", loops(6));
+    let bindings: String = (10..50)
+        .map(|n| {
+            binding("Validating", "slow", "\n  validationActions: [Deny]")
+                .replace("{name: slow}", &format!("{{name: b{n}}}"))
+        })
+        .collect();
+    let gate = gate(&(policy("Validating", "slow", &spec) + &bindings), Reasons::First);
+    let refusal = ask_within(&gate, create_pod("1", 0), LONG).await.refusal.expect("the first binding denies");
+    assert!(refusal.message.contains("with binding 'b10' denied request"), "{}", refusal.message);
+}
+
 /// Each of these policies needs a million steps: together more than one may.
 #[tokio::test]
 async fn a_policy_fails_only_by_steps_of_its_own() {

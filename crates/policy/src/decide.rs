@@ -42,6 +42,22 @@ pub fn decide<'a>(
     allowance: &Allowance<'_>,
 ) -> Result<Outcome, Suspended> {
     let mut outcome = Outcome::default();
+    decide_into(&mut outcome, policy, bound, input, allowance)?;
+    Ok(outcome)
+}
+
+/// Decides like [`decide`], and leaves what was decided before an error in `outcome`: a denial among it counts, whatever
+/// becomes of the rest.
+///
+/// # Errors
+/// The policy is undecided.
+pub fn decide_into<'a>(
+    outcome: &mut Outcome,
+    policy: &'a Policy,
+    bound: impl IntoIterator<Item = Bound<'a>>,
+    input: &'a Input<'a>,
+    allowance: &Allowance<'_>,
+) -> Result<(), Suspended> {
     let mut annotations = AnnotationCollector::default();
     let (mut evaluations, mut excluded) = (0, 0);
     // Conditions without params are decided once.
@@ -79,7 +95,7 @@ pub fn decide<'a>(
     }
     outcome.audit_annotations = annotations.finish();
     outcome.is_excluded = evaluations > 0 && excluded == evaluations;
-    Ok(outcome)
+    Ok(())
 }
 
 /// Whether the match conditions of a policy hold.

@@ -93,7 +93,7 @@ mod tests;
 pub use self::{
     binding::{Actions, Binding, PARAMS_NOT_FOUND, ParamRef, ParamSelector},
     check::Fault,
-    decide::{Bound, decide},
+    decide::{Bound, decide, decide_into},
     definition::{Definition, Policy, Reason},
     explain::{Explanation, explain},
     matching::{MatchResources, NamedRule, ParamKind},

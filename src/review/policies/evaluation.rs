@@ -42,8 +42,14 @@ pub(super) trait Evaluation: Send + Sized + 'static {
         allowance: &Allowance<'_>,
     ) -> (Self, Vec<PolicyEnd>, Option<Suspended>);
 
-    /// Fails the next policy, which takes too many steps.
+    /// Fails the next policy, which takes too many steps, or denies by it if some of its bindings have.
     fn fail_next(&mut self) -> PolicyEnd;
+
+    /// Returns the end of the next policy, which is not evaluated any further, if some of its bindings have denied the
+    /// request.
+    fn denied_next(&mut self) -> Option<PolicyEnd> {
+        None
+    }
 }
 
 /// What bounds an evaluation.
@@ -103,7 +109,10 @@ pub(super) async fn evaluate<E: Evaluation>(
         }
         match suspended {
             None => return Ok(evaluation),
-            Some(Suspended::Deadline) => return Err(Box::new(rejection::out_of_time())),
+            Some(Suspended::Deadline) => {
+                ends.extend(evaluation.denied_next());
+                return Err(Box::new(rejection::out_of_time()));
+            }
             Some(Suspended::Undecided(check)) => {
                 ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await?;
             }

@@ -74,7 +74,7 @@ async fn try_all<'a>(
                 }
                 HookType::Validating => {
                     let mut ends = Vec::new();
-                    let validating = Validating { tasks: vec![task.clone()], namespace: namespace.clone() };
+                    let validating = Validating::new(vec![task.clone()], namespace.clone());
                     evaluate(ctx, review, validating, &mut bounds, &mut ends).await?;
                     end = ends.pop().ok_or_else(|| Box::new(rejection::out_of_time()))?;
                     taken = u64::MAX - bounds.steps.get();
