@@ -364,7 +364,7 @@ impl Evaluation for Validating {
         allowance: &Allowance<'_>,
     ) -> (Self, Vec<PolicyEnd>, Option<Suspended>) {
         let mut ends = Vec::with_capacity(self.tasks.len());
-        let suspended = run(review, &self.tasks, self.namespace.as_deref(), decisions, allowance, &mut ends).err();
+        let suspended = run(review, &self.tasks, self.namespace.as_deref(), decisions, allowance, &mut ends);
         let suspended = suspended.map(|(suspended, denied)| {
             self.denied = denied;
             suspended
@@ -386,10 +386,8 @@ impl Evaluation for Validating {
 /// Params of a binding without any.
 const WITHOUT_PARAMS: &[Option<JsonDocument<'static>>] = &[None];
 
-/// Evaluates policies in order, and adds the end of each to `ends`.
-///
-/// # Errors
-/// One is suspended. With its end if some of its bindings have denied the request.
+/// Evaluates policies in order, up to the first that is suspended, and adds the end of each to `ends`. Returns why it is
+/// suspended, and its end if some of its bindings have denied the request.
 fn run(
     review: &Review,
     tasks: &[PolicyTask],
@@ -397,7 +395,7 @@ fn run(
     decisions: AccessDecisions,
     allowance: &Allowance<'_>,
     ends: &mut Vec<PolicyEnd>,
-) -> Result<(), (Suspended, Option<PolicyEnd>)> {
+) -> Option<(Suspended, Option<PolicyEnd>)> {
     let input = conditions::input(review, true, decisions, namespace.map(|object| JsonDocument::new(object.into())));
     let mut began = Instant::now();
     for task in tasks {
@@ -417,12 +415,12 @@ fn run(
         let took = ended.saturating_duration_since(began);
         let end = PolicyEnd { index: task.index, outcome, is_changed: false, took };
         if let Err(suspended) = decided {
-            return Err((suspended, Some(end).filter(|end| !end.outcome.denials.is_empty())));
+            return Some((suspended, Some(end).filter(|end| !end.outcome.denials.is_empty())));
         }
         ends.push(end);
         began = ended;
     }
-    Ok(())
+    None
 }
 
 impl BoundTask {

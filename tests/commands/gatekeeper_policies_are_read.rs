@@ -95,6 +95,8 @@ fn gatekeeper_constraints_become_admission_policies_that_are_served() {
     // Built-in kinds become rules, and the others a condition.
     assert!(stdout.contains("- namespaces\n") && stdout.contains("- pods\n"), "{stdout}");
     assert!(stdout.contains("request.kind.group in [\"example.com\"]"), "{stdout}");
+    // As Gatekeeper's webhook is called for them.
+    assert!(stdout.contains("- pods/ephemeralcontainers\n") && stdout.contains("- deployments/scale\n"), "{stdout}");
     for (arguments, says) in [
         (["marked.yaml", "rego.yaml"].as_slice(), "rego.yaml: spec.targets[0]: has no code of the engine"),
         (&["marked.yaml"], "marked.yaml: has no constraint among these files"),
@@ -104,6 +106,50 @@ fn gatekeeper_constraints_become_admission_policies_that_are_served() {
         let (code, _, stderr) = gatepost(Path::new(GATOR), &[&["policy", "import"], arguments].concat());
         assert!(code == Some(1) && stderr.contains(says), "{stderr}");
     }
+}
+
+/// A policy for Pods only has the subresources whose requests are of Pods, too.
+#[test]
+fn gatekeeper_constraints_of_pods_see_ephemeral_containers() {
+    let template = fs::read_to_string(Path::new(GATOR).join("marked.yaml")).expect("read");
+    let constraint = "apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Marked\nmetadata: {name: pods}\n\
+                      spec: {match: {kinds: [{apiGroups: [''], kinds: [Pod]}]}, parameters: {limits: []}}\n";
+    let folder = folder(&[("t.yaml", &template), ("c.yaml", constraint)]);
+    let (code, stdout, stderr) = gatepost(folder.path(), &["policy", "import", "t.yaml", "c.yaml"]);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    let rules = stdout.split("resources:\n").nth(1).expect("rules");
+    for resource in ["- pods\n", "- pods/ephemeralcontainers\n", "- pods/resize\n"] {
+        assert!(rules.contains(resource), "{rules}");
+    }
+    assert!(!rules.contains("pods/exec"), "{rules}");
+}
+
+#[test]
+fn hostile_documents_of_gatekeeper_are_problems() {
+    let template = fs::read_to_string(Path::new(GATOR).join("marked.yaml")).expect("read");
+    let constraint = "apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Marked\nmetadata: {name: \"x\\n---\\nkind: Secret\"}\n\
+                      spec: {enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: \
+                      [{name: audit.gatekeeper.sh}]}], parameters: {limits: []}}\n";
+    let injecting = folder(&[("t.yaml", &template), ("c.yaml", constraint)]);
+    let (_, stdout, _) = gatepost(injecting.path(), &["policy", "import", "t.yaml", "c.yaml"]);
+    assert!(!stdout.lines().any(|line| line == "---" || line == "kind: Secret"), "{stdout}");
+
+    // Each of nine levels has ten of the next.
+    let bomb = (0..9).fold("{type: string}".to_owned(), |inner, _| {
+        let list = format!("[{}]", ["{}"; 10].join(", "));
+        format!("{{type: object, properties: {{a: {{type: array, default: {list}, items: {inner}}}}}}}")
+    });
+    let bombed = template.replacen(
+        "bound: {type: integer, default: 3}",
+        &format!("bound: {{type: integer, default: 3}}\n            bomb: {bomb}"),
+        1,
+    );
+    let constraint = "apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Marked\nmetadata: {name: b}\n\
+                      spec: {parameters: {bomb: {}, limits: []}}\n";
+    let folder = folder(&[("t.yaml", &bombed), ("c.yaml", constraint)]);
+    let (code, stdout, stderr) = gatepost(folder.path(), &["policy", "import", "t.yaml", "c.yaml"]);
+    let says = "c.yaml: has parameters of more than 1 MiB, with their defaults";
+    assert!(code == Some(1) && stderr.contains(says), "{stdout}{stderr}");
 }
 
 #[test]

@@ -759,6 +759,11 @@ fn configuration_is_applied_to_a_custom_resource_by_its_definition() {
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.b}\nspec: {group: b}\n",
     )]);
     assert!(code == Some(1) && printed.contains("spec.names.plural: is missing"), "{printed}");
+    // Else two definitions could be of one kind.
+    let other = definition("map").replacen("{name: widgets.example.com}", "{name: other}", 1);
+    let (code, printed) = check(&[("p.yaml", policy), ("d.yaml", &other)]);
+    let wrong = "d.yaml: metadata.name: is not that of its resource and group";
+    assert!(code == Some(1) && printed.contains(wrong), "{printed}");
 
     let review = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"example.com","version":"v1","kind":"Widget"},"resource":{"group":"example.com","version":"v1","resource":"widgets"},"name":"w","namespace":"default","operation":"CREATE","userInfo":{},"object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"ports":[{"name":"b"},{"name":"a","port":1}]}}}}"#;
     for (definition, expected) in [(Some(definition("map")), Some(0)), (None, Some(5))] {

@@ -73,7 +73,7 @@ pub(super) static INDEX_OF: Change = change(
 );
 pub(super) static LAST_INDEX_OF: Change = Change { symbol: "lastIndexOf", ..INDEX_OF };
 pub(super) static RANGE: Change =
-    change("lists.range", KubernetesVersion::V1_37, Effect::Answer("the number is negative or above 1,000,000"));
+    change("lists.range", KubernetesVersion::V1_37, Effect::Answer("the number is negative"));
 pub(super) static PART_OF_REQUEST: Change = change(
     "a part of the request",
     KubernetesVersion::V1_37,

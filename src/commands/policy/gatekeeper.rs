@@ -179,7 +179,11 @@ pub(super) fn translation(
         own.map(|(name, expression)| json!({"name": format!("gatekeeper_internal_{name}"), "expression": expression})),
     );
     let mut parameters = spec.and_then(|spec| spec.get("parameters")).map_or(Value::Null, |own| own.value.clone());
-    fill_defaults(&mut parameters, template.schema);
+    if fill_defaults(&mut parameters, template.schema, &mut { MAX_PARAMETERS }).is_none() {
+        let fix = "write fewer defaults within defaults into the template's schema";
+        constraint.problem("has parameters of more than 1 MiB, with their defaults", UNTRANSLATED, fix);
+        return None;
+    }
     let mut variables = vec![
         json!({"name": "anyObject", "expression": "request.operation == 'DELETE' && object == null ? oldObject : object"}),
         json!({"name": "params", "expression": literal(&parameters)}),
@@ -265,6 +269,31 @@ fn actions(spec: Option<&Field<'_>>, purpose: Purpose) -> Vec<&'static str> {
     actions
 }
 
+/// Subresources that Gatekeeper's webhook is called for, besides all resources. Source: `config/webhook/manifests.yaml` of
+/// Gatekeeper 3.23.
+const SUBRESOURCES: [&str; 16] = [
+    "pods/ephemeralcontainers",
+    "pods/exec",
+    "pods/log",
+    "pods/eviction",
+    "pods/portforward",
+    "pods/proxy",
+    "pods/attach",
+    "pods/binding",
+    "pods/resize",
+    "deployments/scale",
+    "replicasets/scale",
+    "statefulsets/scale",
+    "replicationcontrollers/scale",
+    "services/proxy",
+    "nodes/proxy",
+    "services/status",
+];
+
+/// Those of them whose requests are of the kind of their resource, with its group and name.
+const SUBRESOURCES_OF_SAME_KIND: [(&str, &str, &str); 3] =
+    [("", "pods", "pods/ephemeralcontainers"), ("", "pods", "pods/resize"), ("", "services", "services/status")];
+
 /// Rules of a policy in place of `kinds`.
 #[derive(Debug)]
 struct Rules {
@@ -300,7 +329,7 @@ impl Rules {
             let parts: Vec<_> = [is_in("group", &groups), is_in("kind", &kinds)].into_iter().flatten().collect();
             terms.push(if parts.is_empty() { "true".to_owned() } else { parts.join(" && ") });
         }
-        // Requests of subresources are of other kinds than their resources.
+        // In a test every subresource may come.
         if terms.is_empty() || !all_known || subresources {
             rules.resources.clear();
             rules.condition = (!terms.is_empty()).then(|| terms.join(" || "));
@@ -311,10 +340,19 @@ impl Rules {
     fn written(&self, operations: &Value) -> Value {
         let rule = |groups: Value, resources: Value| json!({"apiGroups": groups, "apiVersions": ["*"], "operations": operations, "resources": resources});
         if self.resources.is_empty() {
-            let resources = if self.subresources { json!(["*/*"]) } else { json!(["*"]) };
-            return json!([rule(json!(["*"]), resources)]);
+            let mut resources = vec!["*"];
+            resources.extend(SUBRESOURCES);
+            let resources = if self.subresources { vec!["*/*"] } else { resources };
+            return json!([rule(json!(["*"]), json!(resources))]);
         }
-        self.resources.iter().map(|(group, resources)| rule(json!([group]), json!(resources))).collect()
+        let of_group = |(group, resources): (&String, &Vec<String>)| {
+            let of_same_kind = SUBRESOURCES_OF_SAME_KIND
+                .iter()
+                .filter(|(of_group, resource, _)| of_group == group && resources.iter().any(|own| own == resource));
+            let all = resources.iter().map(String::as_str).chain(of_same_kind.map(|(_, _, subresource)| *subresource));
+            rule(json!([group]), all.collect())
+        };
+        self.resources.iter().map(of_group).collect()
     }
 }
 
@@ -369,8 +407,13 @@ fn texts(all: &[String]) -> String {
     Value::from(all).to_string()
 }
 
-/// Adds what a schema has as defaults, as an apiserver does for custom resources.
-fn fill_defaults(value: &mut Value, schema: &Value) {
+/// Maximum size of parameters with the defaults of their schema: of each value one, and the length of its text.
+const MAX_PARAMETERS: usize = 1 << 20;
+
+/// Adds what a schema has as defaults, as an apiserver does for custom resources. Takes their size from `left`, and returns
+/// `None` if that is too little: defaults with defaults multiply.
+fn fill_defaults(value: &mut Value, schema: &Value, left: &mut usize) -> Option<()> {
+    *left = left.checked_sub(1 + value.as_str().map_or(0, str::len))?;
     match value {
         Value::Object(map) => {
             let properties = schema["properties"].as_object();
@@ -383,12 +426,17 @@ fn fill_defaults(value: &mut Value, schema: &Value) {
             }
             for (key, value) in map {
                 let own = properties.and_then(|properties| properties.get(key));
-                fill_defaults(value, own.unwrap_or(&schema["additionalProperties"]));
+                fill_defaults(value, own.unwrap_or(&schema["additionalProperties"]), left)?;
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| fill_defaults(value, &schema["items"])),
+        Value::Array(list) => {
+            for value in list {
+                fill_defaults(value, &schema["items"], left)?;
+            }
+        }
         _ => {}
     }
+    Some(())
 }
 
 /// Returns a value as an expression. Its parts are of any type, as those of a param are.

@@ -82,7 +82,7 @@ impl PolicyImportArgs {
                         continue;
                     }
                     let Some(translation) = translation(&field) else { continue };
-                    let title = format!("{} of {file}", translation.name);
+                    let title = one_line(&format!("{} of {file}", translation.name));
                     write(&mut output, &title, &translation.notes, &translation.documents)?;
                 }
             }
@@ -95,6 +95,11 @@ impl PolicyImportArgs {
         translate_constraints(&of_gatekeeper, problems, &mut output)?;
         Ok(output)
     }
+}
+
+/// Returns a text for a comment, which ends with its line: a name must not add documents to the output.
+fn one_line(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() || matches!(letter, '\u{85}' | '\u{2028}' | '\u{2029}'), " ")
 }
 
 /// Adds translated documents, behind a comment with their title and what was left out.
@@ -146,7 +151,8 @@ fn translate_constraints(all: &[GatekeeperDocument], problems: &Problems, output
                 field.problem("matches generated objects only", "which no request has before they exist", fix);
                 continue;
             }
-            let title = format!("{} {} of {}", template.kind, text_at(field.value, "/metadata/name"), constraint.file);
+            let name = text_at(field.value, "/metadata/name");
+            let title = one_line(&format!("{} {name} of {}", template.kind, constraint.file));
             match own.is_enforced {
                 true => write(output, &title, &[], &own.documents)?,
                 false => output.push_str(&format!("# {title} is left out: none of its actions is for admission\n")),

@@ -1,7 +1,7 @@
 //! Checks CustomResourceDefinitions, whose schemas policies merge objects by. Only what is needed for that is read: the
 //! apiserver checks the rest.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use crate::document::node::{Node, Value};
 use gatepost_policy::CustomSchema;
@@ -24,10 +24,22 @@ pub(crate) fn check(at: &Node<'_>) -> Vec<Arc<CustomSchema>> {
     let (Some(group), Some(resource), Some(kind)) = (group.text(), resource.text(), kind.text()) else {
         return Vec::new();
     };
+    let metadata = at.key("metadata");
+    let name = metadata.key("name");
+    if name.text().is_some_and(|name| name != format!("{resource}.{group}")) {
+        // As an apiserver has it. Else two definitions could be of one kind.
+        let fix = format!("write {resource}.{group}, or add the document as kubectl get crd -o yaml prints it");
+        name.problem("is not that of its resource and group", NO_SCHEMA, fix);
+    }
+    let mut seen = HashSet::new();
     let compiled = versions.items().filter_map(|item| {
         let (name, of) = (item.key("name"), item.key("schema"));
         let of = of.key("openAPIV3Schema");
         let version = if name.required(NO_SCHEMA, AS_PRINTED) { name.text()? } else { return None };
+        if !seen.insert(version.to_owned()) {
+            name.problem("is that of two versions", NO_SCHEMA, AS_PRINTED);
+            return None;
+        }
         let schema = (!matches!(of.value, Value::Null)).then(|| of.value.to_json());
         match CustomSchema::compile([group, version, resource, kind], schema.as_ref()) {
             Ok(schema) => Some(Arc::new(schema)),

@@ -1,7 +1,7 @@
 //! Schemas of custom resources, as their CustomResourceDefinitions have them. Sources:
 //! `k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder` and `k8s.io/kube-openapi/pkg/schemaconv`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ impl CustomSchema {
                 if schema["type"] != "object" {
                     return Err("is not of the type object".to_owned());
                 }
-                let of = Compiler { left: MAX_TYPES }.members(schema, "", false, 0, true)?;
+                let of = Compiler { left: MAX_TYPES }.members(schema, &Path::default(), false, 0, true)?;
                 Type::Object { of: Box::new(of), is_any: false }
             }
         };
@@ -48,6 +48,29 @@ impl CustomSchema {
 /// Values of unknown type: maps are merged, and lists replaced.
 const DEDUCED: Type = Type::Any { is_atomic: false };
 
+/// Place in a schema; written only where there is a problem.
+#[derive(Clone, Copy, Default)]
+struct Path<'a> {
+    outer: Option<&'a Path<'a>>,
+    segment: [&'a str; 2],
+}
+
+impl<'a> Path<'a> {
+    fn inner(&'a self, segment: [&'a str; 2]) -> Self {
+        Self { outer: Some(self), segment }
+    }
+}
+
+impl fmt::Debug for Path<'_> {
+    /// Writes the path in quotes, and of each segment no more than anybody would read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MAX_SEGMENT: usize = 64;
+        let segments = std::iter::successors(Some(self), |path| path.outer).collect::<Vec<_>>().into_iter().rev();
+        let letters = segments.flat_map(|path| path.segment).flat_map(|text| text.chars().take(MAX_SEGMENT));
+        fmt::Debug::fmt(&letters.collect::<String>(), f)
+    }
+}
+
 struct Compiler {
     /// Number of types that there may still be.
     left: usize,
@@ -55,7 +78,7 @@ struct Compiler {
 
 impl Compiler {
     /// Compiles a schema at this path. `keeps_unknown` is true if one around it preserves unknown fields.
-    fn compile(&mut self, schema: &Value, path: &str, keeps_unknown: bool, depth: usize) -> Result<Type, String> {
+    fn compile(&mut self, schema: &Value, path: &Path<'_>, keeps_unknown: bool, depth: usize) -> Result<Type, String> {
         self.left = self.left.checked_sub(1).ok_or_else(|| format!("has more than {MAX_TYPES} parts"))?;
         if depth > MAX_DEPTH {
             return Err(format!("is nested more than {MAX_DEPTH} deep"));
@@ -77,7 +100,7 @@ impl Compiler {
     fn members(
         &mut self,
         schema: &Value,
-        path: &str,
+        path: &Path<'_>,
         outer_keeps: bool,
         depth: usize,
         has_identity: bool,
@@ -85,7 +108,7 @@ impl Compiler {
         let keeps_unknown = outer_keeps || keeps_unknown_fields(schema);
         let mut of = Struct { is_atomic: is_atomic_map(schema, path)?, ..Struct::default() };
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let compiled = self.compile(property, &format!("{path}.{name}"), keeps_unknown, depth + 1)?;
+            let compiled = self.compile(property, &path.inner([".", name]), keeps_unknown, depth + 1)?;
             of.fields.push((name.clone().into(), compiled));
         }
         if has_identity {
@@ -99,12 +122,12 @@ impl Compiler {
             Value::Null if keeps_unknown || of.fields.is_empty() => Some(DEDUCED),
             Value::Null | Value::Bool(false) => None,
             Value::Bool(true) => Some(DEDUCED),
-            other => Some(self.compile(other, &format!("{path}.*"), keeps_unknown, depth + 1)?),
+            other => Some(self.compile(other, &path.inner([".*", ""]), keeps_unknown, depth + 1)?),
         };
         Ok(of)
     }
 
-    fn object(&mut self, schema: &Value, path: &str, outer_keeps: bool, depth: usize) -> Result<Type, String> {
+    fn object(&mut self, schema: &Value, path: &Path<'_>, outer_keeps: bool, depth: usize) -> Result<Type, String> {
         let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
         let of = self.members(schema, path, outer_keeps, depth, is_embedded)?;
         let is_any = schema["type"].is_null();
@@ -119,13 +142,13 @@ impl Compiler {
         })
     }
 
-    fn list(&mut self, schema: &Value, path: &str, outer_keeps: bool, depth: usize) -> Result<Type, String> {
+    fn list(&mut self, schema: &Value, path: &Path<'_>, outer_keeps: bool, depth: usize) -> Result<Type, String> {
         let keeps_unknown = outer_keeps || keeps_unknown_fields(schema);
         let items = &schema["items"];
         if !items.is_object() {
             return Err(format!("has at {path:?} a list without items"));
         }
-        let of = Box::new(self.compile(items, &format!("{path}[]"), keeps_unknown, depth + 1)?);
+        let of = Box::new(self.compile(items, &path.inner(["[]", ""]), keeps_unknown, depth + 1)?);
         let relation = match schema["x-kubernetes-list-type"].as_str() {
             None | Some("atomic") => Relation::Atomic,
             Some("set") => Relation::Set,
@@ -149,7 +172,7 @@ fn keeps_unknown_fields(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
-fn is_atomic_map(schema: &Value, path: &str) -> Result<bool, String> {
+fn is_atomic_map(schema: &Value, path: &Path<'_>) -> Result<bool, String> {
     match schema["x-kubernetes-map-type"].as_str() {
         None | Some("granular") => Ok(false),
         Some("atomic") => Ok(true),
@@ -230,6 +253,9 @@ mod tests {
         let wide = |many| json!({"type": "object", "properties": properties(many)});
         assert!(compiled(&wide(MAX_TYPES)).is_ok());
         assert_eq!(compiled(&wide(MAX_TYPES + 1)).unwrap_err(), "has more than 200000 parts");
+        let wrong = json!({"type": "object", "properties": {"b".repeat(1 << 20): {"type": "wrong"}}});
+        let why = compiled(&wrong).unwrap_err();
+        assert!(why.len() < 200 && why.starts_with("has at \".bbb"), "{} bytes", why.len());
     }
 
     #[test]
