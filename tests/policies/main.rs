@@ -47,26 +47,29 @@ fn answers() -> BTreeMap<String, Value> {
 }
 
 /// Returns the definitions of the custom resources of a case.
-fn definitions(answer: &Value) -> impl Iterator<Item = Value> {
-    answer["resources"].as_array().into_iter().flatten().filter_map(|served| {
-        let [group, version, kind] = served["kind"].as_str()?.split('/').collect::<Vec<_>>()[..] else { return None };
-        let (_, resource) = served["resource"].as_str()?.rsplit_once('/')?;
+fn definitions(answer: &Value) -> Vec<Value> {
+    let mut versions = BTreeMap::<_, Vec<Value>>::new();
+    for served in answer["resources"].as_array().into_iter().flatten() {
+        let name: Vec<_> = served["kind"].as_str().into_iter().flat_map(|name| name.split('/')).collect();
+        let resource = served["resource"].as_str().and_then(|name| name.rsplit_once('/'));
+        let ([group, version, kind], Some((_, resource))) = (&name[..], resource) else { continue };
         if !group.contains('.') || served["withoutSchema"] == true {
-            return None;
+            continue;
         }
         let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let schema = Some(served["schema"].clone()).filter(Value::is_object).unwrap_or_else(any);
-        Some(json!({
+        let version = json!({"name": version, "served": true, "schema": {"openAPIV3Schema": schema}});
+        versions.entry((*group, resource, *kind)).or_default().push(version);
+    }
+    let definition = |((group, resource, kind), versions): ((&str, &str, &str), Vec<Value>)| {
+        json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{version}.{resource}.{group}")},
-            "spec": {
-                "group": group,
-                "names": {"plural": resource, "kind": kind},
-                "versions": [{"name": version, "served": true, "schema": {"openAPIV3Schema": schema}}],
-            },
-        }))
-    })
+            "metadata": {"name": format!("{resource}.{group}")},
+            "spec": {"group": group, "names": {"plural": resource, "kind": kind}, "versions": versions},
+        })
+    };
+    versions.into_iter().map(definition).collect()
 }
 
 /// Returns the documents of a case that are configuration.
@@ -80,7 +83,7 @@ fn configuration(name: &str) -> SourceFile {
 
 /// Compiles the documents of a case. The error has every problem.
 fn loaded(name: &str, answer: &Value) -> Result<Snapshot, Vec<String>> {
-    let definitions = json!({"apiVersion": "v1", "kind": "List", "items": definitions(answer).collect::<Vec<_>>()});
+    let definitions = json!({"apiVersion": "v1", "kind": "List", "items": definitions(answer)});
     let mut files = vec![configuration(name)];
     if definitions["items"] != json!([]) {
         files.push(SourceFile { name: "definitions.json".into(), bytes: definitions.to_string().into() });
