@@ -128,9 +128,11 @@ policies_by_plugin() {
   echo "======== policies, in kube-apiserver and in Gatepost, asked by the plugin"
   local part total
   build_plugged
-  policies_direct
   kube/cluster.sh stop "$work/cluster"
   plugin_configuration Ignore
+  start_cluster_unplugged
+  policies_direct
+  kube/cluster.sh stop "$work/cluster"
   APISERVER=kube-apiserver-gatepost start_cluster
   : >"$work/policies-plugin.jsonl"
   for part in "$work"/policies-part-*; do
