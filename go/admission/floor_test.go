@@ -169,7 +169,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 // startHooksOfFloor starts the hooks in another process, whose CPU does not count, and returns their address.
 func startHooksOfFloor(b *testing.B) string {
-	hooks := exec.Command(os.Args[0], "-test.run=^TestHooksOfFloor$")
+	hooks := exec.Command(os.Args[0])
 	hooks.Env = append(os.Environ(), hooksOfFloor+"=1")
 	hooks.Stderr = os.Stderr
 	input, err := hooks.StdinPipe()
@@ -194,23 +194,31 @@ func startHooksOfFloor(b *testing.B) string {
 	return address
 }
 
-// TestHooksOfFloor is no test, but the hooks of [BenchmarkFloor], which end with their input.
-func TestHooksOfFloor(t *testing.T) {
+// TestMain runs the tests, or the hooks of [BenchmarkFloor] in their process.
+func TestMain(m *testing.M) {
 	if os.Getenv(hooksOfFloor) == "" {
-		t.Skip("the hooks of BenchmarkFloor, in a process of their own")
+		os.Exit(m.Run())
 	}
+	if err := serveHooksOfFloor(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serveHooksOfFloor prints the address of the hooks, and serves them until its input ends.
+func serveHooksOfFloor() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}}})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	fmt.Println(listener.Addr())
 	go func() {
@@ -233,5 +241,6 @@ func TestHooksOfFloor(t *testing.T) {
 			}()
 		}
 	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }

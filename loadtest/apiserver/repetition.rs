@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{variant::Variant, writers::Written};
+use super::{variant::Variant, writers::WriteResults};
 use crate::{Fallible, size::Size};
 
 /// The first line of `repetitions.csv`.
@@ -55,7 +55,7 @@ pub(super) struct Repetition {
 }
 
 impl Repetition {
-    pub(super) fn new(variant: Variant, number: usize, written: Written, cpu: Cpu, calls: f64) -> Fallible<Self> {
+    pub(super) fn new(variant: Variant, number: usize, written: WriteResults, cpu: Cpu, calls: f64) -> Fallible<Self> {
         let mut coarse: Histogram<u64> = Histogram::new_with_bounds(1, 120_000_000_000, 2)?;
         coarse.add(&written.latencies)?;
         Ok(Self {

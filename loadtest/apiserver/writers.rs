@@ -32,7 +32,7 @@ pub(crate) struct Writers<'a> {
 
 /// Results of the writes; every one of them was let through.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WriteResults {
     pub(crate) latencies: Histogram<u64>,
     pub(crate) elapsed: Duration,
 }
@@ -62,13 +62,13 @@ impl<'a> Writers<'a> {
 
     /// `count` writes of `object` by `writers` writers. Returns when none is under way any more. Each writer has a new
     /// connection, opened before time is taken: an apiserver closes those that idle while others are measured.
-    pub(crate) async fn write(&self, object: &Bytes, writers: usize, count: usize) -> Fallible<Written> {
+    pub(crate) async fn write(&self, object: &Bytes, writers: usize, count: usize) -> Fallible<WriteResults> {
         let mut connections = try_join_all((0..writers).map(|_| Connection::open(self.cluster))).await?;
         let Self { path, interval, .. } = *self;
         let (start, begun, latencies) = (Instant::now(), Cell::new(0), RefCell::new(histogram()?));
         let course = Course { path, object, start, interval, count, begun, latencies };
         try_join_all(connections.iter_mut().map(|connection| keep_writing(connection, &course))).await?;
-        Ok(Written { elapsed: start.elapsed(), latencies: course.latencies.into_inner() })
+        Ok(WriteResults { elapsed: start.elapsed(), latencies: course.latencies.into_inner() })
     }
 }
 

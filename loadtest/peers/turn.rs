@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::engine::Engine;
-use crate::{Fallible, apiserver::writers::Written, generate::histogram, size::Size};
+use crate::{Fallible, apiserver::writers::WriteResults, generate::histogram, size::Size};
 
 /// The first line of `repetitions.csv`.
 pub(super) const HEADER: &str = "size,engine,repetition,writes,seconds,p50_us,p99_us,apiserver_cpu_us_per_write,\
@@ -52,7 +52,7 @@ impl Turn {
     /// Of these writes; `cpu` in seconds.
     pub(super) fn new(
         (engine, size, number): (Engine, Size, usize),
-        written: Written,
+        written: WriteResults,
         cpu: Cpu,
         rss_mib: Memory,
     ) -> Fallible<Self> {

@@ -16,7 +16,6 @@ mod search;
 mod suite;
 mod test;
 mod translate;
-mod violations;
 
 use clap::Subcommand;
 use gatepost_operator::command::CommandExit;

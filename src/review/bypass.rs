@@ -115,9 +115,8 @@ impl<'a> BypassDecision<'a> {
         &self.break_glass
     }
 
-    /// Counts the bypasses that applied, and adds them to the verdict. Break-glass is added to every verdict, whatever
-    /// was decided.
-    pub(super) fn annotate(&self, metrics: &Metrics, verdict: &mut Verdict) {
+    /// Counts the bypasses that applied.
+    pub(super) fn count(&self, metrics: &Metrics) {
         if self.eligibility == Eligibility::OwnConfig {
             metrics.record_own_configuration();
         } else if self.eligibility == Eligibility::Eligible && self.break_glass_covers_all() {
@@ -129,6 +128,10 @@ impl<'a> BypassDecision<'a> {
                 counters.record(bypass.effect);
             }
         }
+    }
+
+    /// Adds the bypasses that applied to the verdict. Break-glass is added to every verdict, whatever was decided.
+    pub(super) fn annotate(&self, verdict: &mut Verdict) {
         // Removes annotations of hooks under Gatepost's own prefixes.
         let ours =
             |key: &str| key.split_once('/').is_some_and(|(prefix, _)| prefix == BYPASSED || prefix == BREAK_GLASS);

@@ -190,7 +190,11 @@ fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
         versions::annotate(ctx, &mut verdict);
     }
     let outcome = outcome(ctx, &draft, &verdict);
-    bypass.annotate(&deps.metrics, &mut verdict);
+    // A request that is sent again in JSON is counted then.
+    if !draft.wants_json {
+        bypass.count(&deps.metrics);
+    }
+    bypass.annotate(&mut verdict);
     if generation.number > 0 {
         // Removes annotations of hooks under Gatepost's own key.
         verdict.audit_annotations.retain(|(key, _)| key != REVISION_ANNOTATION);

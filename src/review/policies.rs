@@ -375,7 +375,7 @@ impl Evaluation for Validating {
 
     fn fail_next(&mut self) -> PolicyEnd {
         let task = self.tasks.remove(0);
-        self.denied.take().unwrap_or_else(|| task.failed(&too_long()))
+        self.denied_next().unwrap_or_else(|| task.failed(&too_long()))
     }
 
     fn denied_next(&mut self) -> Option<PolicyEnd> {

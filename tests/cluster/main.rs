@@ -21,6 +21,7 @@ mod credentials_for_a_cluster_are_followed;
 mod import_separates_what_is_served;
 mod namespaces_are_followed;
 mod objects_are_initialized_by_label;
+mod objects_of_policies_are_read;
 mod receivers_of_reviews_are_read;
 mod registration_drift_is_told;
 mod replicas_in_a_cluster;

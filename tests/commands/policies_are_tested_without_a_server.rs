@@ -706,6 +706,12 @@ fn policy_of_an_older_version_is_decided_as_there() {
         let (code, printed) = check(&of_version(version, "true"));
         assert!(code == Some(1) && printed.contains(why), "{version}: {printed}");
     }
+    let (code, printed) = check(&of_version("'1.36'", "true").replacen(
+        "{name: b}",
+        "{name: b, annotations: {gatepost.dev/compat: '1.36'}}",
+        1,
+    ));
+    assert!(code == Some(1) && printed.contains("is not for a binding"), "{printed}");
     // Each expression that is otherwise elsewhere is named, of pinned policies also those that only cost otherwise.
     for (version, expression, named) in [
         ("'1.38'", "[1].includes(1)", Some("spec.validations[0].expression: compiles from 1.37 on: uses `includes`")),

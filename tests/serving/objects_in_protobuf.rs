@@ -201,3 +201,26 @@ async fn a_hook_that_moves_and_did_not_take_protobuf_has_the_caller_send_json() 
     assert_wants_json(&ask(&gate).await, "moves.example.com");
     assert!(moves.seen().is_empty());
 }
+
+/// The review that is sent again in JSON is the one that counts.
+#[tokio::test]
+async fn a_bypass_is_counted_once_for_a_request_that_is_sent_again() {
+    let [takes, reads] = [ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await];
+    let hooks = [hook("takes.example.com", &takes.url(), TAKES), hook("reads.example.com", &reads.url(), "")];
+    let bypass = "bypass:\n- {name: b, reason: r, users: [ann], effect: FailOpen}\n";
+    let gate = gate(&(document(&hooks) + bypass), Reasons::First);
+    let counted = || {
+        gate.metrics
+            .render()
+            .expect("text")
+            .lines()
+            .filter(|line| line.contains("bypass=\"b\""))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let before = counted();
+    assert_wants_json(&ask(&gate).await, "reads.example.com");
+    assert_eq!(counted(), before);
+    assert!(ask_as(&gate, create_pod("u", 0), &validating()).await.allowed());
+    assert_ne!(counted(), before);
+}

@@ -23,7 +23,7 @@ pub fn has_any(review: &Review) -> bool {
 
 /// Returns true if the object in `range` is in protobuf.
 pub(super) fn is_protobuf(rope: &Rope, range: &Range<usize>) -> bool {
-    range.len() >= MAGIC.len() && rope.copy_of(range.start..range.start + MAGIC.len())[..] == MAGIC[..]
+    range.len() >= MAGIC.len() && rope.slices(range.start..range.start + MAGIC.len()).flatten().eq(MAGIC.iter())
 }
 
 /// Checks the objects of the review that are in protobuf: each is a message with metadata, of the review's kind. A hook

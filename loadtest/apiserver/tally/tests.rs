@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{apiserver::writers::Written, figures::ENOUGH, size::Size};
+use crate::{apiserver::writers::WriteResults, figures::ENOUGH, size::Size};
 
 /// A repetition of `writes` writes that took `milliseconds` each.
 fn repetition(variant: Variant, number: usize, (writes, milliseconds): (u64, u64), cpu: Cpu) -> Repetition {
     let mut latencies = histogram().unwrap();
     latencies.record_n(milliseconds * 1_000_000, writes).unwrap();
     let elapsed = Duration::from_millis(writes * milliseconds);
-    Repetition::new(variant, number, Written { latencies, elapsed }, cpu, 16.0).unwrap()
+    Repetition::new(variant, number, WriteResults { latencies, elapsed }, cpu, 16.0).unwrap()
 }
 
 fn cpu(apiserver: f64, sidecar: f64) -> Cpu {

@@ -14,8 +14,7 @@ use super::{
     document::{Field, Problems},
     gatekeeper::{self, Purpose, TranslatedConstraint, is_constraint, is_template},
     request::{RequestObjects, review},
-    suite::{Expectation, PolicyTest, Suite, fixtures},
-    violations::{Assertion, ExpectedViolations},
+    suite::{Assertion, Expectation, ExpectedViolations, PolicyTest, Suite, fixtures},
 };
 
 const SUITE_KEYS: [&str; 5] = ["apiVersion", "kind", "metadata", "tests", "skip"];

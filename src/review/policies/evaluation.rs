@@ -107,18 +107,25 @@ pub(super) async fn evaluate<E: Evaluation>(
             true => *ends = found,
             false => ends.extend(found),
         }
-        match suspended {
+        let waited = match suspended {
             None => return Ok(evaluation),
-            Some(Suspended::Deadline) => {
-                ends.extend(evaluation.denied_next());
-                return Err(Box::new(rejection::out_of_time()));
-            }
+            Some(Suspended::Deadline) => Err(Box::new(rejection::out_of_time())),
             Some(Suspended::Undecided(check)) => {
-                ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await?;
+                ctx.access.decide(review, vec![*check], ctx.caller.deadline.instant()).await
             }
             // One policy at fault stops no other: it fails alone, and only by steps of its own.
-            Some(Suspended::TooLong) if !bounds.is_offloaded || !is_first => bounds.is_offloaded = true,
-            Some(Suspended::TooLong) => ends.push(evaluation.fail_next()),
+            Some(Suspended::TooLong) if bounds.is_offloaded && is_first => {
+                ends.push(evaluation.fail_next());
+                Ok(())
+            }
+            Some(Suspended::TooLong) => {
+                bounds.is_offloaded = true;
+                Ok(())
+            }
+        };
+        if let Err(refusal) = waited {
+            ends.extend(evaluation.denied_next());
+            return Err(refusal);
         }
     }
 }

@@ -128,6 +128,9 @@ pub(crate) fn binding(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Bindi
     }
     let before = at.problems();
     let enforcement = annotated_enforcement(&metadata);
+    if let Some(version) = given(metadata.key("annotations").key(KubernetesVersion::ANNOTATION)) {
+        version.problem("is not for a binding", "so its policy decides by another version", "write it in the policy");
+    }
     let policy_name = spec.key("policyName");
     let policy_name = policy_name.required("so it binds nothing", "name a policy").then(|| policy_name.text());
     let document = BindingDocument {

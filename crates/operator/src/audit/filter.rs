@@ -77,8 +77,9 @@ impl Filter {
         let any = !(self.denied || self.failed || self.would_deny || self.allowed);
         match &self.hook {
             None => {
-                let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
-                any || self.denied && !record.allowed
+                let is_decided = !record.is_sent_again();
+                let failed = || record.is_failed() && is_decided || record.calls().any(HookCall::is_failed);
+                any || self.denied && !record.allowed && is_decided
                     || self.allowed && record.allowed
                     || self.failed && failed()
                     || self.would_deny && record.calls().any(HookCall::would_reject)
@@ -218,7 +219,7 @@ mod tests {
         assert!(ResourceName::parse("Pod").unwrap_err().ends_with("did you mean pods?"));
     }
 
-    const LINES: [&str; 5] = [
+    const LINES: [&str; 6] = [
         r#"{"time_us":10,"uid":"0","resource":"pods","namespace":"shop","name":"web-0","user":"ann","allowed":true,
             "hooks":[{"hook":"a","outcome":"allowed"},{"hook":"b","outcome":"failed_open","enforcement":"Warn",
             "would_be":{"code":500}}]}"#,
@@ -227,6 +228,7 @@ mod tests {
         r#"{"time_us":30,"uid":"2","group":"apps","resource":"deployments","subresource":"scale","namespace":"shop",
             "name":"web","allowed":false,"hooks":[{"hook":"a","outcome":"failed_closed"}]}"#,
         r#"{"time_us":40,"uid":"3","resource":"namespaces","namespace":"web","name":"web","allowed":false,"hooks":[]}"#,
+        r#"{"time_us":45,"uid":"5","resource":"pods","name":"again","allowed":false,"code":415,"hooks":[]}"#,
         r#"{"time_us":50,"uid":"4","audit_id":"a-4","resource":"nodes","name":"web","allowed":true,"hooks":[]}"#,
     ];
 
@@ -242,7 +244,7 @@ mod tests {
         let resource =
             |name: &str| Filter { resource: Some(ResourceName::parse(name).expect("a resource")), ..Filter::default() };
         for (filter, expected) in [
-            (Filter::default(), "01234"),
+            (Filter::default(), "012354"),
             (Filter { denied: true, ..Filter::default() }, "123"),
             (Filter { allowed: true, ..Filter::default() }, "04"),
             (Filter { failed: true, ..Filter::default() }, "023"),
@@ -260,7 +262,7 @@ mod tests {
             (name("shop/web-*"), "01"),
             (name("shop/*"), "012"),
             (name("web"), "34"),
-            (resource("pods"), "01"),
+            (resource("pods"), "015"),
             (resource("pods.apps"), ""),
             (resource("deployments"), "2"),
             (resource("deployments.apps/scale"), "2"),

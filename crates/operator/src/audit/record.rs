@@ -116,6 +116,12 @@ impl<'a> Record<'a> {
         !self.allowed && !self.calls().any(HookCall::is_denied)
     }
 
+    /// Returns true if the caller was told to send the review again, with its objects in JSON. The record of that one says
+    /// what was decided.
+    pub(super) fn is_sent_again(&self) -> bool {
+        self.code == Some(415) && self.calls().next().is_none()
+    }
+
     /// Returns the selected hooks and the turns of initializers.
     pub(super) fn calls(&self) -> impl Iterator<Item = &HookCall<'a>> {
         self.initializers.iter().chain(&self.hooks)
