@@ -61,6 +61,7 @@ impl<'a> Api<'a> {
     /// Has writes ask the hooks of `variant`, and returns once they do.
     pub(super) async fn switch(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
         self.unregister().await?;
+        rig.configure(variant)?;
         if variant.has_service() {
             self.lead_to(variant, rig).await?;
         }

@@ -94,7 +94,7 @@ fn table<'a>(text: &mut String, cells: impl Iterator<Item = &'a Cell>) {
             let Cpu { apiserver, sidecar, hooks } = cpu;
             let few = if writes < ENOUGH { "\\*" } else { "" };
             let ratios = match variant {
-                Variant::None => " |  |  | ".to_owned(),
+                none if none.is_none() => " |  |  | ".to_owned(),
                 _ => format!(
                     "{added:.0} | {:.2} | {:.2} | {:.2}",
                     cell.added_ratio(variant, Variant::Direct),

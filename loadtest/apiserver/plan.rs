@@ -58,7 +58,13 @@ impl<'a> Plan<'a> {
             true => !variant.has_service() || self.0.form == Addressing::Service,
             false => self.0.ways.contains(variant),
         };
-        Variant::ALL.into_iter().filter(|variant| *variant == Variant::None || asked(variant)).collect()
+        let any_plugin = Variant::ALL.iter().any(|variant| variant.has_plugin() && asked(variant));
+        let is_measured = |variant: &Variant| match variant {
+            Variant::None => true,
+            Variant::PluginNone => any_plugin,
+            _ => asked(variant),
+        };
+        Variant::ALL.into_iter().filter(is_measured).collect()
     }
 
     /// A cell of the table. Large objects take so long that fewer have to do.
@@ -94,7 +100,7 @@ impl<'a> Plan<'a> {
     pub(super) fn hop(&self) -> Course {
         let (reps, writes) = if self.0.quick { (3, 600) } else { (10, 10_000) };
         let mut variants = self.variants();
-        variants.retain(|variant| !matches!(variant, Variant::None | Variant::GrpcPlain | Variant::JsonSerial));
+        variants.retain(|variant| !variant.is_none() && !matches!(variant, Variant::GrpcPlain | Variant::JsonSerial));
         Course { name: "hop", size: MEDIUM, writers: 1, reps, writes: writes / reps, variants }
     }
 }

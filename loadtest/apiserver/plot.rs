@@ -87,7 +87,7 @@ fn short(value: f64) -> String {
 
 fn colour(variant: Variant) -> &'static str {
     match variant {
-        Variant::None => "#888",
+        Variant::None | Variant::PluginNone => "#888",
         Variant::Direct => "#b5483b",
         Variant::Json => "#3b6fb5",
         Variant::Grpc => "#4c9a6a",
@@ -122,7 +122,7 @@ fn groups(summary: &str) -> Fallible<Vec<Group>> {
             many => format!("{}iB, {many} hooks", field(size)?),
         };
         let variant = Variant::from_str(field(variant)?, false)?;
-        if variant == Variant::None {
+        if variant.is_none() {
             continue;
         }
         let bar = Bar { variant, added: field(added)?.parse::<f64>()? / 1e3, p99: field(p99)?.parse()? };

@@ -36,7 +36,8 @@ struct Stand {
     variant: Variant,
     hooks: Hooks,
     sidecar: Option<Sidecar>,
-    /// Registration for the apiserver
+    /// Registration for the apiserver; for the one with the plugin, which asks at one socket, the configuration of the
+    /// sidecar at it.
     registered: Option<String>,
 }
 
@@ -52,13 +53,17 @@ impl Rig {
         certificates::write(folder.path())?;
         let mut stands = Vec::new();
         for variant in variants.iter().copied().filter(|variant| *variant != Variant::None) {
+            let count = if variant.is_none() { 0 } else { count };
             let hooks = Hooks::start(&programs.hook, variant, &task, count, folder.path())?;
-            let sidecar = match variant.has_sidecar() {
+            let at_socket = stands.iter().any(|stand: &Stand| stand.variant.has_plugin());
+            let sidecar = match variant.has_sidecar() && !(variant.has_plugin() && at_socket) {
                 true => Some(Sidecar::start(programs, (variant, task.kind), &hooks, folder.path())?),
                 false => None,
             };
             let registered = match &sidecar {
-                Some(_) if variant.has_plugin() => None,
+                _ if variant.has_plugin() => {
+                    Some(registration::for_gatepost((variant, task.kind), &hooks.addresses, folder.path())?)
+                }
                 // Everything that is asked in one way is registered by hand; mutating hooks as an operator would.
                 Some(sidecar) if task.kind == Kind::Mutating => {
                     Some(sidecar.registration(programs, (variant, task.kind), folder.path())?)
@@ -76,12 +81,30 @@ impl Rig {
 
     /// Registration for `variant`: each hook, the one sidecar, or nothing.
     pub(super) fn registered(&self, variant: Variant) -> Option<String> {
-        self.stand(variant)?.registered.clone()
+        self.stand(variant)?.registered.clone().filter(|_| !variant.has_plugin())
+    }
+
+    /// Has the sidecar at the socket of the plugin call the hooks of `variant`, if that is a way of the plugin.
+    pub(super) fn configure(&self, variant: Variant) -> Fallible<()> {
+        let stand = self.stand(variant).filter(|_| variant.has_plugin());
+        match (stand.and_then(|stand| stand.registered.as_ref()), self.sidecar(variant)) {
+            (Some(document), Some(sidecar)) => sidecar.configure(document),
+            _ => Ok(()),
+        }
+    }
+
+    /// The sidecar of `variant`.
+    fn sidecar(&self, variant: Variant) -> Option<&Sidecar> {
+        let mut stands = self.stands.iter();
+        match variant.has_plugin() {
+            true => stands.find(|stand| stand.variant.has_plugin())?.sidecar.as_ref(),
+            false => self.stand(variant)?.sidecar.as_ref(),
+        }
     }
 
     /// Address of the sidecar of `variant`.
     pub(super) fn address(&self, variant: Variant) -> Option<SocketAddr> {
-        self.stand(variant)?.sidecar.as_ref().map(|sidecar| sidecar.address)
+        self.sidecar(variant).map(|sidecar| sidecar.address)
     }
 
     /// Calls of each hook of each variant so far.
@@ -110,7 +133,7 @@ impl Rig {
     /// CPU so far of those that have a part in `variant`.
     pub(super) fn cpu(&self, variant: Variant) -> Fallible<Cpu> {
         let stand = self.stand(variant);
-        let sidecar = stand.and_then(|stand| stand.sidecar.as_ref()).map(Sidecar::pid);
+        let sidecar = self.sidecar(variant).map(Sidecar::pid);
         let seconds = |pid: Option<u32>| -> Fallible<f64> {
             Ok(pid.map(cpu_time).transpose()?.unwrap_or_default().as_secs_f64())
         };
@@ -132,7 +155,10 @@ impl Rig {
     fn all(&self) -> Fallible<Cpu> {
         let mut all = self.cpu(Variant::None)?;
         for stand in &self.stands {
-            let cpu = self.cpu(stand.variant)?;
+            let mut cpu = self.cpu(stand.variant)?;
+            if stand.sidecar.is_none() {
+                cpu.sidecar = 0.0;
+            }
             all = Cpu { sidecar: all.sidecar + cpu.sidecar, hooks: all.hooks + cpu.hooks, ..all };
         }
         Ok(all)

@@ -32,7 +32,7 @@ impl Sidecar {
     ) -> Fallible<Self> {
         let config = folder.join(format!("config-{}", variant.as_str()));
         fs::create_dir(&config)?;
-        fs::write(config.join("hooks.yaml"), registration::for_gatepost((variant, kind), &hooks.addresses, folder)?)?;
+        put(&config, &registration::for_gatepost((variant, kind), &hooks.addresses, folder)?)?;
         let mut command = Command::new(programs.gatepost(variant));
         command.arg("serve").arg("--config").arg(&config);
         let listen = if variant.has_service() { service::own_address()? } else { Ipv4Addr::LOCALHOST.into() };
@@ -49,6 +49,11 @@ impl Sidecar {
         let address = process.address("tcp")?;
         wait_until_ready(process.address("admin")?)?;
         Ok(Self { address, config, process })
+    }
+
+    /// Has it call other hooks, sooner or later.
+    pub(super) fn configure(&self, document: &str) -> Fallible<()> {
+        put(&self.config, document)
     }
 
     /// Registration for it as `gatepost register` prints it, in JSON.
@@ -77,4 +82,11 @@ impl Sidecar {
     pub(super) fn pid(&self) -> u32 {
         self.process.pid()
     }
+}
+
+/// Puts the document into the folder, at once.
+fn put(config: &Path, document: &str) -> Fallible<()> {
+    let written = config.join(".hooks.yaml");
+    fs::write(&written, document)?;
+    Ok(fs::rename(written, config.join("hooks.yaml"))?)
 }

@@ -80,7 +80,7 @@ pub(super) fn lines(cell: &Cell) -> String {
 
 const LEGEND: &str = "\
 CPU is user and system time of the whole process, in microseconds a write. *Added* is apiserver and sidecar, less the
-apiserver without hooks beside it. ÷ (a) is that part of what direct adds; of p99, that part of direct's p99. \\* marks a
+same apiserver without hooks beside it. ÷ (a) is that part of what direct adds; of p99, that part of direct's p99. \\* marks a
 p99 of fewer than 10,000 writes: indicative.\n";
 
 fn rows(cells: &[Cell]) -> impl Iterator<Item = (&Cell, Tally)> {
@@ -97,7 +97,7 @@ fn table(text: &mut String, cells: &[&Cell]) {
             let Tally { variant, rate, p50, p99, p999, cpu, added, writes, .. } = tally;
             let few = if writes < ENOUGH { "\\*" } else { "" };
             let (added, ratios) = match variant {
-                Variant::None => ("".to_owned(), " | ".to_owned()),
+                none if none.is_none() => ("".to_owned(), " | ".to_owned()),
                 _ => {
                     let cpu = cell.added_ratio(variant, Variant::Direct);
                     (format!("{added:.0}"), format!("{cpu:.2} | {:.2}", cell.p99_ratio(variant, Variant::Direct)))
@@ -108,7 +108,7 @@ fn table(text: &mut String, cells: &[&Cell]) {
                 text,
                 "| {} | {} | {rate:.0} | {p50:.2} | {p99:.2}{few} | {p999:.2} | {apiserver:.0} | {sidecar:.0} | {hooks:.0} \
                  | {added} | {ratios} |",
-                if variant == Variant::None { 0 } else { cell.hooks },
+                if variant.is_none() { 0 } else { cell.hooks },
                 variant.label()
             );
         }

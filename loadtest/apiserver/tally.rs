@@ -85,7 +85,7 @@ impl Cell {
 
     /// In each repetition, in the order of their numbers.
     fn added(&self, variant: Variant) -> Vec<f64> {
-        let none = self.of(Variant::None).map(|repetition| repetition.cpu().counted());
+        let none = self.of(variant.without_hooks()).map(|repetition| repetition.cpu().counted());
         self.of(variant)
             .map(|repetition| repetition.cpu().counted())
             .zip(none)

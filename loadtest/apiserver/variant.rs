@@ -27,6 +27,8 @@ pub(super) enum Variant {
     JsonAgainst,
     /// (i) as (c), by the build of `--against`
     GrpcAgainst,
+    /// No hooks at all, at the apiserver of `--plugin`
+    PluginNone,
     /// (j) as (b), by the admission plugin in the apiserver of `--plugin` instead of a webhook
     Plugin,
     /// (k) as (c), by that plugin, with hooks that take objects in protobuf
@@ -35,7 +37,7 @@ pub(super) enum Variant {
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::None,
         Self::Direct,
         Self::Json,
@@ -46,6 +48,7 @@ impl Variant {
         Self::JsonSerial,
         Self::JsonAgainst,
         Self::GrpcAgainst,
+        Self::PluginNone,
         Self::Plugin,
         Self::PluginProtobuf,
     ];
@@ -63,6 +66,7 @@ impl Variant {
             Self::JsonSerial => "json-serial",
             Self::JsonAgainst => "json-against",
             Self::GrpcAgainst => "grpc-against",
+            Self::PluginNone => "plugin-none",
             Self::Plugin => "plugin",
             Self::PluginProtobuf => "plugin-protobuf",
         }
@@ -81,6 +85,7 @@ impl Variant {
             Self::JsonSerial => "(g) as (b), one by one",
             Self::JsonAgainst => "(h) as (b), other build",
             Self::GrpcAgainst => "(i) as (c), other build",
+            Self::PluginNone => "no hooks, with the plugin",
             Self::Plugin => "(j) as (b), by the plugin",
             Self::PluginProtobuf => "(k) as (c), by the plugin, in protobuf",
         }
@@ -95,6 +100,7 @@ impl Variant {
             | Self::JsonService
             | Self::JsonSerial
             | Self::JsonAgainst
+            | Self::PluginNone
             | Self::Plugin => "json",
             Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst | Self::PluginProtobuf => "grpc",
         }
@@ -117,7 +123,17 @@ impl Variant {
 
     /// True when the apiserver asks by its plugin, in which case it is another one.
     pub(super) fn has_plugin(self) -> bool {
-        matches!(self, Self::Plugin | Self::PluginProtobuf)
+        matches!(self, Self::PluginNone | Self::Plugin | Self::PluginProtobuf)
+    }
+
+    /// True when nothing is asked.
+    pub(super) fn is_none(self) -> bool {
+        matches!(self, Self::None | Self::PluginNone)
+    }
+
+    /// The way without hooks at the same apiserver: what hooks add is measured against it.
+    pub(super) fn without_hooks(self) -> Self {
+        if self.has_plugin() { Self::PluginNone } else { Self::None }
     }
 
     /// True when its hooks take objects in protobuf.

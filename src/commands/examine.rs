@@ -11,7 +11,7 @@ use crate::{
     rotate::{Candidate, OnHazard, candidate::CandidateCache},
     source::{FileSource, ReadError},
 };
-use gatepost_api::{Enforcement, FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
+use gatepost_api::{Canary, Enforcement, FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
 use gatepost_config::{
     Snapshot,
     hazards::{AffectedHook, Finding, Remedy, Severity},
@@ -126,7 +126,8 @@ fn policy_line(one: &Policy) -> String {
     let Definition { name, hook_type, failure_policy, constraints, .. } = &*one.definition;
     let (hook_type, policy) = (hook_type.as_str().to_lowercase(), failure_policy.as_str());
     let (rules, bindings) = (counted(constraints.rules.len(), "rule"), counted(one.bindings.len(), "binding"));
-    format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}{}", unenforced(one.enforcement))
+    let unenforced = unenforced(one.enforcement, one.definition.canary.as_ref());
+    format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}{unenforced}")
 }
 
 fn line(hook: &Hook) -> String {
@@ -140,14 +141,18 @@ fn line(hook: &Hook) -> String {
     let rules = counted(hook.rules.len(), "rule");
     let phase = if hook.is_transactional { ", Transactional" } else { "" };
     let encoding = if hook.takes_protobuf { ", objects in protobuf" } else { "" };
-    let unenforced = unenforced(hook.enforcement);
+    let unenforced = unenforced(hook.enforcement, hook.canary.as_ref());
     let (name, endpoint) = (&hook.name, &hook.endpoint);
     format!("{name} at {endpoint}: {hook_type}, {policy}, {timeout}, {rules}{phase}{encoding}{dry_run}{unenforced}")
 }
 
-/// Returns the end of the line about a hook or policy, with its enforcement if it does not enforce.
-fn unenforced(enforcement: Enforcement) -> String {
-    if enforcement.denies() { String::new() } else { format!(", {} only", enforcement.as_str()) }
+/// Returns the end of the line about a hook or policy that does not enforce, or for a share of the requests only.
+fn unenforced(enforcement: Enforcement, canary: Option<&Canary>) -> String {
+    match (enforcement.denies(), canary) {
+        (true, None) => String::new(),
+        (true, Some(canary)) => format!(", canary of {canary}"),
+        (false, _) => format!(", {} only", enforcement.as_str()),
+    }
 }
 
 /// Returns findings about certificates in the hooks' entries that have expired or soon will.

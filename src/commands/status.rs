@@ -15,7 +15,9 @@ use gatepost_api::{
     Enforcement, Revision,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFaultKind},
 };
-use gatepost_replicas::{HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, wait};
+use gatepost_replicas::{
+    HookReport, HookStanding, InitializerReport, PluginReport, ReplicaReport, ReplicasSeen, UnenforcedReport, wait,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -255,6 +257,7 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         many => lines.push(format!("{many} policies decide in process")),
     }
     lines.extend(unenforced_line(report));
+    lines.extend(report.unenforced.iter().filter_map(canary_line).take(MAX_NAMED_UNENFORCED));
     lines.extend(report.plugins.as_ref().map(plugin_line));
     let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
@@ -266,7 +269,7 @@ const MAX_NAMED_UNENFORCED: usize = 10;
 
 /// Returns a line about the hooks and policies that do not enforce; `None` if all enforce.
 fn unenforced_line(report: &ReplicaReport) -> Option<String> {
-    let all = &report.unenforced;
+    let all: Vec<_> = report.unenforced.iter().filter(|one| one.canary.is_none()).collect();
     let named = all.iter().take(MAX_NAMED_UNENFORCED);
     let named: Vec<_> = named.map(|one| format!("{} {} ({})", one.what, one.name, one.enforcement)).collect();
     let more = all.len() - named.len() + report.unenforced_left_out;
@@ -274,21 +277,35 @@ fn unenforced_line(report: &ReplicaReport) -> Option<String> {
     (!named.is_empty()).then(|| format!("what these reject passes: {}{more}", named.join(", ")))
 }
 
-/// Returns what hooks and policies in shadow have decided, for each replica.
+/// Returns a line about a canary; `None` if it is none.
+fn canary_line(one: &UnenforcedReport) -> Option<String> {
+    let UnenforcedReport { what, name, canary, comparisons, .. } = one;
+    let counts: Vec<_> = comparisons.iter().map(|(result, count)| format!("{count} {result}")).collect();
+    let counts = if counts.is_empty() { "nothing compared yet".to_owned() } else { counts.join(", ") };
+    canary.as_ref().map(|canary| format!("{what} {name} decides {canary}: {counts}"))
+}
+
+/// Returns what hooks and policies in shadow and canaries have decided, for each replica.
 fn shadows(seen: &ReplicasSeen) -> String {
     let mut text = String::new();
     for ReplicaReport { replica, unenforced, .. } in &seen.reports {
-        for one in unenforced.iter().filter(|one| one.enforcement == Enforcement::Shadow.as_str()) {
+        let in_shadow =
+            |one: &&UnenforcedReport| one.enforcement == Enforcement::Shadow.as_str() || one.canary.is_some();
+        for one in unenforced.iter().filter(in_shadow) {
             let counts: Vec<_> = one.decisions.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
             let counts = if counts.is_empty() { "no request yet".to_owned() } else { counts.join(", ") };
-            text += &format!("\n{replica}: {} {} in shadow: {counts}\n", one.what, one.name);
-            for denial in &one.denials {
-                let message = denial.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-                text += &format!("  {} {}{message}\n", denial.at, denial.request);
+            let (listed, line) = match canary_line(one) {
+                Some(line) => (&one.differences, line),
+                None => (&one.denials, format!("{} {} in shadow: {counts}", one.what, one.name)),
+            };
+            text += &format!("\n{replica}: {line}\n");
+            for request in listed {
+                let message = request.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+                text += &format!("  {} {}{message}\n", request.at, request.request);
             }
         }
     }
-    if text.is_empty() { "\nno hook and no policy is in shadow\n".to_owned() } else { text }
+    if text.is_empty() { "\nno hook and no policy is in shadow or a canary\n".to_owned() } else { text }
 }
 
 /// Returns a line about the plugins that follow the rule index.

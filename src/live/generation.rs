@@ -166,6 +166,11 @@ impl LivePolicy {
         Self { policy: Arc::clone(policy), metrics, awaiting_params: Box::default() }
     }
 
+    /// Returns true if no binding is evaluated yet, as the params of none have been read.
+    pub fn awaits_all_params(&self) -> bool {
+        !self.awaiting_params.is_empty() && self.awaiting_params.len() == self.policy.bindings.len()
+    }
+
     /// Returns true if the binding at this index is not evaluated yet, as its params have not been read.
     pub fn awaits_params_of(&self, index: usize) -> bool {
         self.awaiting_params.binary_search(&index).is_ok()

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use gatepost_replicas::{
-    HeldReport, HookReport, HookStanding, InitializerReport, PluginReport, ReadFailure, RejectedConfiguration, Replica,
-    ReplicaReport, UnenforcedReport, WouldBeDenialReport, short, time,
+    HeldReport, HookReport, HookStanding, InitializerReport, KeptRequestReport, PluginReport, ReadFailure,
+    RejectedConfiguration, Replica, ReplicaReport, UnenforcedReport, short, time,
 };
 
 use crate::{
@@ -12,13 +12,14 @@ use crate::{
         BreakGlassDocuments, Current, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation,
         attendance, rule_index::KnownGeneration,
     },
-    telemetry::{Attendance, RecentCallFailures, RecentDiscards, ShadowMetrics, WouldBeDenial},
+    telemetry::{Attendance, KeptRequest, RecentCallFailures, RecentDiscards, ShadowMetrics},
 };
 use gatepost_api::{
-    Bypass, Enforcement, FailurePolicy,
+    Bypass, Enforcement, FailurePolicy, Hook,
     schema::status::{BypassInForce, CallFailures, DiscardedCalls, OpenBreakGlass, ReplicaFault},
 };
-use gatepost_config::Snapshot;
+use gatepost_config::{CanaryPair, Snapshot};
+use gatepost_policy::Definition;
 
 /// Maximum number of problems of a rejected configuration; `/configz` has all of them.
 const MAX_PROBLEMS: usize = 8;
@@ -150,29 +151,40 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
     }
 }
 
-/// Returns the hooks and policies that do not enforce.
+/// Returns the hooks and policies that do not enforce, or for a share of the requests only.
 fn unenforced(generation: &Generation) -> Vec<UnenforcedReport> {
-    let one = |what: &str, name: &str, enforcement: Enforcement, shadow: &ShadowMetrics| {
-        let decisions = shadow.counts().filter(|(_, count)| *count > 0);
-        let denials = shadow.denials().into_iter().map(|WouldBeDenial { at, request, message }| {
-            let message = message.as_deref().map(short);
-            WouldBeDenialReport { at: time(at), request: short(&request), message }
-        });
-        (!enforcement.denies()).then(|| UnenforcedReport {
-            what: what.to_owned(),
-            name: name.to_owned(),
-            enforcement: enforcement.as_str().to_owned(),
-            decisions: decisions.map(|(outcome, count)| (outcome.to_owned(), count)).collect(),
-            denials: denials.collect(),
-        })
-    };
-    let hooks = generation.hooks.iter();
-    let hooks = hooks.filter_map(|live| one("hook", &live.hook.name, live.hook.enforcement, &live.metrics.shadow));
-    let policies = generation
-        .policies
-        .iter()
-        .filter_map(|live| one("policy", &live.policy.definition.name, live.policy.enforcement, &live.metrics.shadow));
+    let one =
+        |what: &str, name: &str, (enforcement, canary): (Enforcement, Option<&CanaryPair>), shadow: &ShadowMetrics| {
+            let counted = |counts: &mut dyn Iterator<Item = (&'static str, u64)>| {
+                counts.filter(|(_, count)| *count > 0).map(|(outcome, count)| (outcome.to_owned(), count)).collect()
+            };
+            (!enforcement.denies() || canary.is_some()).then(|| UnenforcedReport {
+                what: what.to_owned(),
+                name: name.to_owned(),
+                enforcement: enforcement.as_str().to_owned(),
+                canary: canary.map(|pair| pair.canary.to_string()),
+                decisions: counted(&mut shadow.counts()),
+                denials: shadow.denials().into_iter().map(kept_request).collect(),
+                comparisons: counted(&mut shadow.comparisons().into_iter()),
+                differences: shadow.differences().into_iter().map(kept_request).collect(),
+            })
+        };
+    let snapshot = &generation.snapshot;
+    let hooks = generation.hooks.iter().filter_map(|live| {
+        let Hook { hook_type, name, enforcement, .. } = &*live.hook;
+        one("hook", name, (*enforcement, snapshot.hook_canaries().canary(*hook_type, name)), &live.metrics.shadow)
+    });
+    let policies = generation.policies.iter().filter_map(|live| {
+        let Definition { hook_type, name, .. } = &*live.policy.definition;
+        let canary = snapshot.policy_canaries().canary(*hook_type, name);
+        let canary = canary.filter(|_| live.policy.enforcement.denies());
+        one("policy", name, (live.policy.enforcement, canary), &live.metrics.shadow)
+    });
     hooks.chain(policies).collect()
+}
+
+fn kept_request(KeptRequest { at, request, message }: KeptRequest) -> KeptRequestReport {
+    KeptRequestReport { at: time(at), request: short(&request), message: message.as_deref().map(short) }
 }
 
 fn call_failures(failures: &RecentCallFailures) -> CallFailures {

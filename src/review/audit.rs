@@ -175,7 +175,7 @@ impl<'a> HookLine<'a> {
             Ending::OutOfTime(_) => Some(rejection::NOT_CALLED_IN_TIME.to_owned()),
             _ => call.failure().map(|failure| shortened_to(MAX_ERROR_BYTES, &failure.class().to_string())),
         };
-        let enforcement = call.decider.enforcement();
+        let enforcement = call.enforcement;
         let would_be = call.unenforced_refusal().map(|refusal| WouldBe {
             code: refusal.code,
             message: has_hook_messages.then(|| shortened_to(MAX_MESSAGE_BYTES, &refusal.message)),

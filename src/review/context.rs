@@ -16,6 +16,7 @@ use tracing::{Span, debug_span};
 use super::{
     access::Access,
     bypass::BypassDecision,
+    canary::Compared,
     rejection::{self, StatusError},
 };
 use crate::{
@@ -252,8 +253,9 @@ pub(super) struct ReviewContext<'a> {
     pub(super) bypass: BypassDecision<'a>,
     /// Access checks decided so far, in all phases.
     pub(super) access: Access<'a>,
-    /// True after the verdict: only hooks and policies in shadow decide, and nothing has an effect.
-    pub(super) is_shadow: bool,
+    /// Set after the verdict, to what it has compared: only hooks and policies in shadow decide, and nothing has an
+    /// effect.
+    pub(super) shadow: Option<&'a Compared>,
 }
 
 impl<'a> ReviewContext<'a> {
@@ -263,12 +265,12 @@ impl<'a> ReviewContext<'a> {
         review: &'a Review,
         caller: &'a Caller,
         generation: &'a Generation,
-        is_shadow: bool,
+        shadow: Option<&'a Compared>,
     ) -> Self {
         let began = now();
         let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
         let access = Access::new(deps.authorizer.as_deref());
-        Self { deps, review, caller, began, age: None, generation, bypass, access, is_shadow }
+        Self { deps, review, caller, began, age: None, generation, bypass, access, shadow }
     }
 
     /// Returns the span of the review. While the debug level is off, a span costs one load of its callsite's state.
@@ -302,9 +304,14 @@ impl<'a> ReviewContext<'a> {
         }
     }
 
-    /// Returns true if a hook or policy of this enforcement decides now.
-    pub(super) fn is_due(&self, enforcement: Enforcement) -> bool {
-        (enforcement == Enforcement::Shadow) == self.is_shadow
+    /// Returns true after the verdict: only hooks and policies in shadow decide, and nothing has an effect.
+    pub(super) fn is_shadow(&self) -> bool {
+        self.shadow.is_some()
+    }
+
+    /// Returns the effect of rejections now, of a hook or policy with this enforcement.
+    pub(super) fn effective(&self, enforcement: Enforcement) -> Enforcement {
+        if self.is_shadow() { Enforcement::Shadow } else { enforcement }
     }
 
     /// Returns true if the request's deadline has passed.
@@ -349,7 +356,7 @@ impl<'a> ReviewContext<'a> {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StatusError> {
-        if !self.is_shadow {
+        if !self.is_shadow() {
             return self.in_time(offload::evaluate(work)).await;
         }
         match self.in_time(offload::run_spare(work)).await {
@@ -368,7 +375,7 @@ impl<'a> ReviewContext<'a> {
         bytes: usize,
         work: F,
     ) -> impl Future<Output = Result<T, StatusError>> + Send + use<T, F> {
-        let in_shadow = self.is_shadow.then(|| Arc::clone(&self.deps.metrics));
+        let in_shadow = self.is_shadow().then(|| Arc::clone(&self.deps.metrics));
         async move {
             let Some(metrics) = in_shadow else { return Ok(offload::run(bytes, work).await) };
             offload::run_spare(work).await.ok_or_else(|| drop_shadow(&metrics, ShadowDrop::Threads))
@@ -381,7 +388,7 @@ impl<'a> ReviewContext<'a> {
     /// There is none (503).
     pub(super) fn reserve(&self, bytes: usize, patch: &str) -> Result<Reservation, StatusError> {
         let mut room = self.deps.memory.empty(Purpose::Answer);
-        match self.is_shadow {
+        match self.is_shadow() {
             true if room.try_grow_spare(bytes) => Ok(room),
             true => Err(drop_shadow(&self.deps.metrics, ShadowDrop::Memory)),
             false if room.try_grow(bytes) => Ok(room),

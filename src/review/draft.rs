@@ -3,6 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{
+    canary::Compared,
     context::ReviewContext,
     object::PatchedObject,
     policy_task::Reinvocable,
@@ -83,6 +84,8 @@ pub(super) struct Draft<'a> {
     pub(super) pending_warning: Option<String>,
     /// True if something reads the objects in JSON, and they came in protobuf.
     pub(super) wants_json: bool,
+    /// Decisions of policies that are canaries, or that these are to replace.
+    pub(super) compared: Compared,
     /// Outcome of the request, if it does not follow from the calls and the refusal.
     pub(super) outcome: Option<RequestOutcome>,
 }

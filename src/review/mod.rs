@@ -18,6 +18,7 @@ mod access;
 mod attempt;
 mod audit;
 mod bypass;
+mod canary;
 mod conditions;
 mod context;
 mod draft;
@@ -45,6 +46,7 @@ use tracing::Instrument as _;
 use self::{
     access::Access,
     bypass::BypassDecision,
+    canary::Compared,
     context::ReviewContext,
     draft::{Draft, Flow},
     object::PatchedObject,
@@ -78,18 +80,24 @@ pub async fn decide_with_shadow(
     review: &Review,
     caller: &Caller,
 ) -> (Verdict, Option<ShadowReview>) {
-    let (verdict, generation, object) = decided(deps, review, caller).await;
-    // What is rejected anyway tells nothing about what a hook or policy would reject once it enforces.
-    let shadow = if verdict.allowed() { ShadowReview::of(deps, review, caller, generation, object) } else { None };
+    let (verdict, generation, object, mut compared) = decided(deps, review, caller).await;
+    compared.is_rejected = !verdict.allowed();
+    // What is rejected anyway tells nothing about what a hook or policy would reject once it enforces, unless that one
+    // is to replace what has rejected it.
+    let shadow = match compared.is_rejected && compared.is_empty() {
+        true => None,
+        false => ShadowReview::of(deps, review, caller, generation, (object, compared)),
+    };
     (verdict, shadow)
 }
 
-/// Returns the verdict, the generation that decided, and the object if something has changed it.
+/// Returns the verdict, the generation that decided, the object if something has changed it, and what pairs of canaries
+/// have decided.
 async fn decided(
     deps: &AdmissionDeps,
     review: &Review,
     caller: &Caller,
-) -> (Verdict, GenerationGuard, Option<Arc<PatchedObject>>) {
+) -> (Verdict, GenerationGuard, Option<Arc<PatchedObject>>, Compared) {
     let began = now();
     let mut reads = began;
     // If the configuration is stale, waiting helps nobody.
@@ -103,16 +111,16 @@ async fn decided(
     let generation = &*guard;
     let bypass = BypassDecision::of(generation, deps.break_glass.open(reads), review);
     let access = Access::new(deps.authorizer.as_deref());
-    let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access, is_shadow: false };
+    let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access, shadow: None };
     let deciding = async {
         let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
         let _ = run(&ctx, &mut draft).await;
-        let object = draft.object.clone();
-        (conclude(&ctx, draft), object)
+        let (object, compared) = (draft.object.clone(), canary::decisions(&ctx, &mut draft));
+        (conclude(&ctx, draft), object, compared)
     };
-    let (verdict, object) = deciding.instrument(ctx.span()).await;
+    let (verdict, object, compared) = deciding.instrument(ctx.span()).await;
     drop(ctx);
-    (verdict, guard, object)
+    (verdict, guard, object, compared)
 }
 
 /// Waits for a change of the configuration that was noticed and is not in force: it may concern any request that is not

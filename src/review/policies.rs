@@ -22,6 +22,7 @@ use smallvec::{SmallVec, smallvec};
 
 use self::evaluation::{Bounds, Evaluation, evaluate, too_long};
 use super::{
+    canary::{self, Decision},
     conditions,
     context::{Reasons, ReviewContext, ServedView},
     draft::{Draft, Flow},
@@ -82,7 +83,7 @@ pub(super) fn any_match(ctx: &ReviewContext<'_>) -> bool {
     matching
         .iter()
         .filter_map(|matched| ctx.generation.policies.get(matched.index as usize))
-        .any(|live| ctx.calls(live.policy.definition.hook_type) && ctx.is_due(live.policy.enforcement))
+        .any(|live| ctx.calls(live.policy.definition.hook_type) && canary::policy_is_due(ctx, live))
 }
 
 /// Lets the validating policies that match this request decide.
@@ -110,7 +111,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return draft.refuse(refusal);
     }
     let indexes: Vec<_> = unfinished.into_iter().map(|(index, _)| index).collect();
-    count_unfinished(ctx, &indexes, &refusal);
+    count_unfinished(ctx, draft, &indexes, &refusal);
     draft.flow()
 }
 
@@ -144,18 +145,19 @@ impl<'a: 'r, 'r> Collecting<'a, 'r> {
             let Some(live) = ctx.generation.policies.get(index as usize) else { continue };
             let definition = &live.policy.definition;
             let decides = definition.hook_type == hook_type
-                && ctx.is_due(live.policy.enforcement)
+                && canary::policy_is_due(ctx, live)
                 && !versions::is_for_other_review(ctx, &*live.policy, how, review);
-            let waits = !live.awaiting_params.is_empty() && live.awaiting_params.len() == live.policy.bindings.len();
-            if !decides || waits || ctx.bypass.skips(&definition.name) {
+            if !decides || live.awaits_all_params() || ctx.bypass.skips(&definition.name) {
                 continue;
             }
             if ctx.bypass.break_glass_covers(&definition.name) {
                 draft.break_glass_applied = true;
                 continue;
             }
-            let policy = match ctx.bypass.fails_open(&definition.name) {
-                true => Arc::new(Policy { fails_open: true, ..(*live.policy).clone() }),
+            let fails_open = ctx.bypass.fails_open(&definition.name);
+            let enforcement = ctx.effective(live.policy.enforcement);
+            let policy = match fails_open || enforcement != live.policy.enforcement {
+                true => Arc::new(Policy { fails_open, enforcement, ..(*live.policy).clone() }),
                 false => Arc::clone(&live.policy),
             };
             let mut task = PolicyTask { index: index as usize, policy, bindings: SmallVec::new(), failure: None };
@@ -460,14 +462,18 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
     let mut causes: Vec<_> = denials.map(|denial| cause(&denial.message)).collect();
     for PolicyEnd { index, outcome, is_changed, took } in ends {
         let Some(live) = ctx.generation.policies.get(index) else { continue };
-        let counted = counted(&outcome, live.policy.enforcement);
-        if !ctx.is_shadow {
+        let enforcement = ctx.effective(live.policy.enforcement);
+        let counted = counted(&outcome, enforcement);
+        draft.compared.add_policy(ctx, live, || {
+            Decision::of_policy(ctx, (counted, is_changed), outcome.denials.first().map(|denial| &*denial.message))
+        });
+        if !ctx.is_shadow() {
             live.metrics.record(ctx.caller.worker, counted, took);
         }
         let Outcome { mut denials, warnings, audit_annotations, failures, .. } = outcome;
         draft.validation_failures.extend(failures);
         let mut answer = Answer { warnings, audit_annotations, ..Answer::default() };
-        let is_told = ctx.deps.reasons == Reasons::All || !draft.is_rejected || !live.policy.enforcement.denies();
+        let is_told = ctx.deps.reasons == Reasons::All || !draft.is_rejected || !enforcement.denies();
         let denial = if denials.is_empty() || !is_told { None } else { Some(denials.swap_remove(0)) };
         let status = denial.as_ref().map(|denial| Box::new(denied(ctx.review, denial, &mut causes)));
         let failure = match (denial, status) {
@@ -478,10 +484,11 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
             }
         };
         let mut record = CallRecord::new(live, hook_type, Ending::Answered(answer), took);
+        record.enforcement = enforcement;
         if let Some(failure) = failure {
             record.turn_into_failure(false, failure);
         }
-        if ctx.is_shadow {
+        if ctx.is_shadow() {
             count_in_shadow(ctx, &live.metrics.shadow, &record, (counted, is_changed));
         }
         draft.add(record);
@@ -517,13 +524,16 @@ fn count_in_shadow(
     }
 }
 
-/// Counts policies in shadow that were not evaluated, for this reason.
-fn count_unfinished(ctx: &ReviewContext<'_>, indexes: &[usize], why: &StatusInfo) {
+/// Counts policies in shadow that were not evaluated, for this reason. What they would decide is unknown.
+fn count_unfinished(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>, indexes: &[usize], why: &StatusInfo) {
     let dropped = rejection::is_shadow_dropped(why);
     let outcome = if dropped { ShadowOutcome::Abandoned } else { ShadowOutcome::Failed };
-    let in_shadow = indexes.iter().filter(|_| ctx.is_shadow);
-    let policies = in_shadow.filter_map(|index| ctx.generation.policies.get(*index));
-    policies.for_each(|live| live.metrics.shadow.record(outcome));
+    for live in indexes.iter().filter_map(|index| ctx.generation.policies.get(*index)) {
+        draft.compared.add_policy(ctx, live, || Decision::Unknown);
+        if ctx.is_shadow() {
+            live.metrics.shadow.record(outcome);
+        }
+    }
 }
 
 /// Returns the rejection of the request. Upstream: `admission.NewForbidden`, with reason and code of the denial.

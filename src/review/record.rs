@@ -6,10 +6,7 @@
 //! record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep all their
 //! records.
 
-use std::{
-    fmt::Debug,
-    time::{Duration, SystemTime},
-};
+use std::{fmt::Debug, time::Duration};
 
 use bytes::Bytes;
 
@@ -21,7 +18,7 @@ use super::{
 use crate::{
     hooks::{AnswerMemoryGuard, Reply},
     live::LiveHook,
-    telemetry::{HookMetrics, HookOutcome, RejectionCause, ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial},
+    telemetry::{HookMetrics, HookOutcome, KeptRequest, RejectionCause, ShadowDrop, ShadowMetrics, ShadowOutcome},
 };
 use gatepost_api::{
     Answer, CallFailure, Enforcement, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol, Review,
@@ -34,7 +31,7 @@ use gatepost_wire::{
 };
 
 /// Maximum size of the description of a request that would have been denied, and of the message, in bytes.
-const MAX_KEPT_TEXT: usize = 400;
+pub(super) const MAX_KEPT_TEXT: usize = 400;
 
 /// A hook, or another decider about requests.
 pub trait Decider: Debug + Sync {
@@ -67,6 +64,13 @@ pub trait Decider: Debug + Sync {
     fn metrics(&self) -> Option<&HookMetrics> {
         None
     }
+}
+
+/// Describes a request by its operation and kind, and the name of the object: nothing of its content.
+pub(super) fn request_text(review: &Review) -> String {
+    let Review { operation, kind, namespace, name, .. } = review;
+    let separator = if namespace.is_empty() { "" } else { "/" };
+    shortened_to(MAX_KEPT_TEXT, &format!("{} {} {namespace}{separator}{name}", operation.as_str(), kind.kind))
 }
 
 impl Decider for LiveHook {
@@ -144,6 +148,8 @@ pub struct CallRecord<'a> {
     pub decider: &'a dyn Decider,
     /// Type of the hook, and so phase of the call.
     pub hook_type: HookType,
+    /// Effect of its rejections: its own enforcement, or `Shadow` after the verdict.
+    pub enforcement: Enforcement,
     /// 0, or 1 if a mutating hook was called once more.
     pub round: u8,
     /// For a validating hook, its index among the validating hooks that are called; for a mutating one, its index among
@@ -169,6 +175,7 @@ impl<'a> CallRecord<'a> {
         Self {
             decider,
             hook_type,
+            enforcement: decider.enforcement(),
             round: 0,
             index: 0,
             ending,
@@ -183,7 +190,7 @@ impl<'a> CallRecord<'a> {
     /// Creates the record of a hook in this review, to be counted.
     pub(super) fn of(ctx: &'a ReviewContext<'a>, live: &'a LiveHook, ending: Ending) -> Self {
         let mut record = Self::new(live, live.hook.hook_type, ending, Duration::ZERO);
-        record.uncounted = Some(ctx);
+        (record.enforcement, record.uncounted) = (ctx.effective(live.hook.enforcement), Some(ctx));
         record
     }
 
@@ -290,20 +297,23 @@ impl<'a> CallRecord<'a> {
     }
 
     /// Describes the request, which the call would have denied in shadow.
-    pub(super) fn would_be_denial(&self, ctx: &ReviewContext<'_>) -> WouldBeDenial {
-        let Review { operation, kind, namespace, name, .. } = ctx.review;
-        let separator = if namespace.is_empty() { "" } else { "/" };
-        let request = format!("{} {} {namespace}{separator}{name}", operation.as_str(), kind.kind);
+    pub(super) fn would_be_denial(&self, ctx: &ReviewContext<'_>) -> KeptRequest {
         let message = self.unenforced_refusal().filter(|_| ctx.deps.audit.has_hook_messages());
-        WouldBeDenial {
-            at: SystemTime::now(),
-            request: shortened_to(MAX_KEPT_TEXT, &request),
-            message: message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message)),
+        let message = message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message));
+        KeptRequest::now(request_text(ctx.review), message)
+    }
+
+    /// Returns true if a call in shadow failed as there was no memory for its answer, or no thread to spare.
+    pub(super) fn is_shadow_dropped(&self) -> bool {
+        match self.failure() {
+            Some(CallFailure::Overloaded) => self.enforcement == Enforcement::Shadow,
+            Some(CallFailure::Evaluation(why)) => rejection::is_shadow_dropped(why),
+            _ => false,
         }
     }
 
     fn enforces(&self) -> bool {
-        self.decider.enforcement().denies()
+        self.enforcement.denies()
     }
 
     /// Returns the failure if there is no usable answer.
@@ -365,13 +375,13 @@ impl<'a> CallRecord<'a> {
         let Some(metrics) = self.decider.metrics() else { return };
         let outcome = self.outcome();
         match outcome {
-            Some(outcome) if ctx.is_shadow => self.count_in_shadow(ctx, &metrics.shadow, outcome),
+            Some(outcome) if ctx.is_shadow() => self.count_in_shadow(ctx, &metrics.shadow, outcome),
             Some(outcome) => metrics.record(ctx.caller.worker, outcome, self.took),
             None => metrics.skipped_unproven(),
         }
         let Some(failure) = self.failure() else { return };
         let what = match outcome {
-            _ if ctx.is_shadow => "failed calling hook in shadow",
+            _ if ctx.is_shadow() => "failed calling hook in shadow",
             Some(HookOutcome::FailedClosed(_)) => "failed calling hook, failing closed",
             _ => "failed calling hook, failing open",
         };
@@ -395,17 +405,12 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Returns the outcome of a call in shadow that failed. It is no fault of the hook if there is no memory for its
-    /// answer, or no thread to spare.
+    /// Returns the outcome of a call in shadow that failed.
     fn shadow_failure(&self, ctx: &ReviewContext<'_>) -> ShadowOutcome {
-        match self.failure() {
-            Some(CallFailure::Overloaded) => {
-                ctx.deps.metrics.shadow_dropped(ShadowDrop::Memory);
-                ShadowOutcome::Abandoned
-            }
-            Some(CallFailure::Evaluation(why)) if rejection::is_shadow_dropped(why) => ShadowOutcome::Abandoned,
-            _ => ShadowOutcome::Failed,
+        if let Some(CallFailure::Overloaded) = self.failure() {
+            ctx.deps.metrics.shadow_dropped(ShadowDrop::Memory);
         }
+        if self.is_shadow_dropped() { ShadowOutcome::Abandoned } else { ShadowOutcome::Failed }
     }
 
     /// Returns the cause and code with which the call rejects the request, if it does.

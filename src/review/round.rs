@@ -135,7 +135,7 @@ impl<'a, 'r> Round<'a, 'r> {
             review,
             encodings,
             has_protobuf_objects: protobuf_object::has_any(review),
-            responses: Arc::new(Responses::new(ctx.is_shadow)),
+            responses: Arc::new(Responses::new(ctx.is_shadow())),
             began,
             attempts: hooks.iter().map(attempt).collect(),
             records: hooks.iter().map(|hook| CallRecord::of(ctx, hook.live, Ending::Cancelled)).collect(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
+    canary,
     conditions::{ConditionsResult, Inputs},
     context::{ReviewContext, ServedView},
     draft::Draft,
@@ -137,7 +138,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
         let in_segment =
             |segment: Segment| snapshot.segment(matched.index).is_none_or(|own| segment.calls(own.number, own.of));
         let live = generation.hooks.get(matched.index as usize);
-        live.is_some_and(|live| live.hook.hook_type == hook_type && ctx.is_due(live.hook.enforcement))
+        live.is_some_and(|live| live.hook.hook_type == hook_type && canary::hook_is_due(ctx, live))
             && segment.is_none_or(in_segment)
     });
     matching
@@ -272,7 +273,7 @@ pub(super) fn role<'a>(
         PreliminaryRole::Candidate(live) => live,
     };
     match candidate_role(facts, matched, served, live) {
-        Err(SelectionError { refusal, .. }) if !live.hook.enforcement.denies() => {
+        Err(SelectionError { refusal, .. }) if !facts.ctx.effective(live.hook.enforcement).denies() => {
             let unable = Some(Box::new(CallFailure::Evaluation(refusal)));
             let hook = SelectedHook { live, unable, fail_open_override: false, is_undiscovered: false, at: 0 };
             Ok(Role::Selected(hook))

@@ -1,4 +1,5 @@
 //! Shadow: hooks and policies with the enforcement `Shadow` decide after the verdict, and what they decide is counted.
+//! So does the one of a pair of a canary that has not decided in the verdict.
 //!
 //! A [`ShadowReview`] is made with the verdict of an allowed request, from the same shared bytes, and started by
 //! whoever has sent the verdict. It takes a slot and memory first. If there is none, the request is not decided in
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
+    canary::{self, Compared},
     context::{AdmissionDeps, Caller, Reasons, ReviewContext},
     draft::Draft,
     object::PatchedObject,
@@ -35,6 +37,8 @@ pub struct ShadowReview {
     generation: GenerationGuard,
     /// The object of the verdict, if something has changed it.
     object: Option<Arc<PatchedObject>>,
+    /// What one of each pair of a canary has decided in the verdict.
+    verdict: Compared,
     _slot: OwnedSemaphorePermit,
     _room: Reservation,
 }
@@ -46,10 +50,10 @@ impl ShadowReview {
         review: &Review,
         caller: &Caller,
         generation: GenerationGuard,
-        object: Option<Arc<PatchedObject>>,
+        (object, verdict): (Option<Arc<PatchedObject>>, Compared),
     ) -> Option<Self> {
         if !generation.snapshot.has_shadows()
-            || !is_decided(&ReviewContext::of(deps, review, caller, &generation, true))
+            || !is_decided(&ReviewContext::of(deps, review, caller, &generation, Some(&verdict)))
         {
             return None;
         }
@@ -68,6 +72,7 @@ impl ShadowReview {
             caller: caller.clone(),
             generation,
             object,
+            verdict,
             _slot: slot,
             _room: room,
         })
@@ -76,20 +81,24 @@ impl ShadowReview {
     /// Lets everything in shadow decide, until the request's deadline: after it, a generation has no requests. Call
     /// this once the verdict is sent. Dropping the future cancels the calls still running.
     pub async fn run(self) {
-        let Self { deps, review, caller, generation, object, _slot, _room } = self;
-        let ctx = ReviewContext::of(&deps, &review, &caller, &generation, true);
+        let Self { deps, review, caller, generation, object, verdict, _slot, _room } = self;
+        let ctx = ReviewContext::of(&deps, &review, &caller, &generation, Some(&verdict));
         let draft = |object| Draft { skips_hooks: ctx.bypass.skips_all(), object, ..Draft::default() };
         let mutating = async {
             let mut draft = draft(None);
             let _ = policies::mutate(&ctx, &mut draft).await;
             call_hooks(&ctx, &mut draft, HookType::Mutating).await;
+            canary::decisions(&ctx, &mut draft)
         };
         let validating = async {
             let mut draft = draft(object);
             let _ = policies::validate(&ctx, &mut draft).await;
             call_hooks(&ctx, &mut draft, HookType::Validating).await;
+            canary::decisions(&ctx, &mut draft)
         };
-        tokio::join!(mutating, validating);
+        let (mut decisions, validating) = tokio::join!(mutating, validating);
+        decisions.add_all(validating);
+        canary::compare(&ctx, &verdict, &decisions);
     }
 }
 
@@ -108,7 +117,9 @@ async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_
     let object = draft.object.clone();
     let review = ctx.current_review(object.as_ref());
     // Nothing that does not enforce rejects the request at its selection.
-    let Ok(selected) = validate::selected(ctx, review, hook_type).await else { return };
+    let Ok(selected) = validate::selected(ctx, review, hook_type).await else {
+        return draft.compared.add_unknown_hooks(ctx, hook_type);
+    };
     selected.conclude(ctx, draft, usize::MAX);
     let calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(Reasons::All)).await;
     draft.add_all(calls);

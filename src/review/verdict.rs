@@ -88,7 +88,7 @@ pub struct DroppedAnnotations {
 pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> CombinedVerdict {
     let mut parts = Parts::default();
     // First, so that no hook's own warnings take their room.
-    for call in calls.iter().filter(|call| call.decider.enforcement() == Enforcement::Warn) {
+    for call in calls.iter().filter(|call| call.enforcement == Enforcement::Warn) {
         for refusal in call.refusals() {
             parts.warnings.add(format!("not enforced: {}", shortened_to(MAX_UNENFORCED, &refusal.message)));
         }
@@ -142,7 +142,7 @@ impl<'a> Parts<'a> {
             _ => {}
         }
         for refusal in call.refusals() {
-            match call.decider.enforcement() {
+            match call.enforcement {
                 Enforcement::Deny => rejections.push((name, refusal)),
                 Enforcement::Audit => {
                     let number = &mut self.audited[call.hook_type as usize];

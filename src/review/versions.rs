@@ -4,10 +4,12 @@
 //! client made it, and then once in each version that the verdict names. Each hook is called in one of these versions:
 //! the one in which an apiserver would call it as a webhook. A hook whose rules name no listed version is not called.
 
-use super::context::{OtherVersions, ReviewContext, ServedView};
+use super::{
+    canary,
+    context::{OtherVersions, ReviewContext, ServedView},
+};
 use gatepost_api::{Gvr, Hook, MatchPolicy, Review, RuleTarget, Verdict, verdict::OTHER_VERSIONS_ANNOTATION};
 use gatepost_config::{MatchKind, MatchSet, Ruled};
-use gatepost_policy::Policy;
 
 /// Returns true if another review of the request is for this hook or policy: the one in the version that it wants; or,
 /// if its rules match the client's own request and this review is converted, the one that is not.
@@ -47,12 +49,8 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
         return;
     }
     // What decides in shadow, is skipped or is not called is not worth a conversion that could fail.
-    let is_due = |hook_type, enforcement, name: &str| {
-        ctx.calls(hook_type)
-            && ctx.is_due(enforcement)
-            && !ctx.bypass.skips(name)
-            && !ctx.bypass.break_glass_covers(name)
-    };
+    let is_called =
+        |hook_type, name: &str| ctx.calls(hook_type) && !ctx.bypass.skips(name) && !ctx.bypass.break_glass_covers(name);
     let mut is_wanted = vec![false; listed.len()];
     let mut add = |version: Option<&Gvr>| {
         if let Some(at) =
@@ -65,15 +63,15 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     let (served, mut matching) = (view.as_ref().map(ServedView::served), MatchSet::new());
     generation.snapshot.matching(review, served, &mut matching);
     for live in matching.iter().filter_map(|matched| generation.hooks.get(matched.index as usize)) {
-        let Hook { hook_type, enforcement, name, .. } = &*live.hook;
-        if live.rotation.is_called() && is_due(*hook_type, *enforcement, name) {
+        let Hook { hook_type, name, .. } = &*live.hook;
+        if live.rotation.is_called() && is_called(*hook_type, name) && canary::hook_is_due(ctx, live) {
             add(wanted(&*live.hook, review, listed));
         }
     }
     generation.snapshot.matching_policies(review, served, &mut matching);
     for live in matching.iter().filter_map(|matched| generation.policies.get(matched.index as usize)) {
-        let Policy { definition, enforcement, .. } = &*live.policy;
-        if is_due(definition.hook_type, *enforcement, &definition.name) {
+        let definition = &live.policy.definition;
+        if is_called(definition.hook_type, &definition.name) && canary::policy_is_due(ctx, live) {
             add(wanted(&*live.policy, review, listed));
         }
     }

@@ -196,6 +196,21 @@ impl Scrape {
                 by_shadow_outcome(out, [("policy", &name), ("type", type_label(hook_type))], &one.shadow)
             })
         })?;
+        family(encoder, &table::CANARY_COMPARISONS, |out| {
+            let mut each = |kind, name: &str, hook_type, shadow: &ShadowMetrics| {
+                let all = shadow.comparisons();
+                let any = all.iter().any(|(_, count)| *count > 0);
+                let label = type_label(hook_type);
+                all.iter().filter(|_| any).try_for_each(|(result, count)| {
+                    counter(out, &[("canary", name), ("kind", kind), ("type", label), ("result", result)], *count)
+                })
+            };
+            self.0
+                .hooks()
+                .into_iter()
+                .try_for_each(|(hook_type, name, one)| each("hook", &name, hook_type, &one.shadow))?;
+            self.0.policies().try_for_each(|(hook_type, name, one)| each("policy", &name, hook_type, &one.shadow))
+        })?;
         counters(encoder, &table::SHADOW_DROPPED, &ShadowDrop::LABELS, &self.0.shadow_dropped)
     }
 

@@ -24,4 +24,4 @@ pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, Tls
 pub use policy::{PolicyMetrics, PolicyOutcome};
 pub use reading::{Reading, UnreadableObjects};
 pub use recent::{LastFailure, RecentCallFailures, RecentDiscards, Recovery, SAMPLE_INTERVAL};
-pub use shadow::{ShadowDrop, ShadowMetrics, ShadowOutcome, WouldBeDenial};
+pub use shadow::{KeptRequest, ShadowDrop, ShadowMetrics, ShadowOutcome};

@@ -42,22 +42,52 @@ labels! {
 /// Maximum number of requests that are kept of one hook or policy.
 const MAX_KEPT: usize = 8;
 
-/// A request that a hook or policy in shadow would have denied. It has nothing of the object's content.
+/// A request that is kept to be listed. It has nothing of the object's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WouldBeDenial {
+pub struct KeptRequest {
     /// Time of the decision.
     pub at: SystemTime,
     /// Operation and kind, and name of the object, such as `CREATE Pod shop/web`.
     pub request: String,
-    /// Message of the rejection; `None` if texts of hooks are not kept.
+    /// Message of the rejection, or the difference; `None` if texts of hooks are not kept.
     pub message: Option<String>,
+}
+
+impl KeptRequest {
+    /// Creates one of a request that was decided now.
+    pub fn now(request: String, message: Option<String>) -> Self {
+        Self { at: SystemTime::now(), request, message }
+    }
+}
+
+/// The last requests of one kind.
+#[derive(Debug, Default)]
+struct LastRequests(Mutex<VecDeque<KeptRequest>>);
+
+impl LastRequests {
+    fn keep(&self, request: KeptRequest) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == MAX_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(request);
+    }
+
+    fn oldest_first(&self) -> Vec<KeptRequest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
 }
 
 /// Counts of one hook or policy in shadow.
 #[derive(Debug, Default)]
 pub struct ShadowMetrics {
     counts: [AtomicU64; ShadowOutcome::LABELS.len()],
-    denials: Mutex<VecDeque<WouldBeDenial>>,
+    denials: LastRequests,
+    /// Requests that a canary and the one that it is to replace decided alike.
+    same: AtomicU64,
+    /// Requests that they decided otherwise.
+    different: AtomicU64,
+    differences: LastRequests,
 }
 
 impl ShadowMetrics {
@@ -67,13 +97,30 @@ impl ShadowMetrics {
     }
 
     /// Records a request that would have been denied. Of many, the last are kept.
-    pub fn record_denial(&self, denial: WouldBeDenial) {
+    pub fn record_denial(&self, denial: KeptRequest) {
         self.record(ShadowOutcome::WouldDeny);
-        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
-        if denials.len() == MAX_KEPT {
-            denials.pop_front();
-        }
-        denials.push_back(denial);
+        self.denials.keep(denial);
+    }
+
+    /// Records a request that this canary and the one that it is to replace decided alike.
+    pub fn record_same(&self) {
+        self.same.fetch_add(1, Relaxed);
+    }
+
+    /// Records a request that they decided otherwise. Of many, the last are kept.
+    pub fn record_difference(&self, difference: KeptRequest) {
+        self.different.fetch_add(1, Relaxed);
+        self.differences.keep(difference);
+    }
+
+    /// Returns the number of requests that a canary and the one that it is to replace decided alike, and otherwise.
+    pub fn comparisons(&self) -> [(&'static str, u64); 2] {
+        [("same", self.same.load(Relaxed)), ("different", self.different.load(Relaxed))]
+    }
+
+    /// Returns the last requests that they decided otherwise, oldest first.
+    pub fn differences(&self) -> Vec<KeptRequest> {
+        self.differences.oldest_first()
     }
 
     /// Returns the number of decisions by outcome.
@@ -82,8 +129,8 @@ impl ShadowMetrics {
     }
 
     /// Returns the last requests that would have been denied, oldest first.
-    pub fn denials(&self) -> Vec<WouldBeDenial> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    pub fn denials(&self) -> Vec<KeptRequest> {
+        self.denials.oldest_first()
     }
 }
 
@@ -94,7 +141,7 @@ mod tests {
     #[test]
     fn the_last_denials_are_kept_and_all_are_counted() {
         let shadow = ShadowMetrics::default();
-        let denial = |number: usize| WouldBeDenial {
+        let denial = |number: usize| KeptRequest {
             at: SystemTime::UNIX_EPOCH,
             request: format!("CREATE Pod shop/{number}"),
             message: None,

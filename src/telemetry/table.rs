@@ -105,6 +105,8 @@ families! {
         "Duration of a policy's evaluation, without waits for params and namespaces.";
     POLICY_SHADOW_DECISIONS = Counter "gatepost_policy_shadow_decisions_total" ["policy", "type", "outcome"]
         "Decisions of a policy in shadow, after the verdict, by outcome as of gatepost_hook_shadow_calls_total. Absent for a policy that never was in shadow.";
+    CANARY_COMPARISONS = Counter "gatepost_canary_comparisons_total" ["canary", "kind", "type", "result"]
+        "Requests that a canary (a hook or a policy) and the one that it is to replace have both decided, one of them in shadow, by result: same or different. Absent for one that never was a canary.";
     SHADOW_DROPPED = Counter "gatepost_shadow_dropped_total" ["reason"]
         "Allowed requests that hooks or policies in shadow would have decided and did not, or not all of them, by reason: slots (64 requests were being decided in shadow), memory (the memory budget was in use) or threads (other work was running beside the workers, or time ran out while waiting for a turn).";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]

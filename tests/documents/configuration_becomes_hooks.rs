@@ -221,6 +221,7 @@ externalAdmissionHooks:
             }],
             "failurePolicy": "Ignore",
             "enforcement": "Deny",
+            "canary": null,
             "rollout": {"createAs": "Ignore", "then": "Fail", "probeWithin": "5m", "onProbeFailure": "Wait"},
             "timeoutMilliseconds": 10_000.0,
             "sideEffects": "",

@@ -271,6 +271,69 @@ fn an_annotation_says_what_the_rejections_of_webhooks_do() {
 }
 
 #[test]
+fn an_annotation_makes_a_configuration_of_one_webhook_a_canary() {
+    let webhook = |name: &str| {
+        format!(
+            "{{name: {name}, clientConfig: {{url: 'https://h.example.com/'}}, admissionReviewVersions: [v1], sideEffects: None}}"
+        )
+    };
+    let written = |name: &str, annotations: &str, webhooks: &[String]| {
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: {MUTATING}\nmetadata: {{name: {name}, annotations: \
+             {{{annotations}}}}}\nwebhooks: [{}]\n",
+            webhooks.join(", ")
+        )
+    };
+    let canary = "gatepost.dev/canary: 0.5% of a.b.c";
+    let old = written("old", "", &[webhook("a.b.c")]);
+    let load = |text: &str| loaded(&[("a.yaml", &old), ("b.yaml", text)]);
+    let snapshot = load(&written("new", canary, &[webhook("d.e.f")])).expect("good");
+    let [pair] = snapshot.hook_canaries().pairs() else { panic!("{:?}", snapshot.hook_canaries()) };
+    assert_eq!((&*pair.name, &*pair.canary.to_string()), ("d.e.f", "0.50% of a.b.c"));
+    let noted: Vec<_> = snapshot.notes().iter().map(|note| &*note.what).collect();
+    assert!(noted.contains(&"hook \"d.e.f\" is a canary: it decides 0.50% of a.b.c"), "{noted:?}");
+    for (text, says) in [
+        (written("new", canary, &[webhook("d.e.f"), webhook("g.h.i")]), "only a configuration of one webhook has it"),
+        (
+            written("new", &format!("{canary}, gatepost.dev/enforcement: Warn"), &[webhook("d.e.f")]),
+            "only what has the enforcement Deny",
+        ),
+        (written("new", "gatepost.dev/canary: 5%", &[webhook("d.e.f")]), "\"5%\" is no share of the requests"),
+    ] {
+        let problems = load(&text).expect_err(says);
+        assert!(
+            matches!(&problems[..], [one] if one.contains(says) && one.contains("gatepost.dev/canary")),
+            "{problems:?}"
+        );
+    }
+}
+
+/// A name that is not there, or that cannot share requests, is noted: the canary then decides every request.
+#[test]
+fn what_a_canary_cannot_replace_is_noted() {
+    let head = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: n}\nexternalAdmissionHooks:\n";
+    let hook = |name: &str, more: &str| {
+        format!("- {{name: {name}, clientConfig: {{url: 'grpc://[::1]:1'}}, rules: []{more}}}\n")
+    };
+    let canary = hook("new", ", canary: 5% of old");
+    for (others, reason) in [
+        (String::new(), "no hook of its type is called \"old\""),
+        (hook("old", ", type: Mutating"), "no hook of its type is called \"old\""),
+        (hook("old", ", enforcement: Audit"), "\"old\" does not enforce"),
+        (hook("old", ", phase: Transactional, sideEffects: None"), "hooks that keep accounts cannot share requests"),
+        (hook("old", ", canary: 5% of new"), "\"old\" is a canary itself"),
+        (hook("old", "") + &hook("another", ", canary: 1% of old"), "\"old\" has another canary"),
+    ] {
+        let text = format!("{head}{others}{canary}");
+        let snapshot = loaded(&[("a.yaml", &text)]).expect("good");
+        let noted: Vec<_> = snapshot.notes().iter().map(|note| &*note.what).collect();
+        let wanted = format!("hook \"new\" is a canary of nothing: {reason}");
+        assert!(noted.contains(&&*wanted), "{noted:?}");
+        assert!(snapshot.hook_canaries().canary(HookType::Validating, &"new".into()).is_none());
+    }
+}
+
+#[test]
 fn annotations_say_how_mutating_webhooks_are_called() {
     let written = |kind: &str, annotations: &str| {
         let webhook = "{name: a.b.c, clientConfig: {url: 'https://h.example.com/'}, admissionReviewVersions: [v1], sideEffects: None}";

@@ -1,7 +1,10 @@
 //! Hooks and policies that do not enforce: what they would reject passes, and is told; in shadow, after the verdict.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use crate::front::{LONG, REVIEW, before, caller as front_caller, grpc, until, with};
 use crate::support::{
@@ -13,10 +16,11 @@ use crate::support::{
 use crate::{policies_decide_in_process::loops, webhook};
 use gatepost::{
     front::{Bound, FrontLimits},
+    live::{Generation, Rotation},
     review::{AdmissionDeps, Reasons, ShadowReview, decide_with_shadow},
     telemetry::{Audit, ShadowMetrics},
 };
-use gatepost_api::{Rope, Verdict};
+use gatepost_api::{Canary, Rope, Verdict};
 use gatepost_base::{
     memory::{MemoryBudget, Purpose},
     offload,
@@ -493,4 +497,171 @@ async fn a_hook_in_shadow_that_never_answers_holds_up_neither_a_verdict_nor_a_sh
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").unwrap();
     assert_eq!(drained.cut, 0);
     assert_eq!(hook_counts(&gate), [], "it is still asked");
+}
+
+/// UIDs, and which of them a canary with this share decides.
+fn shared(share: &str) -> Vec<(String, bool)> {
+    let canary = Canary::parse(&format!("{share} of old")).unwrap();
+    (0..100)
+        .map(|number| format!("{number:08}-6393-11e8-b7cc-42010a800002"))
+        .map(|uid| (uid.clone(), canary.decides(&uid)))
+        .collect()
+}
+
+/// What a canary and the other decided otherwise, and the numbers of requests: decided alike, and otherwise.
+fn comparisons(shadow: &ShadowMetrics) -> (Vec<String>, [u64; 2]) {
+    let texts = shadow.differences().into_iter().map(|one| format!("{} {}", one.request, one.message.unwrap()));
+    (texts.collect(), shadow.comparisons().map(|(_, count)| count))
+}
+
+fn with_messages(text: &str) -> Arc<AdmissionDeps> {
+    let mut deps = Arc::into_inner(gate(text, Reasons::First)).unwrap();
+    deps.audit = Arc::new(Audit::off().with_hook_messages(true));
+    Arc::new(deps)
+}
+
+#[tokio::test]
+async fn one_of_a_canarys_pair_decides_each_request_and_the_other_in_shadow() {
+    let (old, new) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
+    let canary = hook("new.example.com", &new.url(), "canary: 30% of old.example.com");
+    for (swapped, message) in [(false, "no"), (true, "old")] {
+        let (old_says, new_says) =
+            if swapped { (Script::Deny("old"), Script::Allow) } else { (Script::Allow, Script::Deny("no")) };
+        old.set(old_says);
+        new.set(new_says);
+        // Whichever comes first.
+        let mut hooks = vec![hook("old.example.com", &old.url(), ""), canary.clone()];
+        if swapped {
+            hooks.reverse();
+        }
+        let gate = with_messages(&document(&hooks));
+        let mut decided_by_canary = 0;
+        for (uid, by_canary) in shared("30%") {
+            let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+            let denies = by_canary != swapped;
+            assert_eq!(verdict.allowed(), !denies, "{uid}");
+            assert!(verdict.refusal.is_none_or(|refusal| refusal.message.ends_with(message)));
+            shadow.expect("the other of the pair").run().await;
+            decided_by_canary += u64::from(by_canary);
+        }
+        let in_force = gate.current.load();
+        let [canary, replaced] = [swapped, !swapped].map(|first| &in_force.hooks[usize::from(!first)].metrics.shadow);
+        let (differences, numbers) = comparisons(canary);
+        assert_eq!(numbers, [0, 100]);
+        let difference = match swapped {
+            false => {
+                "new.example.com denied (admission webhook \"new.example.com\" denied the request: no), old.example.com allowed"
+            }
+            true => {
+                "new.example.com allowed, old.example.com denied (admission webhook \"old.example.com\" denied the request: old)"
+            }
+        };
+        assert_eq!(differences, vec![format!("CREATE Pod shop/web {difference}"); 8]);
+        let outcome = |denies| if denies { "would_deny" } else { "allowed" };
+        assert_eq!(counts(canary), [(outcome(!swapped), 100 - decided_by_canary)]);
+        assert_eq!(counts(replaced), [(outcome(swapped), decided_by_canary)]);
+        let sample = "gatepost_canary_comparisons_total{canary=\"new.example.com\",kind=\"hook\",type=\"validating\",result=\"different\"}";
+        assert_eq!(metric(&gate, sample), "100");
+    }
+    assert_eq!((old.seen().len(), new.seen().len()), (200, 200), "each decides each request once");
+}
+
+#[tokio::test]
+async fn a_canary_that_decides_alike_is_counted_and_what_does_not_match_allows() {
+    let (old, new) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Deny("never")).await);
+    let old_hook = hook("old.example.com", &old.url(), "");
+    let canary = |more: &str| hook("new.example.com", &new.url(), &format!("canary: 50% of old.example.com\n{more}"));
+    let excluded = "matchConditions: [{name: c, expression: 'false'}]";
+    for (more, numbers) in [("", [100, 0]), (excluded, [0, 100])] {
+        let gate = with_messages(&document(&[old_hook.clone(), canary(more)]));
+        for (uid, by_canary) in shared("50%") {
+            let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+            assert_eq!(verdict.allowed(), by_canary && !more.is_empty());
+            shadow.expect("the other of the pair").run().await;
+        }
+        assert_eq!(comparisons(&gate.current.load().hooks[1].metrics.shadow).1, numbers, "{more}");
+    }
+    let failing = with_messages(&document(&[old_hook, canary("")]));
+    new.set(Script::Status(13, "bug"));
+    old.set(Script::Allow);
+    let (verdict, shadow) = decided(&failing, create_pod(&shared("50%").iter().find(|one| !one.1).unwrap().0, 0)).await;
+    assert!(verdict.allowed());
+    shadow.unwrap().run().await;
+    let (differences, _) = comparisons(&failing.current.load().hooks[1].metrics.shadow);
+    assert_eq!(differences, ["CREATE Pod shop/web new.example.com failed, old.example.com allowed"]);
+}
+
+#[tokio::test]
+async fn policies_are_canaries_by_an_annotation() {
+    const CANARY: [&str; 2] = ["gatepost.dev/canary: 40% of old", ""];
+    let patches = |name: &str, annotations: [&str; 2], expression: &str| {
+        let patch = format!("[{{patchType: JSONPatch, jsonPatch: {{expression: {expression:?}}}}}]");
+        policy("Mutating", name, annotations, &format!("reinvocationPolicy: Never\n  mutations: {patch}"))
+    };
+    let label = "[JSONPatch{op: 'add', path: '/metadata/labels/x', value: 'y'}]";
+    for (text, difference, denies) in [
+        (
+            validating("old", ["", ""], "true") + &validating("new", CANARY, "false"),
+            "new denied (ValidatingAdmissionPolicy 'new' with binding 'new' denied request: failed expression: false), old allowed",
+            true,
+        ),
+        (
+            patches("old", ["", ""], "[JSONPatch{op: 'test', path: '/metadata/labels/app', value: 'web'}]")
+                + &patches("new", CANARY, label),
+            "new patched, old allowed",
+            false,
+        ),
+    ] {
+        let gate = with_messages(&text);
+        for (uid, by_canary) in shared("40%") {
+            let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+            assert_eq!(verdict.allowed(), !(denies && by_canary), "{:?}", verdict.refusal);
+            assert_eq!(verdict.patch.is_some(), !denies && by_canary);
+            shadow.expect("the other of the pair").run().await;
+        }
+        let in_force = gate.current.load();
+        let canary = in_force.policies.iter().find(|live| *live.policy.definition.name == *"new").unwrap();
+        let (differences, numbers) = comparisons(&canary.metrics.shadow);
+        assert_eq!((numbers, &*differences[0]), ([0, 100], &*format!("CREATE Pod shop/web {difference}")));
+    }
+}
+
+/// A canary that replaces nothing that could decide in its place enforces on every request, as does what it names.
+#[tokio::test]
+async fn a_canary_of_nothing_decides_every_request() {
+    let (old, new) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
+    let canary = hook("new.example.com", &new.url(), "canary: 1% of old.example.com");
+    for old in [
+        None,
+        Some(hook("old.example.com", &old.url(), "type: Mutating")),
+        Some(hook("old.example.com", &old.url(), "enforcement: Warn")),
+        Some(hook("old.example.com", &old.url(), "phase: Transactional\nsideEffects: None")),
+    ] {
+        let hooks: Vec<_> = [Some(canary.clone()), old].into_iter().flatten().collect();
+        let gate = gate(&document(&hooks), Reasons::First);
+        for (uid, _) in shared("1%") {
+            let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+            assert!(!verdict.allowed() && shadow.is_none());
+        }
+    }
+}
+
+/// What has not passed its probe is not called. The other then decides every request.
+#[tokio::test]
+async fn a_canary_decides_nothing_before_it_is_called() {
+    let (old, new) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
+    let hooks = [
+        hook("old.example.com", &old.url(), ""),
+        hook("new.example.com", &new.url(), "canary: 99% of old.example.com"),
+    ];
+    let gate = gate(&document(&hooks), Reasons::First);
+    let in_force = gate.current.load();
+    let mut generation = Generation::of(Arc::clone(&in_force.snapshot), &gate.metrics);
+    generation.hooks.clone_from(&in_force.hooks);
+    generation.hooks[1].rotation = Rotation::Probing { since: SystemTime::UNIX_EPOCH, last_failure: None };
+    gate.current.publish(Arc::new(generation));
+    for (uid, _) in shared("99%") {
+        assert!(decided(&gate, create_pod(&uid, 0)).await.0.allowed());
+    }
+    assert_eq!(old.seen().len(), 100);
 }

@@ -140,6 +140,63 @@ impl Enforcement {
     }
 }
 
+/// Share of the requests that a hook or policy decides in place of the one that it is to replace. Each decides the other
+/// requests in shadow, so that what they decide can be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary {
+    /// Name of the hook or policy that it is to replace.
+    pub replaces: Arc<str>,
+    /// The share, in hundredths of a percent: 1 to 9,999.
+    share: u16,
+}
+
+impl Canary {
+    /// Annotation of Kubernetes' documents, which have no field for it.
+    pub const ANNOTATION: &str = "gatepost.dev/canary";
+
+    /// Reads a text such as `5% of NAME` or `0.25% of NAME`; `None` if it is none, or if the share is not between 0 and
+    /// 100 %. Does not check the name.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (percent, name) = text.split_once("% of ")?;
+        let (whole, hundredths) = match percent.split_once('.') {
+            None => (percent, String::new()),
+            Some((whole, decimals)) => (whole, format!("{decimals:0<2}")),
+        };
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || whole.len() > 2 || !is_number(whole) || !is_number(&hundredths) || percent.ends_with('.')
+        {
+            return None;
+        }
+        let share = match hundredths.len() {
+            0 => whole.parse::<u16>().ok()? * 100,
+            2 => whole.parse::<u16>().ok()? * 100 + hundredths.parse::<u16>().ok()?,
+            _ => return None,
+        };
+        (share > 0 && !name.is_empty()).then(|| Self { replaces: name.into(), share })
+    }
+
+    /// Returns true if it decides the request with this UID in place of the other. The same UID has the same result in
+    /// every replica, and a larger share includes the requests of a smaller one.
+    pub fn decides(&self, uid: &str) -> bool {
+        // FNV-1a, whose upper bits are mixed best.
+        let hash = uid
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        (hash >> 32) % 10_000 < u64::from(self.share)
+    }
+}
+
+impl std::fmt::Display for Canary {
+    /// Writes the text that [`Canary::parse`] reads.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { replaces, share } = self;
+        match share % 100 {
+            0 => write!(f, "{}% of {replaces}", share / 100),
+            hundredths => write!(f, "{}.{hundredths:02}% of {replaces}", share / 100),
+        }
+    }
+}
+
 /// Side effects of a call besides its answer. Upstream: `sideEffects`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideEffects {
@@ -367,6 +424,8 @@ pub struct Hook {
     pub failure_policy: FailurePolicy,
     /// Effect of what the hook rejects, and of failed calls that its failure policy rejects.
     pub enforcement: Enforcement,
+    /// Set if it is to replace another hook, and decides only a share of the requests until it does.
+    pub canary: Option<Canary>,
     /// Timeout of one call.
     pub timeout: Duration,
     /// Side effects of a call.
@@ -426,5 +485,33 @@ pub struct Rollout {
 impl Default for Rollout {
     fn default() -> Self {
         Self { probe_within: Duration::from_secs(5 * 60), on_probe_failure: OnProbeFailure::Wait }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Canary;
+
+    #[test]
+    fn a_canary_is_written_as_it_is_read_and_its_share_is_between_0_and_100_percent() {
+        for text in ["5% of a", "0.25% of old.example.com", "99.99% of a", "0.01% of a"] {
+            assert_eq!(Canary::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Canary::parse("2.5% of a").unwrap().to_string(), "2.50% of a");
+        for text in
+            ["", "5%", "5% of ", "0% of a", "100% of a", "0.001% of a", "-1% of a", "5.% of a", ".5% of a", "5 % of a"]
+        {
+            assert_eq!(Canary::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_canary_decides_its_share_of_uids_and_a_larger_share_includes_it() {
+        let (some, more) = (Canary::parse("5% of a").unwrap(), Canary::parse("50% of a").unwrap());
+        let uids: Vec<_> = (0..10_000).map(|number| format!("705ab4f5-6393-11e8-b7cc-{number:012}")).collect();
+        let count = |canary: &Canary| uids.iter().filter(|uid| canary.decides(uid)).count();
+        assert!((400..600).contains(&count(&some)), "{}", count(&some));
+        assert!((4_700..5_300).contains(&count(&more)), "{}", count(&more));
+        assert!(uids.iter().all(|uid| !some.decides(uid) || more.decides(uid)));
     }
 }

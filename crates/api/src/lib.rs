@@ -30,8 +30,8 @@ pub use failure_kind::FailureKind;
 pub use gatepost_cel::{AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, User};
 pub use gatepost_json::{ContainerEnds, Rope};
 pub use hook::{
-    Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation,
-    SideEffects, Transport,
+    Canary, Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol,
+    Reinvocation, SideEffects, Transport,
 };
 pub use hook::{OnProbeFailure, Rollout};
 pub use initializer::{Claimants, Initializer, ObjectAdditions, PodAdditions, PodPlace, ResourceInitializers};

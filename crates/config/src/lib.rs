@@ -13,6 +13,7 @@
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys
 //! of documents are in `docs/configuration.md`.
 
+mod canary;
 pub(crate) mod check;
 pub mod coverage;
 #[cfg(test)]
@@ -27,15 +28,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use self::{
-    check::{CheckedContent, names::Identities},
-    document::{
-        Dialect,
-        node::{Node, ProblemReport, Value},
-    },
-    matcher::{Matcher, PreviousIndex},
-};
 pub use self::{
+    canary::{Canaries, CanaryPair},
     check::{
         break_glass::break_glass,
         namespace::NAME_LABEL,
@@ -50,6 +44,14 @@ pub use self::{
         load_cache::{LoadCache, LoadResult, RefusedFiles},
         relaxation::Relaxation,
     },
+};
+use self::{
+    check::{CheckedContent, names::Identities},
+    document::{
+        Dialect,
+        node::{Node, ProblemReport, Value},
+    },
+    matcher::{Matcher, PreviousIndex},
 };
 pub use gatepost_api::exempt::Eligibility;
 use gatepost_api::{
@@ -149,7 +151,9 @@ pub struct Snapshot {
     any_hook_sees_admission_config: bool,
     /// True if any hook validates.
     validates: bool,
-    /// True if any hook or policy has the enforcement `Shadow`.
+    hook_canaries: Canaries,
+    policy_canaries: Canaries,
+    /// True if any hook or policy has the enforcement `Shadow`, or decides a part of the requests in shadow.
     has_shadows: bool,
     /// Numbers of the mutating hooks, in order, each with the number of its segment.
     mutating: Vec<(u32, u32)>,
@@ -244,11 +248,16 @@ impl Snapshot {
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         notes.extend(check::hook::unenforced_notes(&hooks, &origins));
+        let hook_canaries = Canaries::of_hooks(&hooks, &origins, &mut notes);
+        let policy_canaries = Canaries::of_policies(&policies, &policy_places, &mut notes);
         Self {
             matcher,
             any_hook_sees_admission_config: hooks.iter().any(|hook| hook.sees_admission_config),
             has_shadows: hooks.iter().any(|hook| hook.enforcement == Enforcement::Shadow)
-                || policies.iter().any(|policy| policy.enforcement == Enforcement::Shadow),
+                || policies.iter().any(|policy| policy.enforcement == Enforcement::Shadow)
+                || !(hook_canaries.is_empty() && policy_canaries.is_empty()),
+            hook_canaries,
+            policy_canaries,
             validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
             mutating: in_segments(&hooks),
             hooks,
@@ -264,6 +273,22 @@ impl Snapshot {
             notes,
             findings: Vec::new(),
         }
+    }
+
+    /// Returns the hooks that are to replace others.
+    pub fn hook_canaries(&self) -> &Canaries {
+        &self.hook_canaries
+    }
+
+    /// Returns the policies that are to replace others.
+    pub fn policy_canaries(&self) -> &Canaries {
+        &self.policy_canaries
+    }
+
+    /// Returns the same snapshot, in which every hook and policy decides every request.
+    pub fn without_canaries(mut self) -> Self {
+        (self.hook_canaries, self.policy_canaries) = (Canaries::default(), Canaries::default());
+        self
     }
 
     /// Returns every policy that has a binding: the mutating ones, then the validating ones, each by name.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use gatepost_api::{Enforcement, FailurePolicy, HookType, names};
+use gatepost_api::{Canary, Enforcement, FailurePolicy, HookType, names};
 use gatepost_cel::{Change, Condition, Environment, Expected, Expression, KubernetesVersion};
 
 use crate::{
@@ -110,6 +110,8 @@ pub struct Definition {
     /// Enforcement that the policy's annotation asks for. No field of Kubernetes' documents: whoever reads the
     /// annotation sets it.
     pub enforcement: Option<Enforcement>,
+    /// Set if it is to replace another policy, by an annotation as above.
+    pub canary: Option<Canary>,
     /// Version of Kubernetes by whose rules the policy is compiled and decided.
     pub version: KubernetesVersion,
     /// Requests that the policy is about.
@@ -183,6 +185,7 @@ impl Definition {
             hook_type,
             failure_policy: document.failure_policy,
             enforcement: None,
+            canary: None,
             version,
             constraints: document.match_constraints,
             param_kind: document.param_kind,

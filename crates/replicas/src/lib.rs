@@ -23,8 +23,8 @@ pub use self::{
     objects::{FINALIZER, StatusObjects},
     publisher::{LeaseKey, PublishStatus, Publisher, Replica, TTL},
     report::{
-        HeldReport, InitializerReport, MAX_TEXT_CHARS, PluginReport, ReadFailure, RejectedConfiguration, ReplicaReport,
-        UnenforcedReport, WouldBeDenialReport, short, time,
+        HeldReport, InitializerReport, KeptRequestReport, MAX_TEXT_CHARS, PluginReport, ReadFailure,
+        RejectedConfiguration, ReplicaReport, UnenforcedReport, short, time,
     },
     wait::{Progress, ReplicasSeen, ReportError},
 };

@@ -89,7 +89,7 @@ pub struct ReplicaReport {
     pub published: String,
 }
 
-/// A hook or policy that does not enforce.
+/// A hook or policy that does not enforce, or does so for a share of the requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnenforcedReport {
@@ -97,20 +97,30 @@ pub struct UnenforcedReport {
     pub what: String,
     /// Its name.
     pub name: String,
-    /// Its enforcement: `Warn`, `Audit` or `Shadow`.
+    /// Its enforcement: `Warn`, `Audit` or `Shadow`; `Deny` if it is a canary.
     pub enforcement: String,
+    /// Its share of the requests if it is a canary, and what it is to replace, such as `5% of NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
     /// Number of decisions in shadow since the replica started, by outcome, without zeros.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<String, u64>,
     /// The last requests that it would have denied in shadow, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub denials: Vec<WouldBeDenialReport>,
+    pub denials: Vec<KeptRequestReport>,
+    /// Number of requests that a canary and the other have both decided since the replica started: `same` and
+    /// `different`, without zeros.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub comparisons: BTreeMap<String, u64>,
+    /// The last requests that they decided otherwise, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<KeptRequestReport>,
 }
 
-/// A request that would have been denied.
+/// A request that would have been denied, or that a canary decided otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WouldBeDenialReport {
+pub struct KeptRequestReport {
     /// Time of the decision.
     pub at: String,
     /// Operation, kind and name of the object.

@@ -25,11 +25,11 @@ pub(in crate::commands) fn deps_without_cluster(snapshot: Snapshot) -> Admission
 }
 
 /// Puts a snapshot in force for decisions of this process, with fixtures in place of a cluster. No hook is called.
-/// Every policy enforces, whatever its enforcement is.
+/// Every policy enforces on every request, whatever its enforcement is.
 ///
 /// Must be called on a runtime, whose tasks answer for the cluster.
 pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: FixtureCluster) -> AdmissionDeps {
-    deps(snapshot, Some(Arc::new(cluster)))
+    deps(snapshot.without_canaries(), Some(Arc::new(cluster)))
 }
 
 fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDeps {

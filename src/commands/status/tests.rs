@@ -6,7 +6,7 @@ use std::{
 use super::*;
 use crate::live::{Current, ReplicaHealth, replica_report};
 use gatepost_api::schema::status::ReplicaFault;
-use gatepost_replicas::{Replica, UnenforcedReport, WouldBeDenialReport};
+use gatepost_replicas::{KeptRequestReport, Replica, UnenforcedReport};
 
 fn hook(name: &str, state: HookStanding) -> HookReport {
     HookReport {
@@ -193,7 +193,7 @@ fn status_counts_the_policies_of_a_replica() {
 
 #[test]
 fn what_does_not_enforce_is_named_and_shadows_are_listed() {
-    let denial = |message: Option<&str>| WouldBeDenialReport {
+    let denial = |message: Option<&str>| KeptRequestReport {
         at: "2026-01-01T00:00:00Z".to_owned(),
         request: "CREATE Pod shop/web".to_owned(),
         message: message.map(str::to_owned),
@@ -208,18 +208,34 @@ fn what_does_not_enforce_is_named_and_shadows_are_listed() {
             [].into()
         },
         denials,
+        canary: None,
+        comparisons: [].into(),
+        differences: Vec::new(),
     };
-    let unenforced =
-        vec![one("hook", "a", "Shadow", vec![denial(Some("no")), denial(None)]), one("policy", "b", "Warn", vec![])];
+    let canary = UnenforcedReport {
+        canary: Some("5% of old".to_owned()),
+        comparisons: [("different".to_owned(), 1), ("same".to_owned(), 9)].into(),
+        differences: vec![denial(Some("new denied (no), old allowed"))],
+        ..one("policy", "new", "Deny", vec![denial(None)])
+    };
+    let unenforced = vec![
+        one("hook", "a", "Shadow", vec![denial(Some("no")), denial(None)]),
+        one("policy", "b", "Warn", vec![]),
+        canary,
+    ];
     let report = ReplicaReport { unenforced, unenforced_left_out: 2, ..report("r", Vec::new()) };
     let seen = ReplicasSeen { reports: vec![report], unreadable: Vec::new() };
     let printed = table(&seen);
     let line = "r: what these reject passes: hook a (Shadow), policy b (Warn) and 2 more";
     assert!(printed.lines().any(|printed| printed == line), "{printed}");
+    let line = "r: policy new decides 5% of old: 1 different, 9 same";
+    assert!(printed.lines().any(|printed| printed == line), "{printed}");
     assert_eq!(
         shadows(&seen),
         "\nr: hook a in shadow: 3 allowed, 1 failed\n  2026-01-01T00:00:00Z CREATE Pod shop/web: no\n  \
-         2026-01-01T00:00:00Z CREATE Pod shop/web\n"
+         2026-01-01T00:00:00Z CREATE Pod shop/web\n\n\
+         r: policy new decides 5% of old: 1 different, 9 same\n  \
+         2026-01-01T00:00:00Z CREATE Pod shop/web: new denied (no), old allowed\n"
     );
-    assert_eq!(shadows(&ReplicasSeen::default()), "\nno hook and no policy is in shadow\n");
+    assert_eq!(shadows(&ReplicasSeen::default()), "\nno hook and no policy is in shadow or a canary\n");
 }

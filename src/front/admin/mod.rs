@@ -185,6 +185,7 @@ fn hook(live: &LiveHook) -> Value {
         "protocol": describe_protocol(&live.target.entry.protocol),
         "effectivePolicy": live.shown_policy().as_str(),
         "enforcement": live.hook.enforcement.as_str(),
+        "canary": live.hook.canary.as_ref().map(ToString::to_string),
         "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,

@@ -84,10 +84,10 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
         Err(refusal) => Err(refusal),
     };
     if let Err(why) = &ended {
-        count_unfinished(ctx, &indexes[ends.len().min(indexes.len())..], why);
+        count_unfinished(ctx, draft, &indexes[ends.len().min(indexes.len())..], why);
     }
     let _ = conclude(ctx, draft, HookType::Mutating, ends);
-    if ctx.is_shadow {
+    if ctx.is_shadow() {
         return Flow::Continue(());
     }
     let mutating = match ended {
@@ -185,7 +185,7 @@ impl Mutating {
         // The object, its text for expressions, and its parts that mutations make.
         let mut room = ctx.reserve(4 * object.len() + MIN_MUTATION_BYTES, PATCHES)?;
         let document = document_of(review, object, self.before.as_ref(), &mut room).map_err(|why| not_changed(&why))?;
-        self.arrived = ctx.is_shadow.then(|| document.clone());
+        self.arrived = ctx.is_shadow().then(|| document.clone());
         self.document = Some((document, room));
         Ok(())
     }

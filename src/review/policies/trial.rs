@@ -41,7 +41,7 @@ pub async fn try_policies(
     is_explained: bool,
 ) -> Vec<PolicyTrial> {
     let generation = deps.current.enter();
-    let ctx = ReviewContext::of(deps, review, caller, &generation, false);
+    let ctx = ReviewContext::of(deps, review, caller, &generation, None);
     let mut trials = Vec::new();
     // The error is in the verdict.
     let _ = try_all(&ctx, is_explained, &mut trials).await;

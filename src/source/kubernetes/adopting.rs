@@ -22,7 +22,7 @@ use gatepost_adopt::{
     AdoptionRequests, AdoptionSettings, AdoptionView, Announcement, AssessedEntry, CalledEntry, ClusterEntry, EntryKey,
     Follower, Lease, MAX_ENTRIES, OwnRegistration, Reason, bindings_of, webhooks_of,
 };
-use gatepost_api::{HookType, registration::is_our_webhook};
+use gatepost_api::{Canary, HookType, registration::is_our_webhook};
 use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
 use gatepost_kube_support::is_our_own;
 
@@ -225,6 +225,8 @@ fn files(lists: &[(Kind, Vec<Value>)], called: &[CalledEntry]) -> Result<Vec<Sou
             let states = called.iter().map(|one| format!("{}={}", one.key.name, one.state));
             annotations.insert(ENTRY_STATES.to_owned(), states.collect::<Vec<_>>().join(" ").into());
             annotations.remove(CALL_AT_ONCE);
+            // Which of two webhooks decides must not depend on which of them is adopted yet.
+            annotations.remove(Canary::ANNOTATION);
             if !at_once.is_empty() {
                 annotations.insert(CALL_AT_ONCE.to_owned(), at_once.into());
             }

@@ -17,12 +17,12 @@ use crate::{
     },
 };
 use gatepost_api::{
-    Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol,
-    Reinvocation, ReviewVersion, Rollout, SideEffects, Transport, initialization::order,
+    Canary, Dispatch, Endpoint, Enforcement, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure,
+    Protocol, Reinvocation, ReviewVersion, Rollout, SideEffects, Transport, initialization::order,
 };
 use gatepost_cel::Condition;
 
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "name",
     "type",
     "clientConfig",
@@ -33,6 +33,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "matchPolicy",
     "failurePolicy",
     "enforcement",
+    "canary",
     "phase",
     "after",
     "timeout",
@@ -136,6 +137,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         );
     }
     let enforcement = given(at.key("enforcement")).map_or(Some(Enforcement::Deny), |at| at.choice(&ENFORCEMENTS));
+    let canary = given(at.key("canary")).and_then(|at| canary(&at, enforcement));
     let timeout = timeout(at);
     let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
         if hook_type == Some(HookType::Validating) {
@@ -215,6 +217,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
         takes_protobuf: takes_protobuf?,
         failure_policy: create_as.unwrap_or(declared_policy),
         enforcement: enforcement?,
+        canary,
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,
@@ -232,6 +235,32 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
 /// Reads the annotation [`Enforcement::ANNOTATION`] of an object with this metadata.
 pub(crate) fn annotated_enforcement(metadata: &Node<'_>) -> Option<Enforcement> {
     given(metadata.key("annotations").key(Enforcement::ANNOTATION)).and_then(|at| at.choice(&ENFORCEMENTS))
+}
+
+/// Reads the annotation [`Canary::ANNOTATION`] of an object with this metadata, whose enforcement this is.
+pub(crate) fn annotated_canary(metadata: &Node<'_>, enforcement: Option<Enforcement>) -> Option<Canary> {
+    given(metadata.key("annotations").key(Canary::ANNOTATION)).and_then(|at| canary(&at, enforcement))
+}
+
+/// Reads the text of a canary with this enforcement.
+fn canary(at: &Node<'_>, enforcement: Option<Enforcement>) -> Option<Canary> {
+    if enforcement.is_some_and(|enforcement| !enforcement.denies()) {
+        at.problem(
+            "only what has the enforcement Deny takes a share of the requests",
+            "since nothing else would reject these",
+            "remove it, or the enforcement",
+        );
+    }
+    let text = at.text()?;
+    let canary = Canary::parse(text).filter(|canary| names::is_dns_subdomain(&canary.replaces));
+    if canary.is_none() {
+        at.problem(
+            format!("{} is no share of the requests", quoted(text)),
+            "so how many it decides would be a guess",
+            "write a percentage between 0 and 100 and the name that it is to replace, such as 5% of NAME",
+        );
+    }
+    canary
 }
 
 /// Moves each hook behind those that its `after` names, and leaves the order as it is otherwise. Adds notes on names that

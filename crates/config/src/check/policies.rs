@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     CheckedContent,
-    hook::{annotated_enforcement, match_policy, unenforced},
+    hook::{annotated_canary, annotated_enforcement, match_policy, unenforced},
     names,
     namespace::metadata_name,
     rules, selector,
@@ -79,6 +79,7 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
     }
     let before = at.problems();
     let enforcement = annotated_enforcement(&metadata);
+    let canary = annotated_canary(&metadata, enforcement);
     let version = given(metadata.key("annotations").key(KubernetesVersion::ANNOTATION))
         .and_then(|at| at.choice(&KubernetesVersion::ALL))
         .unwrap_or_default();
@@ -111,7 +112,7 @@ pub(crate) fn policy(at: &Node<'_>, hook_type: HookType) -> Option<Placed<Defini
         return None;
     }
     let mut definition = Definition::compile_for(document, version).map_err(|faults| report(&spec, &faults)).ok()?;
-    definition.enforcement = enforcement;
+    (definition.enforcement, definition.canary) = (enforcement, canary);
     let (file, path) = at.place();
     let states = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(ENTRY_STATES));
     name.map(|_| Placed { item: Arc::new(definition), file, path, states: states.map(Box::from) })

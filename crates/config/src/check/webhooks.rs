@@ -20,8 +20,8 @@ use crate::{
     },
 };
 use gatepost_api::{
-    Enforcement, FailurePolicy, Hook, HookType, HttpForm, OnProbeFailure, Protocol, Reinvocation, Rollout, SideEffects,
-    Transport,
+    Canary, Enforcement, FailurePolicy, Hook, HookType, HttpForm, OnProbeFailure, Protocol, Reinvocation, Rollout,
+    SideEffects, Transport,
     registration::{MANAGED_BY, is_our_webhook},
 };
 
@@ -110,8 +110,16 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let on_probe_failure = given(annotations.key(ON_PROBE_FAILURE));
     let on_probe_failure = on_probe_failure.and_then(|at| at.choice(&hook::ON_PROBE_FAILURE)).unwrap_or_default();
     let enforcement = hook::annotated_enforcement(&metadata).unwrap_or_default();
+    let canary = hook::annotated_canary(&metadata, Some(enforcement));
+    if canary.is_some() && hooks.len() > 1 {
+        annotations.key(Canary::ANNOTATION).problem(
+            "only a configuration of one webhook has it",
+            "since it names one webhook, which each of these would replace",
+            "write a configuration for each webhook",
+        );
+    }
     for entry in &mut hooks {
-        entry.hook.enforcement = enforcement;
+        (entry.hook.enforcement, entry.hook.canary) = (enforcement, canary.clone());
         entry.rollout.on_probe_failure = on_probe_failure;
         entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
         if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
@@ -205,6 +213,7 @@ pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'
         takes_protobuf: false,
         failure_policy,
         enforcement: Enforcement::Deny,
+        canary: None,
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,

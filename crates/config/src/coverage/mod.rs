@@ -533,6 +533,7 @@ fn stand_in(
         takes_protobuf: false,
         failure_policy,
         enforcement: Enforcement::Deny,
+        canary: None,
         timeout,
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,

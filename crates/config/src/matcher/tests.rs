@@ -29,6 +29,7 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
         reinvocation: Reinvocation::Never,
         dispatch: None,
         enforcement: Default::default(),
+        canary: None,
         after: Box::default(),
         is_transactional: false,
         isolated: false,

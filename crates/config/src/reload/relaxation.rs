@@ -126,6 +126,7 @@ impl Snapshot {
 fn hook_narrows(old: &Hook, new: &Hook) -> bool {
     let policy = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
     new.enforcement > old.enforcement
+        || (new.canary.is_some() && new.canary != old.canary)
         || (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
         || (policy(new) && (!policy(old) || new.timeout < old.timeout))
         || is_cut(&old.protocol, &new.protocol)
