@@ -41,7 +41,12 @@ const (
 	keepaliveTimeout = 3 * time.Second
 	// maxConnections bounds the connections of a server with many cores.
 	maxConnections = 16
-	windowBytes    = 1 << 20
+	// fullLoad is what a connection carries before another one to the same sidecar is used, in bytes: each has a thread of
+	// the sidecar for itself, and calls that share one also share reads and writes, of the hooks' connections too.
+	fullLoad = 256 << 10
+	// callLoad is what a call counts beside its message.
+	callLoad    = 8 << 10
+	windowBytes = 1 << 20
 	// maxAnswerBytes bounds a verdict: a patch may replace an object of the largest size that etcd takes, escaped.
 	maxAnswerBytes = 8 << 20
 	// maxErrorText bounds what is repeated of a sidecar's words, in bytes.
@@ -77,11 +82,20 @@ var (
 	errWantsJSON = errors.New("Gatepost wants the objects in JSON")
 )
 
-// A client of one sidecar: at most one connection for each core, used in turn.
+// A connection carries reviews.
+type connection struct {
+	*grpc.ClientConn
+	// Calls that are under way, in bytes.
+	load atomic.Int64
+}
+
+// A client of one sidecar: at most one connection for each core.
 type client struct {
 	address     string
-	connections []*grpc.ClientConn
-	next        atomic.Uint64
+	connections []*connection
+	// Connections begin to be used in turn, as each may lead to another replica; otherwise the first takes what it can.
+	inTurn bool
+	next   atomic.Uint64
 	// Opens another connection.
 	dial func() (*grpc.ClientConn, error)
 	// Ends with the client.
@@ -128,6 +142,7 @@ func newClient(configuration *Configuration) (*client, error) {
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithIdleTimeout(0),
+		grpc.WithWriteBufferSize(128 << 10),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 	}
 	if network == "unix" {
@@ -136,16 +151,16 @@ func newClient(configuration *Configuration) (*client, error) {
 		}))
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	client := &client{address: configuration.Address, lifetime: ctx, stop: stop, changed: make(chan struct{})}
+	client := &client{address: configuration.Address, inTurn: network == "tcp", lifetime: ctx, stop: stop, changed: make(chan struct{})}
 	client.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(target, options...) }
 	for range min(runtime.GOMAXPROCS(0), maxConnections) {
-		connection, err := client.dial()
+		dialled, err := client.dial()
 		if err != nil {
 			client.close()
 			return nil, fmt.Errorf("address %q: %w", configuration.Address, err)
 		}
-		client.connections = append(client.connections, connection)
-		go client.keep(ctx, connection)
+		client.connections = append(client.connections, &connection{ClientConn: dialled})
+		go client.keep(ctx, dialled)
 	}
 	return client, nil
 }
@@ -207,7 +222,10 @@ func (c *client) holdConnection() (*grpc.ClientConn, func(), error) {
 
 // call sends a review. It never sends it a second time: gRPC itself does so only where the sidecar has said that it did
 // not process the call.
-func (c *client) call(ctx context.Context, connection *grpc.ClientConn, method method, message *message) (*admissionv1.AdmissionResponse, error) {
+func (c *client) call(ctx context.Context, connection *connection, method method, message *message) (*admissionv1.AdmissionResponse, error) {
+	load := int64(message.buffers().Len() + callLoad)
+	connection.load.Add(load)
+	defer connection.load.Add(-load)
 	if message.auditID != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, auditIDKey, message.auditID)
 	}
@@ -282,17 +300,19 @@ func cut(text string, most int) string {
 }
 
 // sameConnection returns the connection used before if it is still ready, otherwise another.
-func (c *client) sameConnection(ctx context.Context, used *grpc.ClientConn) (*grpc.ClientConn, error) {
+func (c *client) sameConnection(ctx context.Context, used *connection) (*connection, error) {
 	if used != nil && used.GetState() == connectivity.Ready {
 		return used, nil
 	}
 	return c.connected(ctx)
 }
 
-// connected returns a connection that is ready: the next one in turn, or else the first that is or becomes so, for which
-// it waits for [connectWithin].
-func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
-	first := int(c.next.Add(1) % uint64(len(c.connections)))
+// connected returns a connection that is ready, for which it waits for [connectWithin].
+func (c *client) connected(ctx context.Context) (*connection, error) {
+	first := 0
+	if c.inTurn {
+		first = int(c.next.Add(1) % uint64(len(c.connections)))
+	}
 	if connection := c.ready(first); connection != nil {
 		return connection, nil
 	}
@@ -314,14 +334,23 @@ func (c *client) connected(ctx context.Context) (*grpc.ClientConn, error) {
 	}
 }
 
-// ready returns a connection that is ready, the first of them from that index on; nil if none is.
-func (c *client) ready(first int) *grpc.ClientConn {
+// ready returns a connection that is ready: the first from that index on that can take more, or else the one that carries
+// least; nil if none is ready.
+func (c *client) ready(first int) *connection {
+	var least *connection
 	for n := range c.connections {
-		if connection := c.connections[(first+n)%len(c.connections)]; connection.GetState() == connectivity.Ready {
+		connection := c.connections[(first+n)%len(c.connections)]
+		if connection.GetState() != connectivity.Ready {
+			continue
+		}
+		if connection.load.Load() < fullLoad {
 			return connection
 		}
+		if least == nil || connection.load.Load() < least.load.Load() {
+			least = connection
+		}
 	}
-	return nil
+	return least
 }
 
 // encoded is a message that is sent, or was received, as it is.

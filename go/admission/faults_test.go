@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -247,4 +248,49 @@ func (fillingConvertor) Convert(in, out, _ any) error {
 	from.DeepCopyInto(to)
 	to.Spec.DeprecatedServiceAccount = to.Spec.ServiceAccountName
 	return nil
+}
+
+// Calls share a connection, and with it reads and writes of the sidecar, until it carries enough.
+func TestCallsShareAConnectionUntilItIsFull(t *testing.T) {
+	var all []*connection
+	s := start(t, allow)
+	p := plugin(t, s.socket, "")
+	for len(p.client.connections) < 3 {
+		dialled, err := p.client.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.client.connections = append(p.client.connections, &connection{ClientConn: dialled})
+		go p.client.keep(t.Context(), dialled)
+	}
+	for _, connection := range p.client.connections {
+		for state := connection.GetState(); state != connectivity.Ready; state = connection.GetState() {
+			if !connection.WaitForStateChange(t.Context(), state) {
+				t.Fatal("not connected")
+			}
+		}
+		all = append(all, connection)
+	}
+	for _, one := range []struct {
+		loads [3]int64
+		want  int
+	}{{[3]int64{}, 0}, {[3]int64{fullLoad - 1, 0, 0}, 0}, {[3]int64{fullLoad, 7, 0}, 1}, {[3]int64{fullLoad, fullLoad, 0}, 2}, {[3]int64{fullLoad + 2, fullLoad + 1, fullLoad + 3}, 1}} {
+		for n, load := range one.loads {
+			all[n].load.Store(load)
+		}
+		if connection, err := p.client.connected(t.Context()); err != nil || connection != all[one.want] {
+			t.Errorf("%v: %v", one.loads, err)
+		}
+		for _, connection := range all {
+			connection.load.Store(0)
+		}
+	}
+	if err := p.Validate(context.Background(), attributes(pod("a"), nil, admission.Create), objects); err != nil {
+		t.Error(err)
+	}
+	for n, connection := range all {
+		if load := connection.load.Load(); load != 0 {
+			t.Errorf("%d carries %d after its calls", n, load)
+		}
+	}
 }

@@ -347,11 +347,11 @@ func TestHoldsHaveConnectionsOfTheirOwn(t *testing.T) {
 	used := map[*grpc.ClientConn]int{}
 	var releases []func()
 	for range 2*maxHoldsPerConnection + 1 {
-		connection, release, err := client.holdConnection()
-		if err != nil || slices.Contains(client.connections, connection) {
+		hold, release, err := client.holdConnection()
+		if err != nil || slices.ContainsFunc(client.connections, func(of *connection) bool { return of.ClientConn == hold }) {
 			t.Fatal(err)
 		}
-		used[connection]++
+		used[hold]++
 		releases = append(releases, release)
 	}
 	if len(used) != 3 || len(client.holds) != 3 {

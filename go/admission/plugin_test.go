@@ -165,7 +165,7 @@ func unixAddress(socket string) string {
 	return "unix://" + socket
 }
 
-func plugin(t *testing.T, socket, more string) *Plugin {
+func plugin(t testing.TB, socket, more string) *Plugin {
 	t.Helper()
 	text := "apiVersion: plugin.gatepost.dev/v1\nkind: GatepostConfiguration\naddress: " + unixAddress(socket) + "\n" + more
 	configuration, err := readConfiguration(strings.NewReader(text))

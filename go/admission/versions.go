@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -85,7 +84,7 @@ type round struct {
 	// The list that is sent of them.
 	versions string
 	// Two connections may lead to two replicas, which name one configuration by two revisions.
-	connection  *grpc.ClientConn
+	connection  *connection
 	annotations annotations
 	// Whether the sidecar has asked for the objects in JSON.
 	wantsJSON bool

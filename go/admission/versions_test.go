@@ -417,6 +417,7 @@ func TestVersionsOfARequestGoToOneReplica(t *testing.T) {
 		}
 	}()
 	p := plugin(t, socket, "")
+	p.client.inTurn = true
 	for _, connection := range p.client.connections {
 		for state := connection.GetState(); state != connectivity.Ready; state = connection.GetState() {
 			if !connection.WaitForStateChange(t.Context(), state) {
@@ -446,8 +447,8 @@ func TestLostConnectionIsReplacedWithinARound(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lost.Close() })
-	one, err := p.client.sameConnection(context.Background(), lost)
-	if err != nil || one == lost {
+	one, err := p.client.sameConnection(context.Background(), &connection{ClientConn: lost})
+	if err != nil || one.ClientConn == lost {
 		t.Fatal(err)
 	}
 	for range 2 * maxConnections {

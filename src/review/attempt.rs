@@ -3,15 +3,15 @@
 //! Decides whether a call is sent again; the transport sends every call once and reports its result.
 //! [`RetryState::next_step`] decides in this order:
 //!
-//! 1. A call that the hook has not processed is resent, at most twice ([`ProcessingEvidence::resend`]).
+//! 1. A call that the hook has not processed is resent, at most twice ([`ProcessingEvidence::reuse_for_resend`]).
 //! 2. A hook that answers 429 or 5xx with `Retry-After` is called again after that pause, at most ten times.
 //! 3. A call without a usable answer is retried once, over another connection, if the failure policy is Retry
 //!    and the call has no side effects.
 //! 4. Otherwise the result stands.
 //!
-//! The deadline outranks all four: a call for which [`Attempt::is_late`] returns true is settled as timed out, and the
-//! transport sends no late call. The timer for pauses and deadlines is in `round`. Reinvocation of a hook (`IfNeeded`)
-//! is a new attempt, which `mutate` decides.
+//! No call is hedged: there is never a second copy of a call under way. The deadline outranks all four: a call for
+//! which [`Attempt::is_late`] returns true is settled as timed out, and the transport sends no late call. The timer for
+//! pauses and deadlines is in `round`. Reinvocation of a hook (`IfNeeded`) is a new attempt, which `mutate` decides.
 //!
 //! ```text
 //!                       answer, failure, time is up

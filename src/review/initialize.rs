@@ -1,5 +1,11 @@
 //! Initialization in flight: new objects are initialized before they are stored, while the caller waits.
 //!
+//! | initialized | who holds the object | what releases it |
+//! | --- | --- | --- |
+//! | in flight (here) | `Hub::ask` holds the request | an answer, the turn's deadline, no instance attached |
+//! | by a label, after it is stored | `read-proxy` hides it and holds its create | the label is removed, or the object |
+//! | by a caller that stores it unfinished | that caller hides it; `StoredObjects` lists it | an update empties its list |
+//!
 //! The phase runs between the mutating and the validating hooks, so that validating hooks see the object that is
 //! stored. The initializers in the new object's pending list act in order ([`Initialization`] tracks whose turn it is),
 //! each on the object as those before it have changed it. Nothing is stored before the last one is done. If an

@@ -1,10 +1,10 @@
 //! CallRecord: one call of a hook in a review. The verdict, the metrics, the audit line and the log are made from it.
 //!
 //! Each call is counted once. [`CallRecord::count`] counts a call that takes effect: `round` calls it when the call is
-//! settled, unless the call may be ahead of its turn; `mutate` calls it in the call's turn; `conclude` calls it for
-//! hooks that were not called. [`CallRecord::discard`] counts a call ahead of its turn that is discarded. Dropping a
-//! record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep all their
-//! records.
+//! settled, unless the call may be ahead of its turn; `mutate` calls it in the call's turn; `conclude` in `mod.rs`
+//! calls it for hooks that were not called. [`CallRecord::discard`] counts a call ahead of its turn that is discarded.
+//! Dropping a record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep
+//! all their records.
 
 use std::{fmt::Debug, time::Duration};
 

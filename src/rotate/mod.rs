@@ -1,4 +1,4 @@
-//! One configuration change: read, check, put in force, probe new endpoints, drain removed hooks.
+//! How a changed configuration comes into force: read, check, put in force, probe new endpoints, drain removed hooks.
 //!
 //! Every good read has one of five outcomes ([`ReadOutcome`](crate::telemetry::ReadOutcome); "in force" is `Changed`).
 //! Each of them renews freshness, if a configuration is in force.
@@ -7,7 +7,7 @@
 //! same digest ─┬─ no candidate is pending ──> unchanged    confirms break-glass, publishes a new revision
 //!              └─ a candidate is pending ───> in force     or held back: this is the second read
 //! new digest ──┬─ invalid ──────────────────> rejected     what was in force stays
-//!              ├─ enforces less, maybe cut ─> unconfirmed  waits for a second read
+//!              ├─ enforces less, maybe cut ─> unconfirmed  waits for a second read that enforces no less than this one
 //!              ├─ some documents invalid ───> held back    in force with the last good states of these documents
 //!              └─ valid ────────────────────> in force
 //! ```
@@ -18,8 +18,8 @@
 //! ([`Current::publish`](crate::live::Current::publish)): the next request of each worker uses it.
 //!
 //! A hook at a proven endpoint is called at once. A hook at a new endpoint is published while its probe runs: until the
-//! probe passes, it is called at its former endpoint or not at all. Removed hooks drain. A new binding of a policy is published while its
-//! params are read, and evaluated once they have been.
+//! probe passes, it is called at its former endpoint or not at all. Removed hooks drain. A new binding of a policy is
+//! published while its params are read, and evaluated once they have been.
 
 pub mod candidate;
 pub mod draining;

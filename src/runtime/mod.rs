@@ -9,7 +9,7 @@ mod last_good;
 pub mod listeners;
 mod process;
 mod proxy_admin;
-mod publishing;
+mod reports;
 pub mod resources;
 mod running;
 pub mod settings;
@@ -30,7 +30,7 @@ use self::{
     certificates::Certificates,
     last_good::{FirstGeneration, LastGoodWriter},
     listeners::{BindError, Port, UnixPort},
-    publishing::Publishing,
+    reports::Publishing,
     resources::{Descriptors, fitting_budget},
     running::Service,
     settings::AuditLog,
@@ -38,7 +38,7 @@ use self::{
 };
 pub use self::{
     proxy_admin::ProxyAdmin,
-    publishing::StatusPlace,
+    reports::StatusPlace,
     running::{Addresses, DrainResult, Running},
     settings::Settings,
 };

@@ -1,9 +1,10 @@
 //! Reads of files and clusters.
 //!
 //! A [`Source`] of configuration is read as one consistent whole, once a second. The function [`poll`] is the loop of
-//! these reads. The other loops here keep the rest of the state in force current: namespaces, served resources,
-//! endpoints of Services, break-glass, access checks, registrations, stored objects with a label, and the params and
-//! namespaces of policies.
+//! these reads. What becomes of a read, up to the snapshot that a review uses, is in the header of
+//! [`rotate`](crate::rotate). The other loops here keep the rest of the state in force current: namespaces, served
+//! resources, endpoints of Services, break-glass, access checks, registrations, stored objects with a label, and the
+//! params and namespaces of policies.
 
 pub mod access_reviews;
 pub mod break_glass;

@@ -1,4 +1,7 @@
 //! Telemetry: metrics, the audit log and the log. None of it makes a request wait.
+//!
+//! Calls of hooks are recorded by `review::record` in [`HookMetrics`], requests and everything else in [`Metrics`].
+//! `table` has the names of all metrics, `exposition` renders them, and `front::admin` serves them at `/metrics`.
 
 pub mod audit;
 mod exposition;

@@ -251,7 +251,8 @@ pub enum Address {
 /// Certificates, or a private key, as PEM text.
 pub type Pem = Arc<[u8]>;
 
-/// TLS settings of an endpoint. PEM texts were read when the configuration was read.
+/// TLS settings of an endpoint. PEM texts were read when the configuration was read. If a file has other PEM, that is a
+/// new endpoint, to which the hook moves once a probe has passed (`src/rotate/placements.rs`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointTls {
     /// Name that the server's certificate must contain.
