@@ -4,9 +4,8 @@
 //! decider rejects is decided in shadow too, by the other one of the pair alone. Without the other one, or before it is
 //! called itself, a canary changes nothing: exactly one of a pair decides each request.
 
-use std::{collections::BTreeMap, fmt};
-
 use super::{
+    comparison::{Compared, Decision, Pair},
     context::ReviewContext,
     draft::Draft,
     record::{CallRecord, Ending, MAX_KEPT_TEXT, request_text},
@@ -18,18 +17,6 @@ use crate::{
 use gatepost_api::{Enforcement, HookType};
 use gatepost_config::{Canaries, CanaryPair};
 use gatepost_wire::answer::shortened_to;
-
-/// Decision of one side of a pair. Of several, the last in this order counts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Decision {
-    Allowed,
-    Patched,
-    Failed,
-    /// Denied, with this message if messages are kept.
-    Denied(Option<String>),
-    /// It has not decided, for no reason of its own.
-    Unknown,
-}
 
 impl Decision {
     /// Returns the decision of a policy, whose first denial has this message.
@@ -63,31 +50,6 @@ impl Decision {
         let kept = message.filter(|_| ctx.deps.audit.has_hook_messages());
         Self::Denied(kept.map(|message| shortened_to(MAX_KEPT_TEXT / 2, message)))
     }
-
-    /// Returns true if the request would go the same way. Messages may differ.
-    fn is_like(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Allowed => f.write_str("allowed"),
-            Self::Patched => f.write_str("patched"),
-            Self::Failed => f.write_str("failed"),
-            Self::Denied(None) => f.write_str("denied"),
-            Self::Denied(Some(message)) => write!(f, "denied ({message})"),
-            Self::Unknown => f.write_str("not decided"),
-        }
-    }
-}
-
-/// A pair of hooks or of policies, by its index among these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Pair {
-    Hooks(usize),
-    Policies(usize),
 }
 
 impl Pair {
@@ -142,53 +104,23 @@ fn side(
     if enforcement.denies() { canaries.side(hook_type, name) } else { None }
 }
 
-/// Decisions of one side of each pair.
-#[derive(Debug, Default)]
-pub(super) struct Compared {
-    /// True if the verdict rejects the request. Then only pairs with a decision are compared: the others may not have
-    /// been called at all.
-    pub(super) is_rejected: bool,
-    decisions: BTreeMap<Pair, Decision>,
+/// Adds the decision of a policy, if it is one of a pair.
+pub(super) fn add_policy(
+    compared: &mut Compared,
+    ctx: &ReviewContext<'_>,
+    live: &LivePolicy,
+    decision: impl FnOnce() -> Decision,
+) {
+    if let Some((pair, _)) = Pair::of_policy(ctx, live) {
+        compared.add(pair, decision());
+    }
 }
 
-impl Compared {
-    /// Returns true if no pair has decided.
-    pub(super) fn is_empty(&self) -> bool {
-        self.decisions.is_empty()
-    }
-
-    /// Adds the decision of a policy, if it is one of a pair.
-    pub(super) fn add_policy(
-        &mut self,
-        ctx: &ReviewContext<'_>,
-        live: &LivePolicy,
-        decision: impl FnOnce() -> Decision,
-    ) {
-        if let Some((pair, _)) = Pair::of_policy(ctx, live) {
-            self.add(pair, decision());
-        }
-    }
-
-    /// Notes that it is unknown what the hooks of this type would decide.
-    pub(super) fn add_unknown_hooks(&mut self, ctx: &ReviewContext<'_>, hook_type: HookType) {
-        let pairs = ctx.generation.snapshot.hook_canaries().pairs().iter().enumerate();
-        for (pair, _) in pairs.filter(|(_, pair)| pair.hook_type == hook_type) {
-            self.add(Pair::Hooks(pair), Decision::Unknown);
-        }
-    }
-
-    /// Adds all decisions of `other`.
-    pub(super) fn add_all(&mut self, other: Self) {
-        other.decisions.into_iter().for_each(|(pair, decision)| self.add(pair, decision));
-    }
-
-    fn add(&mut self, pair: Pair, decision: Decision) {
-        let kept = self.decisions.entry(pair).or_insert(Decision::Allowed);
-        *kept = std::mem::replace(kept, Decision::Allowed).max(decision);
-    }
-
-    fn includes(&self, pair: Pair) -> bool {
-        !self.is_rejected || self.decisions.contains_key(&pair)
+/// Notes that it is unknown what the hooks of this type would decide.
+pub(super) fn add_unknown_hooks(compared: &mut Compared, ctx: &ReviewContext<'_>, hook_type: HookType) {
+    let pairs = ctx.generation.snapshot.hook_canaries().pairs().iter().enumerate();
+    for (pair, _) in pairs.filter(|(_, pair)| pair.hook_type == hook_type) {
+        compared.add(Pair::Hooks(pair), Decision::Unknown);
     }
 }
 

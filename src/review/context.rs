@@ -16,7 +16,7 @@ use tracing::{Span, debug_span};
 use super::{
     access::Access,
     bypass::BypassDecision,
-    canary::Compared,
+    comparison::Compared,
     rejection::{self, StatusError},
 };
 use crate::{

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{
-    canary::Compared,
+    comparison::Compared,
     context::ReviewContext,
     object::PatchedObject,
     policy_task::Reinvocable,

@@ -19,6 +19,7 @@ mod attempt;
 mod audit;
 mod bypass;
 mod canary;
+mod comparison;
 mod conditions;
 mod context;
 mod draft;
@@ -46,7 +47,7 @@ use tracing::Instrument as _;
 use self::{
     access::Access,
     bypass::BypassDecision,
-    canary::Compared,
+    comparison::Compared,
     context::ReviewContext,
     draft::{Draft, Flow},
     object::PatchedObject,

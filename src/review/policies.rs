@@ -22,7 +22,8 @@ use smallvec::{SmallVec, smallvec};
 
 use self::evaluation::{Bounds, Evaluation, evaluate, too_long};
 use super::{
-    canary::{self, Decision},
+    canary,
+    comparison::Decision,
     conditions,
     context::{Reasons, ReviewContext, ServedView},
     draft::{Draft, Flow},
@@ -464,7 +465,7 @@ fn conclude<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_type: Ho
         let Some(live) = ctx.generation.policies.get(index) else { continue };
         let enforcement = ctx.effective(live.policy.enforcement);
         let counted = counted(&outcome, enforcement);
-        draft.compared.add_policy(ctx, live, || {
+        canary::add_policy(&mut draft.compared, ctx, live, || {
             Decision::of_policy(ctx, (counted, is_changed), outcome.denials.first().map(|denial| &*denial.message))
         });
         if !ctx.is_shadow() {
@@ -529,7 +530,7 @@ fn count_unfinished(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>, indexes: &[u
     let dropped = rejection::is_shadow_dropped(why);
     let outcome = if dropped { ShadowOutcome::Abandoned } else { ShadowOutcome::Failed };
     for live in indexes.iter().filter_map(|index| ctx.generation.policies.get(*index)) {
-        draft.compared.add_policy(ctx, live, || Decision::Unknown);
+        canary::add_policy(&mut draft.compared, ctx, live, || Decision::Unknown);
         if ctx.is_shadow() {
             live.metrics.shadow.record(outcome);
         }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    canary::{self, Compared},
+    canary,
+    comparison::Compared,
     context::{AdmissionDeps, Caller, Reasons, ReviewContext},
     draft::Draft,
     object::PatchedObject,
@@ -118,7 +119,7 @@ async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_
     let review = ctx.current_review(object.as_ref());
     // Nothing that does not enforce rejects the request at its selection.
     let Ok(selected) = validate::selected(ctx, review, hook_type).await else {
-        return draft.compared.add_unknown_hooks(ctx, hook_type);
+        return canary::add_unknown_hooks(&mut draft.compared, ctx, hook_type);
     };
     selected.conclude(ctx, draft, usize::MAX);
     let calls = round::call_hooks(ctx, &selected.hooks, review, Until::Rejected(Reasons::All)).await;
