@@ -120,6 +120,7 @@ pub(super) fn has_no_hash(value: &Value<'_>) -> bool {
 /// Returns an entry by its key, `None` if there is none; an error if the value is no map.
 pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match (value, key) {
+        (Value::Map(map), _) if map.entries().is_empty() => Ok(None),
         (Value::Map(map), key) => {
             match key {
                 Value::String(text) => meter.read(text.as_str().len())?,

@@ -19,7 +19,7 @@ use crate::{
         NOT_STRICTLY_FALSE, OPT_INDEX, OPT_SELECT, Select, Tree,
     },
     types::{self, Type, Unknowns, type_name},
-    value::Literal,
+    value::{Literal, Value},
 };
 
 /// Maximum depth of an expression and the variables that it uses, which are evaluated within it.
@@ -129,7 +129,12 @@ impl Checker<'_> {
         let name = global.unwrap_or(name);
         if let Some(local) = self.locals.iter().rev().find(|local| local.name == name) {
             if global.is_none() || self.environment.version < compatibility::LEADING_DOT.since {
-                let checked = (Node::Local(local.slot), local.of.clone());
+                let mut checked = (Node::Local(local.slot), local.of.clone());
+                // As upstream, a type is known by its name, whatever the variable holds.
+                if self.unknowns.resolve_outer(&local.of) == Type::Meta {
+                    let known = type_name(name).ok_or_else(|| format!("reference to undefined type: {name}"))?;
+                    checked.0 = Node::Literal(Literal::Type(known));
+                }
                 return global.map_or(Ok(()), |_| self.note(&compatibility::LEADING_DOT)).map(|()| checked);
             }
             self.note(&compatibility::LEADING_DOT)?;
@@ -186,7 +191,7 @@ impl Checker<'_> {
             return self.variable(&select.field, access);
         }
         let (operand, of) = self.expression(&select.operand)?;
-        let found = self.field(&of, &select.field)?;
+        let found = self.selected(&of, &select.field, false)?;
         let field = select.field.clone();
         if select.test {
             return Ok((Node::Has { operand: operand.into(), field }, Type::Bool));
@@ -293,6 +298,15 @@ impl Checker<'_> {
         }
     }
 
+    /// Returns the type of a field that is selected from a value of this type.
+    fn selected(&mut self, of: &Type, field: &str, optional: bool) -> Result<Type, String> {
+        match self.unknowns.resolve_outer(of) {
+            Type::Optional(inner) => Ok(Type::Optional(self.field(&inner, field)?.into())),
+            plain if optional => Ok(Type::Optional(self.field(&plain, field)?.into())),
+            plain => self.field(&plain, field),
+        }
+    }
+
     /// Returns the type of a field.
     fn field(&mut self, of: &Type, field: &str) -> Result<Type, String> {
         match self.unknowns.resolve_outer(of) {
@@ -302,10 +316,6 @@ impl Checker<'_> {
                 Ok(Type::Dyn)
             }
             Type::Map(_, value) => Ok(Type::clone(&value)),
-            Type::Optional(inner) => Ok(match self.field(&inner, field)? {
-                optional @ Type::Optional(_) => optional,
-                plain => Type::Optional(plain.into()),
-            }),
             Type::Struct(_, fields) => {
                 let found = fields.iter().find(|(name, _)| *name == field);
                 found.map(|(_, of)| Type::parse(of)).ok_or_else(|| format!("undefined field '{field}'"))
@@ -380,28 +390,21 @@ impl Checker<'_> {
             return self.variable(field, VariableAccess::Optional);
         }
         let (operand, of) = self.expression(operand)?;
-        let found = match self.field(&of, field)? {
-            optional @ Type::Optional(_) => optional,
-            plain => Type::Optional(plain.into()),
-        };
+        let found = self.selected(&of, field, true)?;
         Ok((Node::select(operand, Field { name: field.clone(), optional: true }), found))
     }
 
     fn index(&mut self, operand: &Expression, index: &Expression, optional: bool) -> Result<TypedNode, String> {
+        let name = if optional { OPT_INDEX } else { INDEX };
         let ((operand, of), (index, by)) = (self.expression(operand)?, self.expression(index)?);
-        let (inner, is_optional) = match self.unknowns.resolve_outer(&of) {
-            Type::Optional(inner) => (self.unknowns.resolve_outer(&inner), true),
-            plain => (plain, false),
-        };
-        let found = match &inner {
-            Type::Dyn => Some(Type::Dyn),
-            Type::Var(_) => self.unknowns.fits(&Type::Dyn, &inner).then_some(Type::Dyn),
-            Type::List(item) => self.unknowns.fits(&by, &Type::Int).then(|| Type::clone(item)),
-            Type::Map(key, value) => self.unknowns.fits(&by, key).then(|| Type::clone(value)),
-            _ => None,
-        };
-        let found = found.ok_or_else(|| self.no_overload("_[_]", &[of, by]))?;
-        let found = if optional || is_optional { Type::Optional(found.into()) } else { found };
+        let Some(function) = self.find(name, false) else { return Err(undeclared(name)) };
+        let types = [of, by];
+        let (found, _) = self.overload(function, false, &types).ok_or_else(|| self.no_overload(name, &types))?;
+        if let Node::Literal(literal) = &index
+            && !literal.is_primitive()
+        {
+            return Err(format!("invalid qualifier type: {}", Value::from(literal).type_name()));
+        }
         Ok((Node::Index { operand: operand.into(), index: index.into(), optional }, found))
     }
 
@@ -412,6 +415,9 @@ impl Checker<'_> {
         let behind = if plain { inner.clone() } else { wanted.clone() };
         if !self.unknowns.fits(&a, &wanted) || !self.unknowns.fits(&b, &behind) {
             return Err(self.no_overload(if plain { "orValue" } else { "or" }, &[a, b]));
+        }
+        if !matches!(self.unknowns.resolve_outer(&a), Type::Optional(_)) {
+            self.note(if plain { &compatibility::OR_VALUE } else { &compatibility::OR })?;
         }
         Ok((Node::OptionalOr { first: first.into(), second: second.into(), plain }, behind))
     }
@@ -464,11 +470,9 @@ impl Checker<'_> {
         self.resolve(name, member, given)
     }
 
-    /// Resolves a call with checked arguments to all signatures that fit. Types that one signature infers for unknowns
-    /// apply to the next ones, too.
-    fn resolve(&mut self, name: &str, member: bool, given: Vec<TypedNode>) -> Result<TypedNode, String> {
-        let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
-        let Some(function) = self.find(name, member) else { return Err(undeclared(name)) };
+    /// Returns the type of a call, and how many signatures fit. Types that one signature infers for unknowns apply to the
+    /// next ones, too.
+    fn overload(&mut self, function: &Function, member: bool, types: &[Type]) -> Option<(Type, usize)> {
         let mut found: Option<Type> = None;
         let mut fitting = 0;
         let candidates = function.signatures.iter();
@@ -481,24 +485,28 @@ impl Checker<'_> {
                 continue;
             }
             fitting += 1;
-            let result = self.unknowns.resolve_outer(&signature.result.numbered_from(first));
+            let result = self.unknowns.resolve(&signature.result.numbered_from(first));
             found = Some(match found {
-                Some(other)
-                    if other != Type::Dyn
-                        && self.unknowns.resolve_all(&other) != self.unknowns.resolve_all(&result) =>
-                {
-                    Type::Dyn
-                }
+                // As upstream, different unknowns are different types.
+                Some(other) if other != result => Type::Dyn,
                 Some(other) => other,
                 None => result,
             });
         }
+        found.map(|found| (found, fitting))
+    }
+
+    /// Resolves a call with checked arguments to all signatures that fit.
+    fn resolve(&mut self, name: &str, member: bool, given: Vec<TypedNode>) -> Result<TypedNode, String> {
+        let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
+        let Some(function) = self.find(name, member) else { return Err(undeclared(name)) };
+        let found = self.overload(function, member, &types);
         let change = self.change(name, member, &nodes, &types);
         // A signature that newer versions lack is missed by its types.
         if let Some(change) = change.filter(|change| found.is_some() || change.effect == Effect::Removed) {
             self.note(change)?;
         }
-        let Some(found) = found else { return Err(self.no_overload(name, &types)) };
+        let Some((found, fitting)) = found else { return Err(self.no_overload(name, &types)) };
         if let [_, Node::Literal(Literal::String(zone))] = &nodes[..]
             && name.starts_with("get")
             && Zone::parse(zone).is_none()
@@ -599,6 +607,13 @@ impl Checker<'_> {
         match self.unknowns.resolve_all(&key) {
             Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn => {}
             odd => return Err(format!("map keys of type '{odd}' are not supported")),
+        }
+        for (key, ..) in &nodes {
+            if let Node::Literal(key) = key
+                && !matches!(key, Literal::Bool(_) | Literal::Int(_) | Literal::Uint(_) | Literal::String(_))
+            {
+                return Err(format!("map keys of type '{}' are not supported", Value::from(key).type_name()));
+            }
         }
         let literal = |(key, value, optional): &(Node, Node, bool)| match (key, value) {
             (Node::Literal(key), Node::Literal(value)) if !optional => Some((key.clone(), value.clone())),

@@ -72,6 +72,9 @@ pub(super) static INDEX_OF: Change = change(
     Effect::Answer("an empty text is sought before the beginning or behind the end"),
 );
 pub(super) static LAST_INDEX_OF: Change = Change { symbol: "lastIndexOf", ..INDEX_OF };
+pub(super) static OR: Change =
+    change("or", KubernetesVersion::V1_37, Effect::Answer("it is called on a value that is not optional"));
+pub(super) static OR_VALUE: Change = Change { symbol: "orValue", ..OR };
 pub(super) static RANGE: Change =
     change("lists.range", KubernetesVersion::V1_37, Effect::Answer("the number is negative"));
 pub(super) static PART_OF_REQUEST: Change = change(

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     access,
     authorization::Authorizer,
+    compatibility::KubernetesVersion,
     input::{Input, JsonDocument, Part},
     meter::{Fault, Meter},
     program::{Field, Fold, Node, Program, Quantifier, Range, Variable, VariableAccess},
@@ -60,6 +61,16 @@ impl<'a> From<Value<'a>> for SelectedValue<'a> {
     }
 }
 
+impl SelectedValue<'_> {
+    /// Takes the value out of an optional one.
+    fn unwrapped(self) -> Self {
+        match self {
+            Self::Plain(value) => value.into(),
+            optional => optional,
+        }
+    }
+}
+
 impl<'a> From<SelectedValue<'a>> for Value<'a> {
     fn from(selected: SelectedValue<'a>) -> Self {
         match selected {
@@ -93,39 +104,49 @@ impl<'a> Interpreter<'a, '_> {
                 self.meter.pay(1)?;
                 match &self.slots[*slot] {
                     Value::Failed(error) => Err(Fault::Error((**error).clone())),
+                    Value::Pending(node) => self.bound(*slot, node),
                     value => Ok(value.clone()),
                 }
             }
             Node::Select { .. } | Node::Index { .. } => self.selection(node).map(Value::from),
-            Node::Has { operand, field } => match self.qualified(operand)? {
-                SelectedValue::Optional(None) => Ok(Value::Bool(false)),
-                SelectedValue::Plain(of) | SelectedValue::Optional(Some(of)) => self.has(&of, field).map(Value::Bool),
-            },
+            Node::Has { operand, field } => self.presence(operand, field).map(Value::Bool),
             Node::Call { function, args, ambiguous } => {
                 let mut values: SmallVec<[Value<'a>; 3]> = SmallVec::new();
                 let mut failed = None;
-                for arg in args {
-                    match self.value(arg) {
-                        Ok(value) => values.push(value),
+                for (at, arg) in args.iter().enumerate() {
+                    let error = match self.value(arg) {
+                        Ok(value) => {
+                            values.push(value);
+                            continue;
+                        }
                         Err(stop @ Fault::Stop(_)) => return Err(stop),
-                        Err(error) => failed = failed.or(Some(error)),
+                        Err(error) => error,
+                    };
+                    // As upstream, the second of two arguments is evaluated, and the call is paid for if all are.
+                    let is_binary = match function.name {
+                        "format" => false,
+                        "find" | "findAll" => !matches!(args.last(), Some(Node::Literal(_))),
+                        _ => args.len() == 2,
+                    };
+                    if at + 1 < args.len() && !is_binary {
+                        return Err(error);
                     }
+                    values.push(Value::Failed(Rc::default()));
+                    failed = failed.or(Some(error));
                 }
                 match failed {
                     None => function.call(&values, *ambiguous, self.meter),
-                    // As in upstream, the function is called and returns the error.
-                    Some(error) => {
-                        self.meter.pay(1)?;
-                        Err(error)
-                    }
+                    Some(error) => function.fail(&values, error, *ambiguous, self.meter),
                 }
             }
             Node::Matches { text, pattern, len } => {
-                let Value::String(text) = self.value(text)? else { return Err(Fault::no_such_overload()) };
-                let text = text.as_str();
-                let chars = text.chars().count() as u64;
-                self.meter.pay((chars + 1).div_ceil(10).saturating_mul(len.div_ceil(4)))?;
-                pattern.is_match(text, self.meter).map(Value::Bool)
+                let text = self.value(text)?;
+                let size = access::size(&text, self.meter)?;
+                self.meter.pay((size + 1).div_ceil(10).saturating_mul(len.div_ceil(4)))?;
+                match text {
+                    Value::String(text) => pattern.is_match(text.as_str(), self.meter).map(Value::Bool),
+                    _ => Err(Fault::no_such_overload()),
+                }
             }
             Node::And(both) => self.logical(both, false),
             Node::Or(both) => self.logical(both, true),
@@ -150,10 +171,11 @@ impl<'a> Interpreter<'a, '_> {
                 }
             }
             Node::InLiterals { sought, list } => self.in_literals(sought, list),
-            Node::OptionalOr { first, second, plain } => match self.selection(first)? {
+            Node::OptionalOr { first, second, plain } => match self.selection(first)?.unwrapped() {
                 SelectedValue::Optional(Some(value)) if *plain => Ok(value),
                 there @ SelectedValue::Optional(Some(_)) => Ok(there.into()),
                 SelectedValue::Optional(None) => self.value(second),
+                SelectedValue::Plain(value) if self.meter.version < KubernetesVersion::V1_37 => Ok(value),
                 SelectedValue::Plain(_) => Err(Fault::no_such_overload()),
             },
             Node::List(items) => {
@@ -222,33 +244,47 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Evaluates a selection, or another node.
+    /// Evaluates a selection, or another node. As upstream, only what a selection begins with is taken out of an optional
+    /// value: one in the middle has no parts.
     fn selection(&mut self, node: &'a Node) -> SelectionResult<'a> {
-        let found = match node {
+        match node {
             Node::Select { operand, path } => {
                 let mut of = self.qualified(operand)?;
                 for field in path {
+                    let is_optional = field.optional || matches!(of, SelectedValue::Optional(_));
                     let found = self.select(of, field);
-                    if matches!(found, Ok(SelectedValue::Optional(None))) {
-                        return found;
+                    of = self.pay_for_selection(found, is_optional)?;
+                    if matches!(of, SelectedValue::Optional(None)) {
+                        break;
                     }
-                    self.meter.pay(1)?;
-                    of = found?;
                 }
-                return Ok(of);
+                Ok(of)
             }
             Node::Index { operand, index, optional } => {
                 let of = self.qualified(operand)?;
-                let by = self.value(index)?;
+                if matches!(of, SelectedValue::Optional(None)) {
+                    return Ok(of);
+                }
+                let is_optional = *optional || matches!(of, SelectedValue::Optional(_));
+                let by = self.value(index);
                 if index.is_attribute() {
                     self.meter.refund(1);
                 }
-                self.index(of, &by, *optional, matches!(**index, Node::Literal(_)))
+                let found = by.and_then(|by| self.index(of, &by, *optional, matches!(**index, Node::Literal(_))));
+                self.pay_for_selection(found, is_optional)
             }
-            other => return self.value(other).map(SelectedValue::from),
+            other => self.value(other).map(SelectedValue::from),
+        }
+    }
+
+    /// Pays for a selection, also if it failed, unless it is optional.
+    fn pay_for_selection(&self, found: SelectionResult<'a>, is_optional: bool) -> SelectionResult<'a> {
+        let is_free = match &found {
+            Ok(found) => matches!(found, SelectedValue::Optional(None)),
+            Err(Fault::Error(_)) => is_optional,
+            Err(Fault::Stop(_)) => true,
         };
-        // An absent optional costs nothing.
-        if !matches!(found, Ok(SelectedValue::Optional(None))) {
+        if !is_free {
             self.meter.pay(1)?;
         }
         found
@@ -264,11 +300,12 @@ impl<'a> Interpreter<'a, '_> {
             self.meter.pay(1)?;
             return Ok(SelectedValue::Plain(Value::Json(part)));
         }
-        let found = self.selection(operand)?;
-        if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
-            self.meter.pay(1)?;
+        let found = self.selection(operand);
+        match operand {
+            Node::Ternary(_) => found,
+            operand if operand.is_attribute() => found,
+            _ => self.pay_for(1, found),
         }
-        Ok(found)
     }
 
     fn select(&self, of: SelectedValue<'a>, Field { name, optional }: &Field) -> SelectionResult<'a> {
@@ -286,7 +323,7 @@ impl<'a> Interpreter<'a, '_> {
             SelectedValue::Plain(of) if *optional => self.optional_field(&of, name).map(SelectedValue::Optional),
             SelectedValue::Plain(Value::Null) => Err(absent()),
             SelectedValue::Plain(of) => {
-                access::field(&of, name, self.meter)?.map(SelectedValue::from).ok_or_else(absent)
+                access::field(&of, name, self.meter)?.map(SelectedValue::Plain).ok_or_else(absent)
             }
         }
     }
@@ -303,10 +340,23 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
+    /// Evaluates `has`. As upstream, the test costs as much as what it begins with, which is free. So nothing is paid for a
+    /// test that is not reached, or whose field an optional value does not have.
+    fn presence(&mut self, operand: &'a Node, field: &str) -> Result<bool, Fault> {
+        let found = match self.qualified(operand) {
+            Ok(SelectedValue::Plain(of)) => return self.has(&of, field),
+            Ok(SelectedValue::Optional(Some(of))) => self.has(&of, field),
+            Ok(SelectedValue::Optional(None)) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if !matches!(found, Ok(true)) {
+            self.meter.refund(1);
+        }
+        found
+    }
+
     fn has(&self, of: &Value<'a>, field: &str) -> Result<bool, Fault> {
         match of {
-            Value::Optional(None) => Ok(false),
-            Value::Optional(Some(inner)) => self.has(inner, field),
             Value::Json(node) if !node.is_list() => node.has_member(field, self.meter),
             of => Ok(self.optional_field(of, field)?.is_some()),
         }
@@ -321,7 +371,7 @@ impl<'a> Interpreter<'a, '_> {
             SelectedValue::Plain(of) if optional => return self.item(&of, by).map(SelectedValue::Optional),
             SelectedValue::Plain(of) => of,
         };
-        self.item(&of, by)?.map(SelectedValue::from).ok_or_else(|| match by {
+        self.item(&of, by)?.map(SelectedValue::Plain).ok_or_else(|| match by {
             Value::String(key) if named => Fault::no_such_key(key.as_str()),
             Value::Int(place) if named && access::is_list(&of) => Fault::error(format!("index out of bounds: {place}")),
             Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(&of) => Fault::out_of_range(),
@@ -329,18 +379,26 @@ impl<'a> Interpreter<'a, '_> {
         })
     }
 
+    /// Returns a field or item, `None` if there is none, as of a value that has none.
     fn item(&self, of: &Value<'a>, by: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
+        if !matches!(by, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) {
+            return Err(Fault::error(format!("invalid qualifier type: {}", by.type_name())));
+        }
         if !access::is_list(of) {
             return match of {
-                Value::Null => Err(Fault::error("no such key")),
-                of => access::entry(of, by, self.meter),
+                Value::Map(_) | Value::Json(_) | Value::Struct(..) | Value::Message(_) => {
+                    access::entry(of, by, self.meter)
+                }
+                _ => Ok(None),
             };
         }
         let place = match by {
             Value::Int(place) => usize::try_from(*place).ok(),
-            Value::Uint(place) => usize::try_from(*place).ok(),
-            Value::Double(place) if place.fract() == 0.0 && *place >= 0.0 => Some(*place as usize),
-            Value::Double(_) => None,
+            Value::Uint(place) if i64::try_from(*place).is_ok() => usize::try_from(*place).ok(),
+            Value::Double(place) if place.fract() == 0.0 && place.abs() < i64::MAX as f64 => {
+                (*place >= 0.0).then_some(*place as usize)
+            }
+            Value::Uint(_) | Value::Double(_) => return Err(Fault::error("unsupported index value in list")),
             _ => return Err(Fault::error("unsupported index type in list")),
         };
         place.map_or(Ok(None), |place| access::list_item(of, place, self.meter))
@@ -464,9 +522,28 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
+    /// Returns the value that a macro binds to a name, evaluating it on its first use.
+    fn bound(&mut self, slot: usize, node: &'a Node) -> ValueResult<'a> {
+        // It is evaluated among the variables outside of the macro.
+        let inside: SmallVec<[Value<'a>; 4]> = self.slots.drain(slot..).collect();
+        let value = self.value(node);
+        self.slots.truncate(slot);
+        self.slots.extend(inside);
+        self.slots[slot] = match &value {
+            Ok(value) => value.clone(),
+            Err(Fault::Error(error)) => Value::Failed(Rc::new(error.clone())),
+            Err(stop) => return Err(stop.clone()),
+        };
+        value
+    }
+
     fn fold(&mut self, fold: &'a Fold) -> ValueResult<'a> {
         let range = self.value(&fold.range.of)?;
-        let start = self.value(&fold.start)?;
+        let start = match &fold.start {
+            // Only a name is bound.
+            start if matches!(&range, Value::Literals(items) if items.is_empty()) => Value::Pending(start),
+            start => self.value(start)?,
+        };
         self.reserve_slot(fold.accumulator);
         self.slots[fold.accumulator] = start;
         self.rounds(&fold.range, &range, |this| {

@@ -42,9 +42,7 @@ impl Quantity {
             let len = behind.bytes().take_while(u8::is_ascii_digit).count();
             (fraction, suffix) = behind.split_at(len);
         }
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
+        // As upstream, no digits are zero.
         let (binary, exponent) = suffixed(suffix)?;
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');

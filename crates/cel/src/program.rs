@@ -224,12 +224,7 @@ impl Node {
     pub(super) fn is_attribute(&self) -> bool {
         matches!(
             self,
-            Self::Variable(_)
-                | Self::Composed(..)
-                | Self::Local(_)
-                | Self::Select { .. }
-                | Self::Index { .. }
-                | Self::Has { .. }
+            Self::Variable(_) | Self::Composed(..) | Self::Local(_) | Self::Select { .. } | Self::Index { .. }
         )
     }
 

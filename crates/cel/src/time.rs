@@ -108,6 +108,9 @@ impl fmt::Display for Duration {
 }
 
 impl Timestamp {
+    /// The first of all, which is Go's zero.
+    pub(super) const MIN: Self = Self { seconds: MIN_SECONDS, nanos: 0 };
+
     pub(super) fn new(seconds: i64, nanos: u32) -> Option<Self> {
         (MIN_SECONDS..=MAX_SECONDS).contains(&seconds).then_some(Self { seconds, nanos })
     }
@@ -123,8 +126,12 @@ impl Timestamp {
         };
         let sign = |at: usize, sign: u8| (bytes.get(at) == Some(&sign)).then_some(());
         let (year, month, day) = (number(0, 4)?, number(5, 2)?, number(8, 2)?);
-        let (hour, minute, second) = (number(11, 2)?, number(14, 2)?, number(17, 2)?);
-        sign(4, b'-').and(sign(7, b'-')).and(sign(10, b'T')).and(sign(13, b':')).and(sign(16, b':'))?;
+        // Go needs but one digit of the hour.
+        let digits = if bytes.get(12) == Some(&b':') { 1 } else { 2 };
+        let (hour, minutes) = (number(11, digits)?, 12 + digits);
+        let (minute, second) = (number(minutes, 2)?, number(minutes + 3, 2)?);
+        let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (minutes - 1, b':'), (minutes + 2, b':')];
+        signs.into_iter().try_for_each(|(at, byte)| sign(at, byte))?;
         if !(1..=12).contains(&month)
             || day < 1
             || day > days_in(year, month)
@@ -134,7 +141,7 @@ impl Timestamp {
         {
             return None;
         }
-        let (mut at, mut nanos) = (19, 0_u32);
+        let (mut at, mut nanos) = (minutes + 5, 0_u32);
         if bytes.get(at) == Some(&b'.') || bytes.get(at) == Some(&b',') {
             let digits = bytes[at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             if digits == 0 {

@@ -301,11 +301,21 @@ impl Unknowns {
 
     /// Returns the type with all unknowns resolved; those without a type become `Dyn`.
     pub(super) fn resolve_all(&self, of: &Type) -> Type {
+        self.resolved(of, |_| Type::Dyn)
+    }
+
+    /// Returns the type with all unknowns resolved that have a type.
+    pub(super) fn resolve(&self, of: &Type) -> Type {
+        self.resolved(of, Type::Var)
+    }
+
+    fn resolved(&self, of: &Type, unknown: fn(usize) -> Type) -> Type {
+        let inside = |of: &Type| self.resolved(of, unknown).into();
         match self.resolve_outer(of) {
-            Type::Var(_) => Type::Dyn,
-            Type::List(item) => Type::List(self.resolve_all(&item).into()),
-            Type::Optional(inner) => Type::Optional(self.resolve_all(&inner).into()),
-            Type::Map(key, value) => Type::Map(self.resolve_all(&key).into(), self.resolve_all(&value).into()),
+            Type::Var(number) => unknown(number),
+            Type::List(item) => Type::List(inside(&item)),
+            Type::Optional(within) => Type::Optional(inside(&within)),
+            Type::Map(key, value) => Type::Map(inside(&key), inside(&value)),
             seen => seen,
         }
     }

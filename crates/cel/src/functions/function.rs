@@ -151,13 +151,35 @@ impl Function {
             Cost::AccessCheck => meter.charge(ACCESS_CHECK_COST)?,
             _ => meter.pay(self.price(arguments, ambiguous, meter)?)?,
         }
-        let result = (self.call)(arguments, meter)?;
+        let result = (self.call)(arguments, meter);
+        self.pay_for_result(result, meter)
+    }
+
+    /// Pays for a call with an argument that failed, and returns its error.
+    pub(crate) fn fail<'a>(
+        &self,
+        arguments: &[Value<'a>],
+        error: Fault,
+        ambiguous: bool,
+        meter: &Meter<'_>,
+    ) -> Result<Value<'a>, Fault> {
+        meter.pay(self.price(arguments, ambiguous, meter)?)?;
+        self.pay_for_result(Err(error), meter)
+    }
+
+    /// Pays by the size of the result, which is one for an error.
+    fn pay_for_result<'a>(&self, result: Result<Value<'a>, Fault>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+        let size = || match &result {
+            Ok(value) => access::size(value, meter),
+            Err(_) => Ok(1),
+        };
         match self.cost {
-            Cost::Result(factor) => meter.pay(scaled(access::size(&result, meter)?, factor))?,
-            Cost::ListResult => meter.pay(access::size(&result, meter)?.saturating_add(LIST_CALL_COST))?,
+            _ if matches!(result, Err(Fault::Stop(_))) => {}
+            Cost::Result(factor) => meter.pay(scaled(size()?, factor))?,
+            Cost::ListResult => meter.pay(size()?.saturating_add(LIST_CALL_COST))?,
             _ => {}
         }
-        Ok(result)
+        result
     }
 
     fn price(&self, arguments: &[Value<'_>], ambiguous: bool, meter: &Meter<'_>) -> Result<u64, Fault> {
@@ -183,7 +205,7 @@ impl Function {
                 let text = if is_string(1) && !ambiguous { scaled(size(1)?, 0.1) } else { 0 };
                 bits + more + text
             }
-            Cost::Both if is_text(0) => scaled(size(0)? + size(1)?, 0.1),
+            Cost::Both if is_text(0) || is_text(1) => scaled(size(0)? + size(1)?, 0.1),
             Cost::Both => 1,
             Cost::Pattern => scaled(size(0)? + 1, 0.1).saturating_mul(scaled(size(1)?, 0.25)),
             Cost::TextInText => scaled(size(0)?, 0.1).saturating_mul(scaled(size(1)?, 0.1)),

@@ -17,10 +17,11 @@ pub(super) const ROWS: &[Row] = &[
     Row("isSorted", &["list(*)|->bool"], Cost::Traversal, |args, meter| {
         let (mut before, mut sorted) = (None, true);
         each(args, meter, |item| {
-            if sorted && let Some(before) = &before {
-                sorted = order(before, &item)? != Ordering::Greater;
+            if sorted {
+                sorted =
+                    before.as_ref().is_none_or(|before: &Value<'_>| before.compare(&item) != Some(Ordering::Greater));
+                before = Some(ordered(item)?);
             }
-            before = Some(item);
             Ok(())
         })?;
         Ok(Value::Bool(sorted))
@@ -72,8 +73,8 @@ pub(super) const ROWS: &[Row] = &[
     }),
     Row("sets.intersects", &["list(A),list(A)->bool"], Cost::Sets(1), |args, meter| {
         sets(args, meter, |a, b, meter| {
-            for item in b {
-                if holds(a, item, meter)? {
+            for item in a {
+                if holds(b, item, meter)? {
                     return Ok(true);
                 }
             }
@@ -105,6 +106,22 @@ fn order(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
     a.compare(b).ok_or_else(Fault::no_such_overload)
 }
 
+/// Returns a value whose type has an order; an error for any other. As upstream, values that have an order, but none with
+/// each other, are neither less nor greater.
+fn ordered(value: Value<'_>) -> Result<Value<'_>, Fault> {
+    match value {
+        Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Double(_)
+        | Value::String(_)
+        | Value::Bytes(_)
+        | Value::Duration(_)
+        | Value::Timestamp(_) => Ok(value),
+        _ => Err(Fault::no_such_overload()),
+    }
+}
+
 fn sum<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let mut sum: Option<Value<'a>> = None;
     each(args, meter, |item| {
@@ -128,8 +145,8 @@ fn sum<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
 fn extreme<'a>(args: &[Value<'a>], meter: &Meter<'_>, name: &str, wanted: Ordering) -> Result<Value<'a>, Fault> {
     let mut found: Option<Value<'a>> = None;
     each(args, meter, |item| {
-        let is_better = found.as_ref().map_or(Ok(true), |found| order(&item, found).map(|order| order == wanted))?;
-        if is_better {
+        let item = ordered(item)?;
+        if found.as_ref().is_none_or(|found| item.compare(found) == Some(wanted)) {
             found = Some(item);
         }
         Ok(())
@@ -256,7 +273,7 @@ pub(super) fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'
 
 fn holds<'a>(list: &[Value<'a>], sought: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
     for item in list {
-        if is_same(item, sought, meter)? {
+        if is_same(sought, item, meter)? {
             return Ok(true);
         }
     }

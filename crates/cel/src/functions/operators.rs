@@ -7,7 +7,7 @@ use crate::{
     access,
     functions::function::{Cost, Row, none},
     meter::{Fault, Meter},
-    time::Duration,
+    time::{Duration, Timestamp},
     value::{List, Value, compare_numbers},
 };
 
@@ -26,6 +26,16 @@ const ORDERED: &[&str] = &[
     "bytes,bytes->bool",
     "timestamp,timestamp->bool",
     "duration,duration->bool",
+];
+
+const INDEX: &[&str] =
+    &["list(A),int->A", "map(A, B),A->B", "optional(list(A)),int->optional(A)", "optional(map(A, B)),A->optional(B)"];
+
+const OPTIONAL_INDEX: &[&str] = &[
+    "list(A),int->optional(A)",
+    "optional(list(A)),int->optional(A)",
+    "map(A, B),A->optional(B)",
+    "optional(map(A, B)),A->optional(B)",
 ];
 
 pub(super) const ROWS: &[Row] = &[
@@ -75,6 +85,9 @@ pub(super) const ROWS: &[Row] = &[
     Row("_<=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_le)),
     Row("_>_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_gt)),
     Row("_>=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_ge)),
+    // Only for their types: `evaluate` has the selection of an item.
+    Row("_[_]", INDEX, Cost::One, |_, _| none()),
+    Row("_[?_]", OPTIONAL_INDEX, Cost::One, |_, _| none()),
     Row("@in", &["A,list(A)->bool", "A,map(A, B)->bool"], Cost::InList, is_in),
     Row("optional.of", &["A->optional(A)"], Cost::One, |args, _| Ok(Value::optional(args.first().cloned()))),
     Row("optional.none", &["->optional(A)"], Cost::One, |_, _| Ok(Value::optional(None))),
@@ -208,6 +221,7 @@ fn negate<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(match args {
         [Value::Int(a)] => Value::Int(a.checked_neg().ok_or_else(overflow)?),
         [Value::Double(a)] => Value::Double(-a),
+        [Value::Duration(a)] => Value::Duration(Duration(a.0.checked_neg().ok_or_else(span_overflow)?)),
         _ => return none(),
     })
 }
@@ -246,7 +260,7 @@ fn is_in<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     };
     for at in 0..len {
         if let Some(item) = access::list_item(container, at, meter)?
-            && access::is_same(&item, sought, meter)?
+            && access::is_same(sought, &item, meter)?
         {
             return Ok(Value::Bool(true));
         }
@@ -262,13 +276,15 @@ fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
         Value::Uint(number) => *number == 0,
         Value::Double(number) => *number == 0.0,
         Value::Duration(span) => span.0 == 0,
+        Value::Timestamp(time) => *time == Timestamp::MIN,
         Value::Optional(_)
-        | Value::Timestamp(_)
         | Value::Type(_)
         | Value::Quantity(_)
         | Value::Url(_)
         | Value::Semver(_)
         | Value::Format(_)
+        | Value::Ip(_)
+        | Value::Cidr(..)
         | Value::Authorizer(_)
         | Value::Decision(_) => false,
         Value::Message(message) => !message.is_json_patch() && message.fields.is_empty(),

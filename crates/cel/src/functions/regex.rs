@@ -231,9 +231,11 @@ fn translate(pattern: &str) -> Result<String, &'static str> {
     let mut rest = pattern;
     let mut in_class = false;
     let mut class_begins = false;
+    let mut is_repeated = false;
     while let Some(char) = rest.chars().next() {
         let after = &rest[char.len_utf8()..];
         let fresh = std::mem::take(&mut class_begins);
+        let was_repeated = std::mem::take(&mut is_repeated);
         rest = match char {
             '\\' => escape(after, in_class, &mut ours)?,
             '[' if in_class => match after.strip_prefix(':').and_then(|posix| beginning(posix, 12).find(":]")) {
@@ -279,12 +281,19 @@ fn translate(pattern: &str) -> Result<String, &'static str> {
             }
             '-' if in_class && after.starts_with('-') => return Err("a range to - is not taken here"),
             '{' if !in_class && is_repetition(after) && repeats(after) > 1000 => return Err("invalid repeat count"),
-            '{' if !in_class && !is_repetition(after) => {
-                ours.push_str("\\{");
+            '*' | '+' | '?' | '{' if !in_class && (char != '{' || is_repetition(after)) => {
+                if was_repeated {
+                    return Err("invalid nested repetition operator");
+                }
+                is_repeated = true;
+                let after = if char == '{' { after_brace(after) } else { after };
+                let after = after.strip_prefix('?').unwrap_or(after);
+                ours.push_str(&rest[..rest.len() - after.len()]);
                 after
             }
-            '}' if !in_class && !ends_repetition(&ours) => {
-                ours.push_str("\\}");
+            '{' | '}' if !in_class => {
+                ours.push('\\');
+                ours.push(char);
                 after
             }
             '(' if !in_class && after.starts_with('?') => group(after, &mut ours)?,
@@ -391,15 +400,6 @@ fn is_repetition(after: &str) -> bool {
 fn repeats(after: &str) -> u32 {
     let inner = beginning(after, 10).split_once('}').map_or("", |(inner, _)| inner);
     inner.split(',').filter_map(|number| number.parse().ok()).max().unwrap_or(0)
-}
-
-/// Returns true if a closing brace would end a repetition here.
-fn ends_repetition(ours: &str) -> bool {
-    let near = ours.len().saturating_sub(10);
-    let Some(open) = ours.as_bytes()[near..].iter().rposition(|byte| *byte == b'{').map(|at| near + at) else {
-        return false;
-    };
-    !ours[..open].ends_with('\\') && is_repetition(&format!("{}}}", &ours[open + 1..]))
 }
 
 #[cfg(test)]

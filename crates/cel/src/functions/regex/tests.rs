@@ -27,11 +27,15 @@ fn patterns_mean_what_they_do_in_go() {
         ("a$", "a\n", false),
         (r"{", "{", true),
         (r"^{{x}}$", "{{x}}", true),
+        (r"^a{2}?b+?$", "aab", true),
     ];
     for (pattern, text, wanted) in cases {
         assert_eq!(compiled(pattern).unwrap().regex.is_match(text), wanted, "{pattern} on {text}");
     }
-    for pattern in [r"(?=a)", r"(?x)a", r"\u0041", r"\1", "(", "[a", r"a\", "a{1001}", r"\<", "*a", r"(?<"] {
+    for pattern in [
+        r"(?=a)", r"(?x)a", r"\u0041", r"\1", "(", "[a", r"a\", "a{1001}", r"\<", "*a", "a+*", "a{2}{3}", "a???",
+        r"(?<",
+    ] {
         assert!(pattern == r"\<" || compiled(pattern).is_err(), "{pattern}");
     }
 }
