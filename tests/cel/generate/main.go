@@ -3,18 +3,23 @@
 //	go run . ../cases.json                              the answers, by the version that go.mod names
 //	go run . -trees CEL-GO CEL-SPEC ../expressions.json   the trees of parsed expressions, see versions.sh
 //	go run . -changed ANSWERS [VERSION=ANSWERS ...]     the cases that have another answer in another version
+//	go run . -splice SEED COUNT ../cases.json ../expressions.json FOLDER   new cases made of these, and their answers
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +67,14 @@ func main() {
 	}
 	if os.Args[1] == "-trees" {
 		print(trees(os.Args[2], os.Args[3], os.Args[4]))
+		return
+	}
+	if os.Args[1] == "-splice" {
+		seed, err := strconv.ParseInt(os.Args[2], 10, 64)
+		must(err)
+		count, err := strconv.Atoi(os.Args[3])
+		must(err)
+		splice(seed, count, os.Args[4], os.Args[5], os.Args[6])
 		return
 	}
 	print(answers(os.Args[1]))
@@ -121,7 +134,11 @@ func same(a, b answer) bool {
 func read(path string, into any) {
 	data, err := os.ReadFile(path)
 	must(err)
-	dec := json.NewDecoder(strings.NewReader(string(data)))
+	decode(data, into)
+}
+
+func decode(data []byte, into any) {
+	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	must(dec.Decode(into))
 }
@@ -135,6 +152,31 @@ func print(value any) {
 func answers(path string) []answer {
 	var in input
 	read(path, &in)
+	request := newRequest(in)
+	answers := []answer{}
+	for _, expression := range in.Expressions {
+		a, evaluate := request.compile(expression)
+		if evaluate != nil {
+			a = evaluate()
+		}
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+// compiler compiles as this version does.
+var compiler = sync.OnceValue(func() celplugin.ConditionCompiler {
+	parsed := version.MustParseGeneric(apiserver())
+	return celplugin.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, parsed.Minor())))
+})
+
+// request is what expressions are evaluated for.
+type request struct {
+	versioned *admission.VersionedAttributes
+	admission *admissionv1.AdmissionRequest
+}
+
+func newRequest(in input) *request {
 	object := objectOf(in.Object)
 	old := objectOf(in.OldObject)
 	kind := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
@@ -144,24 +186,23 @@ func answers(path string) []answer {
 	attr := admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, options, false, who)
 	versioned, err := admission.NewVersionedAttributes(attr, kind, nil)
 	must(err)
-	parsed := version.MustParseGeneric(apiserver())
-	compiler := celplugin.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, parsed.Minor())))
-	request := celplugin.CreateAdmissionRequest(attr, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
-	answers := []answer{}
-	for _, expression := range in.Expressions {
-		condition := matchconditions.MatchCondition(admissionv1.MatchCondition{Name: "c", Expression: expression})
-		evaluator := compiler.CompileCondition([]celplugin.ExpressionAccessor{&condition}, celplugin.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
-		a := answer{Expression: expression}
-		if errs := evaluator.CompilationErrors(); len(errs) > 0 {
-			text := errs[0].Error()
-			if i := strings.Index(text, "<input>:"); i >= 0 {
-				text = text[i+len("<input>:"):]
-			}
-			a.Refused = strings.TrimSpace(strings.SplitN(text, "\n", 2)[0])
-			answers = append(answers, a)
-			continue
+	return &request{versioned, celplugin.CreateAdmissionRequest(attr, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))}
+}
+
+// compile returns why an expression is refused, or what evaluates it.
+func (r *request) compile(expression string) (answer, func() answer) {
+	condition := matchconditions.MatchCondition(admissionregistrationv1.MatchCondition{Name: "c", Expression: expression})
+	evaluator := compiler().CompileCondition([]celplugin.ExpressionAccessor{&condition}, celplugin.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+	if errs := evaluator.CompilationErrors(); len(errs) > 0 {
+		text := errs[0].Error()
+		if i := strings.Index(text, "<input>:"); i >= 0 {
+			text = text[i+len("<input>:"):]
 		}
-		results, left, err := evaluator.ForInput(context.Background(), versioned, request, celplugin.OptionalVariableBindings{Authorizer: authorizer.AuthorizerFunc(decide)}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
+		return answer{Expression: expression, Refused: strings.TrimSpace(strings.SplitN(text, "\n", 2)[0])}, nil
+	}
+	return answer{}, func() answer {
+		a := answer{Expression: expression}
+		results, left, err := evaluator.ForInput(context.Background(), r.versioned, r.admission, celplugin.OptionalVariableBindings{Authorizer: authorizer.AuthorizerFunc(decide)}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
 		must(err)
 		cost := celconfig.RuntimeCELCostBudgetMatchConditions - left
 		a.Cost = &cost
@@ -178,9 +219,8 @@ func answers(path string) []answer {
 			}
 			a.Value = &value
 		}
-		answers = append(answers, a)
+		return a
 	}
-	return answers
 }
 
 // Allows what is got, and says in its reason what it was asked.
