@@ -11,9 +11,9 @@ use crate::{
     rotate::{Candidate, OnHazard, candidate::CandidateCache},
     source::{FileSource, ReadError},
 };
-use gatepost_api::{Canary, Enforcement, FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
+use gatepost_api::{Enforcement, FailurePolicy, Hook, Initializer, ResourceInitializers, SideEffects};
 use gatepost_config::{
-    Snapshot,
+    CanaryPair, Snapshot,
     hazards::{AffectedHook, Finding, Remedy, Severity},
 };
 use gatepost_policy::{Definition, Policy};
@@ -96,10 +96,12 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     };
     let _ = writeln!(report, "in force would be: {in_force}");
     for hook in &snapshot.hooks {
-        let _ = writeln!(report, "  {}", line(hook));
+        let canary = snapshot.hook_canaries().canary(hook.hook_type, &hook.name);
+        let _ = writeln!(report, "  {}", line(hook, canary));
     }
     for one in snapshot.policies() {
-        let _ = writeln!(report, "  {}", policy_line(one));
+        let canary = snapshot.policy_canaries().canary(one.definition.hook_type, &one.definition.name);
+        let _ = writeln!(report, "  {}", policy_line(one, canary));
     }
     for entry in snapshot.initializers() {
         for one in &entry.initializers {
@@ -122,15 +124,15 @@ fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
     format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), one.failure_policy.as_str())
 }
 
-fn policy_line(one: &Policy) -> String {
+fn policy_line(one: &Policy, canary: Option<&CanaryPair>) -> String {
     let Definition { name, hook_type, failure_policy, constraints, .. } = &*one.definition;
     let (hook_type, policy) = (hook_type.as_str().to_lowercase(), failure_policy.as_str());
     let (rules, bindings) = (counted(constraints.rules.len(), "rule"), counted(one.bindings.len(), "binding"));
-    let unenforced = unenforced(one.enforcement, one.definition.canary.as_ref());
+    let unenforced = unenforced(one.enforcement, canary);
     format!("{name}, in process: {hook_type} policy, {policy}, {rules}, {bindings}{unenforced}")
 }
 
-fn line(hook: &Hook) -> String {
+fn line(hook: &Hook, canary: Option<&CanaryPair>) -> String {
     let hook_type = hook.hook_type.as_str().to_lowercase();
     let policy = hook.failure_policy.as_str();
     let dry_run = match hook.side_effects {
@@ -141,16 +143,16 @@ fn line(hook: &Hook) -> String {
     let rules = counted(hook.rules.len(), "rule");
     let phase = if hook.is_transactional { ", Transactional" } else { "" };
     let encoding = if hook.takes_protobuf { ", objects in protobuf" } else { "" };
-    let unenforced = unenforced(hook.enforcement, hook.canary.as_ref());
+    let unenforced = unenforced(hook.enforcement, canary);
     let (name, endpoint) = (&hook.name, &hook.endpoint);
     format!("{name} at {endpoint}: {hook_type}, {policy}, {timeout}, {rules}{phase}{encoding}{dry_run}{unenforced}")
 }
 
 /// Returns the end of the line about a hook or policy that does not enforce, or for a share of the requests only.
-fn unenforced(enforcement: Enforcement, canary: Option<&Canary>) -> String {
+fn unenforced(enforcement: Enforcement, canary: Option<&CanaryPair>) -> String {
     match (enforcement.denies(), canary) {
         (true, None) => String::new(),
-        (true, Some(canary)) => format!(", canary of {canary}"),
+        (true, Some(pair)) => format!(", canary for {}", pair.canary),
         (false, _) => format!(", {} only", enforcement.as_str()),
     }
 }

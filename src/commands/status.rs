@@ -257,7 +257,11 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         many => lines.push(format!("{many} policies decide in process")),
     }
     lines.extend(unenforced_line(report));
-    lines.extend(report.unenforced.iter().filter_map(canary_line).take(MAX_NAMED_UNENFORCED));
+    let mut canaries: Vec<_> = report.unenforced.iter().filter_map(canary_line).collect();
+    let more = canaries.len().saturating_sub(MAX_NAMED_UNENFORCED) + report.canaries_left_out;
+    canaries.truncate(MAX_NAMED_UNENFORCED);
+    lines.extend(canaries);
+    lines.extend((more > 0).then(|| format!("{more} more hooks and policies are canaries")));
     lines.extend(report.plugins.as_ref().map(plugin_line));
     let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));

@@ -24,7 +24,7 @@ use gatepost_policy::Definition;
 /// Maximum number of problems of a rejected configuration; `/configz` has all of them.
 const MAX_PROBLEMS: usize = 8;
 const MAX_INITIALIZERS: usize = 64;
-/// Maximum number of hooks and policies that do not enforce; `/configz` has all of them.
+/// Maximum number of hooks and policies that do not enforce, and of canaries; `/configz` has all of them.
 const MAX_UNENFORCED: usize = 32;
 /// Maximum number of faults; `/readyz?verbose` has all of them.
 const MAX_FAULTS: usize = 32;
@@ -54,7 +54,8 @@ pub fn replica_report(
     let hooks_left_out = hooks.len().saturating_sub(max_hooks);
     hooks.truncate(max_hooks);
     let (bypasses, bypasses_left_out) = bypasses(&generation.snapshot);
-    let unenforced = unenforced(&generation);
+    let (unenforced, canaries): (Vec<_>, Vec<_>) =
+        unenforced(&generation).into_iter().partition(|one| one.canary.is_none());
     let mut attendance = attendance(current, now);
     attendance.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
     let retired = retired.iter().filter(|one| !one.is_hook()).map(retired_initializer);
@@ -97,7 +98,12 @@ pub fn replica_report(
         initializers_left_out,
         policies: generation.policies.len(),
         unenforced_left_out: unenforced.len().saturating_sub(MAX_UNENFORCED),
-        unenforced: unenforced.into_iter().take(MAX_UNENFORCED).collect(),
+        canaries_left_out: canaries.len().saturating_sub(MAX_UNENFORCED),
+        unenforced: unenforced
+            .into_iter()
+            .take(MAX_UNENFORCED)
+            .chain(canaries.into_iter().take(MAX_UNENFORCED))
+            .collect(),
         published: time(clock),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     comparison::{Compared, Decision, Pair},
     context::ReviewContext,
     draft::Draft,
-    record::{CallRecord, Ending, MAX_KEPT_TEXT, request_text},
+    record::{CallRecord, Change, Ending, MAX_KEPT_TEXT, request_text},
 };
 use crate::{
     live::{Generation, LiveHook, LivePolicy},
@@ -38,6 +38,7 @@ impl Decision {
             Ending::Answered(answer) if answer.denial.is_some() => {
                 Self::denied(ctx, call.refusals().next().as_ref().map(|refusal| &*refusal.message))
             }
+            _ if matches!(call.change.as_deref(), Some(Change::Refused(_))) => Self::Failed,
             Ending::Answered(_) if call.patch().is_some() => Self::Patched,
             Ending::Answered(_) => Self::Allowed,
             Ending::FailedOpen(_) | Ending::FailedClosed(_) if call.is_shadow_dropped() => Self::Unknown,
@@ -76,13 +77,13 @@ impl Pair {
     /// is the same whenever it is asked for.
     fn canary_decides(self, ctx: &ReviewContext<'_>) -> bool {
         let Some(pair) = self.get(ctx.generation) else { return false };
-        let is_in_force = match self {
-            Self::Hooks(_) => ctx.generation.hooks.get(pair.index).is_some_and(|canary| canary.rotation.is_called()),
-            Self::Policies(_) => {
-                ctx.generation.policies.get(pair.index).is_some_and(|canary| !canary.awaits_all_params())
-            }
+        let is_in_force = |index: usize| match self {
+            Self::Hooks(_) => ctx.generation.hooks.get(index).is_some_and(|live| live.rotation.is_called()),
+            Self::Policies(_) => ctx.generation.policies.get(index).is_some_and(|live| !live.awaits_all_params()),
         };
-        is_in_force && pair.canary.decides(&ctx.review.uid)
+        // Who bypasses the canary gets what was there before. Who bypasses the other bypasses that one alone.
+        let is_skipped = ctx.bypass.skips(&pair.name) || ctx.bypass.break_glass_covers(&pair.name);
+        is_in_force(pair.index) && !is_skipped && (!is_in_force(pair.replaced) || pair.canary.decides(&ctx.review.uid))
     }
 
     fn metrics(self, generation: &Generation) -> Option<&ShadowMetrics> {
@@ -169,7 +170,11 @@ pub(super) fn compare(ctx: &ReviewContext<'_>, verdict: &Compared, shadow: &Comp
         let decision = |of: &Compared| of.decisions.get(&pair).cloned().unwrap_or(Decision::Allowed);
         let (decided, in_shadow) = (decision(verdict), decision(shadow));
         let (Some(named), Some(metrics)) = (pair.get(ctx.generation), pair.metrics(ctx.generation)) else { continue };
-        if decided == Decision::Unknown || in_shadow == Decision::Unknown {
+        let is_skipped = |name: &str| ctx.bypass.skips(name) || ctx.bypass.break_glass_covers(name);
+        if [decided.clone(), in_shadow.clone()].contains(&Decision::Unknown)
+            || is_skipped(&named.name)
+            || is_skipped(&named.canary.replaces)
+        {
             continue;
         }
         if decided.is_like(&in_shadow) {

@@ -319,7 +319,11 @@ fn what_a_canary_cannot_replace_is_noted() {
     for (others, reason) in [
         (String::new(), "no hook of its type is called \"old\""),
         (hook("old", ", type: Mutating"), "no hook of its type is called \"old\""),
-        (hook("old", ", enforcement: Audit"), "\"old\" does not enforce"),
+        (hook("old", ", enforcement: Audit"), "\"old\" denies nothing"),
+        (
+            hook("old", ", matchPolicy: Exact"),
+            "its rules name other versions than those of \"old\", or have another matchPolicy",
+        ),
         (hook("old", ", phase: Transactional, sideEffects: None"), "hooks that keep accounts cannot share requests"),
         (hook("old", ", canary: 5% of new"), "\"old\" is a canary itself"),
         (hook("old", "") + &hook("another", ", canary: 1% of old"), "\"old\" has another canary"),
@@ -330,6 +334,40 @@ fn what_a_canary_cannot_replace_is_noted() {
         let wanted = format!("hook \"new\" is a canary of nothing: {reason}");
         assert!(noted.contains(&&*wanted), "{noted:?}");
         assert!(snapshot.hook_canaries().canary(HookType::Validating, &"new".into()).is_none());
+    }
+}
+
+/// What is registered apart, or wants another version, is called by another review, whose UID is another.
+#[test]
+fn only_what_is_called_by_one_review_shares_requests() {
+    let head = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: n}\nexternalAdmissionHooks:\n";
+    let hook = |name: &str, more: &str, rules: &[(&str, &str)]| {
+        let rule = |(group, version): &(&str, &str)| {
+            format!("{{apiGroups: ['{group}'], apiVersions: ['{version}'], operations: ['*'], resources: ['*']}}")
+        };
+        let rules: Vec<_> = rules.iter().map(rule).collect();
+        format!(
+            "- {{name: {name}, type: Mutating, clientConfig: {{url: 'grpc://[::1]:1'}}, rules: [{}]{more}}}\n",
+            rules.join(", ")
+        )
+    };
+    let canary = ", canary: 5% of old";
+    for (old, new, paired) in [
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1")]), true),
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1"), ("batch", "v1")]), true),
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1beta1")]), false),
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1"), ("apps", "v1beta1")]), false),
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("*", "v1")]), false),
+        (hook("old", "", &[("*", "*")]), hook("new", canary, &[("*", "*")]), true),
+        (
+            hook("old", "", &[("apps", "v1")]),
+            hook("new", &format!("{canary}, isolate: true"), &[("apps", "v1")]),
+            false,
+        ),
+    ] {
+        let snapshot = loaded(&[("a.yaml", &format!("{head}{old}{new}"))]).expect("good");
+        let canary = snapshot.hook_canaries().canary(HookType::Mutating, &"new".into());
+        assert_eq!(canary.is_some(), paired, "{old}{new}{:?}", snapshot.notes());
     }
 }
 

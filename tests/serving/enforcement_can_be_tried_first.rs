@@ -648,20 +648,75 @@ async fn a_canary_of_nothing_decides_every_request() {
 
 /// What has not passed its probe is not called. The other then decides every request.
 #[tokio::test]
-async fn a_canary_decides_nothing_before_it_is_called() {
-    let (old, new) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
+async fn one_of_a_canarys_pair_that_is_not_called_leaves_every_request_to_the_other() {
+    let (old, new) = (ScriptedHook::start(Script::Deny("old")).await, ScriptedHook::start(Script::Deny("new")).await);
     let hooks = [
         hook("old.example.com", &old.url(), ""),
-        hook("new.example.com", &new.url(), "canary: 99% of old.example.com"),
+        hook("new.example.com", &new.url(), "canary: 50% of old.example.com"),
     ];
-    let gate = gate(&document(&hooks), Reasons::First);
-    let in_force = gate.current.load();
-    let mut generation = Generation::of(Arc::clone(&in_force.snapshot), &gate.metrics);
-    generation.hooks.clone_from(&in_force.hooks);
-    generation.hooks[1].rotation = Rotation::Probing { since: SystemTime::UNIX_EPOCH, last_failure: None };
-    gate.current.publish(Arc::new(generation));
-    for (uid, _) in shared("99%") {
-        assert!(decided(&gate, create_pod(&uid, 0)).await.0.allowed());
+    for (probing, says) in [(0, "new"), (1, "old")] {
+        let gate = gate(&document(&hooks), Reasons::First);
+        let in_force = gate.current.load();
+        let mut generation = Generation::of(Arc::clone(&in_force.snapshot), &gate.metrics);
+        generation.hooks.clone_from(&in_force.hooks);
+        generation.hooks[probing].rotation = Rotation::Probing { since: SystemTime::UNIX_EPOCH, last_failure: None };
+        gate.current.publish(Arc::new(generation));
+        for (uid, _) in shared("50%") {
+            let verdict = decided(&gate, create_pod(&uid, 0)).await.0;
+            assert!(verdict.refusal.is_some_and(|refusal| refusal.message.ends_with(says)), "{uid} {says}");
+        }
     }
-    assert_eq!(old.seen().len(), 100);
+}
+
+/// A bypass of a canary gives back what was there before it; a bypass of the other one is about that one alone.
+#[tokio::test]
+async fn a_bypassed_canary_decides_nothing() {
+    let (old, new) = (ScriptedHook::start(Script::Deny("old")).await, ScriptedHook::start(Script::Deny("new")).await);
+    let hooks = [
+        hook("old.example.com", &old.url(), ""),
+        hook("new.example.com", &new.url(), "canary: 50% of old.example.com"),
+    ];
+    for (bypassed, allows) in [("new.example.com", false), ("old.example.com", true)] {
+        let rule = format!("bypass: [{{name: x, reason: y, namespaces: [shop], hooks: [{bypassed}]}}]\n");
+        let gate = gate(&(document(&hooks) + &rule), Reasons::First);
+        for (uid, by_canary) in shared("50%") {
+            let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+            assert_eq!(verdict.allowed(), allows && !by_canary, "{bypassed}");
+            if let Some(shadow) = shadow {
+                shadow.run().await;
+            }
+        }
+        assert_eq!(comparisons(&gate.current.load().hooks[1].metrics.shadow).1, [0, 0], "one has no decision");
+    }
+}
+
+/// Bindings that only warn or audit deny nothing in its place.
+#[tokio::test]
+async fn a_policy_without_a_binding_that_denies_shares_no_requests() {
+    const CANARY: [&str; 2] = ["gatepost.dev/canary: 50% of old", ""];
+    let audits = |text: String| text.replace("validationActions: [Deny]", "validationActions: [Audit]");
+    for (text, allowed) in [
+        (audits(validating("old", ["", ""], "true")) + &validating("new", CANARY, "false"), false),
+        (validating("old", ["", ""], "false") + &audits(validating("new", CANARY, "true")), false),
+    ] {
+        let gate = gate(&text, Reasons::First);
+        for (uid, _) in shared("50%") {
+            assert_eq!(decided(&gate, create_pod(&uid, 0)).await.0.allowed(), allowed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_patch_that_cannot_be_applied_is_a_difference() {
+    let patches = judging(|_| add_label("team", "a")).await;
+    let breaks = judging(|_| patch(json!([{"op": "remove", "path": "/absent"}]))).await;
+    let hooks =
+        [entry("old", "Mutating", &patches, ""), entry("new", "Mutating", &breaks, "canary: 50% of old.example.com")];
+    let gate = with_messages(&document(&hooks));
+    let (uid, _) = shared("50%").into_iter().find(|(_, by_canary)| *by_canary).unwrap();
+    let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+    assert!(!verdict.allowed());
+    shadow.unwrap().run().await;
+    let (differences, _) = comparisons(&gate.current.load().hooks[1].metrics.shadow);
+    assert_eq!(differences, ["CREATE Pod shop/web new.example.com failed, old.example.com patched"]);
 }

@@ -1,9 +1,12 @@
 //! Canaries: hooks and policies that are to replace others, each with the one that it is to replace.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::{Note, Origin, Placed, document::problem::quoted};
-use gatepost_api::{Canary, Hook, HookType};
+use gatepost_api::{Canary, Hook, HookType, MatchPolicy, Rule};
 use gatepost_policy::{Definition, Policy};
 
 /// A hook or policy and the one that it is to replace.
@@ -17,6 +20,8 @@ pub struct CanaryPair {
     pub canary: Canary,
     /// Index of the canary's hook, or of its policy that enforces.
     pub index: usize,
+    /// Index of the other.
+    pub replaced: usize,
 }
 
 /// The pairs of hooks, or those of policies.
@@ -49,16 +54,26 @@ impl Canaries {
         self.pairs.get(pair)
     }
 
-    /// Pairs the hooks. Adds a note on each canary.
-    pub(crate) fn of_hooks(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], notes: &mut Vec<Note>) -> Self {
+    /// Pairs the hooks. Adds a note on each canary. `mutating`: numbers of the mutating hooks, each with the number of
+    /// its segment.
+    pub(crate) fn of_hooks(
+        hooks: &[Arc<Hook>],
+        origins: &[Arc<Origin>],
+        mutating: &[(u32, u32)],
+        notes: &mut Vec<Note>,
+    ) -> Self {
+        let segments: HashMap<u32, u32> = mutating.iter().copied().collect();
         let all = hooks.iter().zip(origins).enumerate().map(|(index, (hook, origin))| Entry {
             what: "hook",
             index,
             name: &hook.name,
             hook_type: hook.hook_type,
             canary: hook.canary.as_ref(),
-            enforces: hook.enforcement.denies(),
+            denies: hook.enforcement.denies(),
             is_transactional: hook.is_transactional,
+            segment: segments.get(&(index as u32)).copied(),
+            match_policy: hook.match_policy,
+            rules: hook.rules.iter().collect(),
             place: (&origin.file, &origin.path),
         });
         Self::of(all.collect(), notes)
@@ -74,8 +89,12 @@ impl Canaries {
             name: &policy.definition.name,
             hook_type: policy.definition.hook_type,
             canary: policy.definition.canary.as_ref(),
-            enforces: true,
+            denies: policy.definition.hook_type == HookType::Mutating
+                || policy.bindings.iter().any(|binding| binding.actions.deny),
             is_transactional: false,
+            segment: None,
+            match_policy: policy.definition.constraints.match_policy,
+            rules: policy.definition.constraints.rules.iter().map(|named| &named.rule).collect(),
             place: (&place.file, &place.path),
         });
         Self::of(all.collect(), notes)
@@ -105,9 +124,17 @@ impl Canaries {
                     Some(format!("several are called {}", quoted(entry.name)))
                 }
                 [other] if other.canary.is_some() => Some(format!("{replaces} is a canary itself")),
-                [other] if !other.enforces => Some(format!("{replaces} does not enforce")),
+                [other] if !other.denies => Some(format!("{replaces} denies nothing")),
+                [_] if !entry.denies => Some(format!("{} denies nothing", quoted(entry.name))),
                 [other] if other.is_transactional || entry.is_transactional => {
                     Some("hooks that keep accounts cannot share requests".to_owned())
+                }
+                // Another call, with another UID, is made for each segment and for each version that hooks want.
+                [other] if other.segment != entry.segment => {
+                    Some(format!("{replaces} is registered apart from it (isolate)"))
+                }
+                [other] if !other.wants_versions_as(entry) => {
+                    Some(format!("its rules name other versions than those of {replaces}, or have another matchPolicy"))
                 }
                 [other] if is_paired(other.name) => Some(format!("{replaces} has another canary")),
                 [other] => {
@@ -119,6 +146,7 @@ impl Canaries {
                         hook_type: entry.hook_type,
                         canary: canary.clone(),
                         index: entry.index,
+                        replaced: other.index,
                     });
                     None
                 }
@@ -137,12 +165,38 @@ struct Entry<'a> {
     name: &'a Arc<str>,
     hook_type: HookType,
     canary: Option<&'a Canary>,
-    enforces: bool,
+    denies: bool,
     is_transactional: bool,
+    segment: Option<u32>,
+    match_policy: MatchPolicy,
+    rules: Vec<&'a Rule>,
     place: (&'a str, &'a str),
 }
 
 impl Entry<'_> {
+    /// Returns true if both want each request in the same version, whatever it is about.
+    fn wants_versions_as(&self, other: &Self) -> bool {
+        let (Some(own), Some(others)) = (self.versions(), other.versions()) else { return self.rules == other.rules };
+        let any_wildcard = own.keys().chain(others.keys()).any(|group| *group == "*");
+        self.match_policy == other.match_policy
+            && (own == others
+                || !any_wildcard && own.iter().all(|(group, own)| others.get(group).is_none_or(|others| own == others)))
+    }
+
+    /// Returns the versions of each group in the rules; `None` if the rules name several sets of versions of one group.
+    fn versions(&self) -> Option<BTreeMap<&str, BTreeSet<&str>>> {
+        let mut versions = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for rule in &self.rules {
+            let of_rule: BTreeSet<&str> = rule.api_versions.iter().map(|version| &**version).collect();
+            for group in &rule.api_groups {
+                if versions.insert(group, of_rule.clone()).is_some_and(|former| former != of_rule) {
+                    return None;
+                }
+            }
+        }
+        Some(versions)
+    }
+
     /// Describes the canary. `unpaired`: the reason why it replaces nothing.
     fn note(&self, canary: &Canary, unpaired: Option<String>) -> Note {
         let what = format!("{} {}", self.what, quoted(self.name));

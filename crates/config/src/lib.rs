@@ -248,7 +248,7 @@ impl Snapshot {
         notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         notes.extend(check::hook::unenforced_notes(&hooks, &origins));
-        let hook_canaries = Canaries::of_hooks(&hooks, &origins, &mut notes);
+        let hook_canaries = Canaries::of_hooks(&hooks, &origins, &in_segments(&hooks), &mut notes);
         let policy_canaries = Canaries::of_policies(&policies, &policy_places, &mut notes);
         Self {
             matcher,

@@ -82,6 +82,9 @@ pub struct ReplicaReport {
     /// Number of hooks and policies that do not enforce and are left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unenforced_left_out: usize,
+    /// Number of canaries that `unenforced` does not list.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub canaries_left_out: usize,
     /// Plugins of apiservers that follow the rule index; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugins: Option<PluginReport>,

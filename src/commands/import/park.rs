@@ -179,7 +179,9 @@ async fn uncalled(sidecar: &AdminUrl, originals: &[Original], digest: &str) -> R
             return Ok(Some(format!("{sidecar} does not call {name}")));
         };
         left.swap_remove(place);
-        if report.unenforced_left_out > 0 || report.unenforced.iter().any(|it| it.what == "hook" && it.name == *name) {
+        if report.unenforced_left_out + report.canaries_left_out > 0
+            || report.unenforced.iter().any(|it| it.what == "hook" && it.name == *name)
+        {
             return Ok(Some(format!("{sidecar} does not enforce what {name} says (or has no room to say so)")));
         }
     }

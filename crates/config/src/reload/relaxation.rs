@@ -10,10 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::Snapshot;
+use crate::{Canaries, CanaryPair, Snapshot};
 use gatepost_api::{
-    Bypass, BypassEffect, FailurePolicy, Hook, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope,
-    Selector,
+    Bypass, BypassEffect, FailurePolicy, Hook, HookType, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule,
+    Scope, Selector,
 };
 use gatepost_policy::Policy;
 
@@ -84,6 +84,13 @@ impl Snapshot {
         };
         let relaxed = former.policies.iter().filter(|old| !is_kept(old));
         found.extend(relaxed.map(|old| Relaxation::Policy(Box::from(&*old.definition.name))));
+        let stood: HashSet<_> = former.hooks.iter().map(|hook| (hook.hook_type, &*hook.name)).collect();
+        let shared = newly_shared(&self.hook_canaries, &former.hook_canaries, &stood);
+        found.extend(shared.map(|name| Relaxation::Narrowed(name.into())));
+        let definitions = former.policies.iter().map(|policy| &policy.definition);
+        let stood: HashSet<_> = definitions.map(|definition| (definition.hook_type, &*definition.name)).collect();
+        let shared = newly_shared(&self.policy_canaries, &former.policy_canaries, &stood);
+        found.extend(shared.map(|name| Relaxation::Policy(name.into())));
         let bypasses: HashMap<&str, &Bypass> =
             former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
         for new in &self.bypasses {
@@ -123,10 +130,28 @@ impl Snapshot {
     }
 }
 
+/// Returns the names of those that a canary is to replace, where one of the two stood before, without this canary: each
+/// now decides a smaller share of the requests.
+fn newly_shared<'a>(
+    canaries: &'a Canaries,
+    former: &Canaries,
+    stood: &HashSet<(HookType, &str)>,
+) -> impl Iterator<Item = &'a str> {
+    let is_known =
+        |pair: &CanaryPair| former.canary(pair.hook_type, &pair.name).map(|pair| &pair.canary) == Some(&pair.canary);
+    canaries
+        .pairs()
+        .iter()
+        .filter(move |pair| {
+            let stood = |name: &str| stood.contains(&(pair.hook_type, name));
+            !is_known(pair) && (stood(&pair.name) || stood(&pair.canary.replaces))
+        })
+        .map(|pair| &*pair.canary.replaces)
+}
+
 fn hook_narrows(old: &Hook, new: &Hook) -> bool {
     let policy = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
     new.enforcement > old.enforcement
-        || (new.canary.is_some() && new.canary != old.canary)
         || (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
         || (policy(new) && (!policy(old) || new.timeout < old.timeout))
         || is_cut(&old.protocol, &new.protocol)

@@ -232,3 +232,24 @@ fn a_policy_is_one_for_each_enforcement_of_its_bindings_and_each_lax_one_is_note
     assert_eq!(policy("", "Warn").relaxes(&policy("", "")).len(), 1);
     assert_eq!(policy("Shadow", "").relaxes(&policy("", "")).len(), 1);
 }
+
+#[test]
+fn a_canary_beside_what_was_in_force_is_a_relaxation() {
+    let hooks = |entries: &[(&str, &str)]| {
+        let entry = |(name, more): &(&str, &str)| {
+            format!("- {{name: {name}, clientConfig: {{url: 'grpc://127.0.0.1:1'}}, rules: [], {more}}}\n")
+        };
+        snapshot(&format!("externalAdmissionHooks:\n{}", entries.iter().map(entry).collect::<String>()))
+    };
+    let (old, new) = (("old", ""), ("new", "canary: 5% of old"));
+    let pair = hooks(&[old, new]);
+    let narrowed = [Relaxation::Narrowed("old".into())];
+    assert_eq!(pair.relaxes(&hooks(&[old])), narrowed);
+    assert_eq!(pair.relaxes(&hooks(&[new])), narrowed, "it decided every request");
+    assert_eq!(pair.relaxes(&hooks(&[old, ("new", "")])), narrowed);
+    assert_eq!(hooks(&[old, ("new", "canary: 6% of old")]).relaxes(&pair), narrowed);
+    assert_eq!(pair.relaxes(&pair), []);
+    assert_eq!(pair.relaxes(&snapshot("externalAdmissionHooks: []\n")), []);
+    assert_eq!(hooks(&[old, ("new", "")]).relaxes(&pair), [], "both decide every request");
+    assert_eq!(hooks(&[old]).relaxes(&pair), [Relaxation::Gone("new".into())]);
+}
