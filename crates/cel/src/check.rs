@@ -518,6 +518,10 @@ impl Checker<'_> {
         {
             return Ok((known, found));
         }
+        // As upstream, the first argument must be a pattern, too: there, it is checked in the place of the second.
+        if let ("matches", false, [Node::Literal(Literal::String(text)), _]) = (name, member, &nodes[..]) {
+            functions::regex::compiled(text).map_err(|why| format!("invalid matches argument: {why}"))?;
+        }
         // Append `accumulator + [item]` of a macro in place: a copy for each item would take quadratic time.
         if name == "_+_"
             && let [Node::Local(slot), Node::List(_)] = nodes[..]

@@ -123,9 +123,8 @@ impl<'a> Interpreter<'a, '_> {
                         Err(error) => error,
                     };
                     // As upstream, the second of two arguments is evaluated, and the call is paid for if all are.
-                    let is_binary = match function.name {
-                        "format" => false,
-                        "find" | "findAll" => !matches!(args.last(), Some(Node::Literal(_))),
+                    let is_binary = match (function.name, &args[..]) {
+                        ("format", _) | ("find" | "findAll", [_, Node::Literal(_)]) => false,
                         _ => args.len() == 2,
                     };
                     if at + 1 < args.len() && !is_binary {
@@ -154,7 +153,7 @@ impl<'a> Interpreter<'a, '_> {
                 Value::Bool(yes) => {
                     let branch = &parts[if yes { 1 } else { 2 }];
                     let value = self.value(branch);
-                    if branch.is_attribute() {
+                    if branch.has_base_cost() {
                         self.meter.refund(1);
                     }
                     value
@@ -267,7 +266,7 @@ impl<'a> Interpreter<'a, '_> {
                 }
                 let is_optional = *optional || matches!(of, SelectedValue::Optional(_));
                 let by = self.value(index);
-                if index.is_attribute() {
+                if index.has_base_cost() {
                     self.meter.refund(1);
                 }
                 let found = by.and_then(|by| self.index(of, &by, *optional, matches!(**index, Node::Literal(_))));
@@ -637,8 +636,8 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> ValueResult<'a> {
-        let more = self.items(items)?;
-        self.meter.pay(LIST_COST + 2)?;
+        let more = self.items(items);
+        let more = self.pay_for(LIST_COST + 2, more)?;
         match std::mem::replace(&mut self.slots[slot], Value::Null) {
             Value::List(mut list) => {
                 Rc::make_mut(&mut list).append(more, self.meter)?;
@@ -655,9 +654,14 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     fn insert(&mut self, slot: usize, key: &'a Node, value: Option<&'a Node>) -> ValueResult<'a> {
-        let key = self.value(key)?;
+        // As upstream, an argument that fails keeps those behind it from being evaluated if there are three.
+        if let (Value::Failed(error), Some(_)) = (&self.slots[slot], value) {
+            let error = Fault::Error((**error).clone());
+            return self.pay_for(1, Err(error));
+        }
+        let key = self.value(key);
+        let key = self.pay_for(if value.is_some() && key.is_err() { 1 } else { 2 }, key)?;
         let value = value.map(|value| self.value(value)).transpose()?;
-        self.meter.pay(2)?;
         let mut map = match std::mem::replace(&mut self.slots[slot], Value::Null) {
             Value::Map(map) => map,
             Value::Failed(error) => return Err(Fault::Error((*error).clone())),

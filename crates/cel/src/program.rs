@@ -228,6 +228,18 @@ impl Node {
         )
     }
 
+    /// Returns true if the evaluation of this pays one for what a selection begins with. As a branch of a conditional or
+    /// as an index, it does not cost that.
+    pub(super) fn has_base_cost(&self) -> bool {
+        match self {
+            Self::Select { operand, .. } | Self::Index { operand, .. } if operand.is_attribute() => {
+                operand.has_base_cost()
+            }
+            Self::Select { operand, .. } | Self::Index { operand, .. } => !matches!(**operand, Self::Ternary(_)),
+            node => node.is_attribute(),
+        }
+    }
+
     /// Returns true if this is the request, or a part of it.
     pub(super) fn is_part_of_request(&self) -> bool {
         match self {

@@ -161,6 +161,7 @@ const INTENDED: &[(&str, &str)] = &[
     ("messages cannot be constructed here", "messages are not made here"),
     ("is not known here: write it as Europe/Berlin or +01:00", "an unknown time zone is refused"),
     (".32768", "the limit on the size of a pattern is this crate's own"),
+    ("%.9999999", "the limit on the size of a quantity is this crate's own"),
     ("0x1p4", "no numbers to the base of sixteen"),
     (".existsOne(", "the parser has it, as later versions of upstream's have"),
     ("internal error: interface conversion", "upstream's count of the cost panics"),

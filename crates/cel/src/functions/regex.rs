@@ -379,6 +379,11 @@ fn group<'p>(after: &'p str, ours: &mut String) -> Result<&'p str, &'static str>
     let flags = head.strip_prefix('?').map(|flags| &flags[..flags.len() - 1]);
     let named = head.starts_with("?P<") || head.starts_with("?<");
     let known = flags.is_some_and(|flags| flags.bytes().all(|flag| b"imsU-".contains(&flag)));
+    if head == "?)" {
+        // No flags at all.
+        ours.pop();
+        return Ok(&after[end + 1..]);
+    }
     if !named && (!known || head.ends_with('>')) {
         return Err("invalid or unsupported Perl syntax");
     }

@@ -28,6 +28,7 @@ fn patterns_mean_what_they_do_in_go() {
         (r"{", "{", true),
         (r"^{{x}}$", "{{x}}", true),
         (r"^a{2}?b+?$", "aab", true),
+        (r"^(?)a$", "a", true),
     ];
     for (pattern, text, wanted) in cases {
         assert_eq!(compiled(pattern).unwrap().regex.is_match(text), wanted, "{pattern} on {text}");
