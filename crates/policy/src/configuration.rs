@@ -152,8 +152,14 @@ impl Merge<'_> {
         let first = at.and_then(|at| self.object.as_bytes().get(at));
         let is_empty = |at: usize| self.object[at + 1..].trim_start().starts_with([']', '}']);
         Ok(match (at, first, value) {
-            // As upstream, null is nothing that could be merged.
-            (Some(_), Some(b'{' | b'['), Value::Null) => Step::Keep,
+            // As upstream, null is nothing that could be merged, but takes the place of what is atomic or empty.
+            (Some(at), Some(first @ (b'{' | b'[')), Value::Null) => {
+                let there = if *first == b'{' { Value::Object(Map::new()) } else { Value::Array(Vec::new()) };
+                match is_empty(at) || of.is_some_and(|of| of.is_atomic(&there)) {
+                    true => Step::Replace,
+                    false => Step::Keep,
+                }
+            }
             _ if of.is_some_and(|of| of.is_atomic(value)) => Step::Replace,
             (Some(at), Some(b'{'), Value::Object(_)) => Step::Members(at),
             (Some(at), Some(b'['), Value::Array(items)) if items.is_empty() || is_empty(at) => match items.is_empty() {

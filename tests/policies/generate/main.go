@@ -4,6 +4,7 @@
 //	go run .              all
 //	go run . NAME ...     the answers of these cases, to the standard output
 //	go run . --types      the table of built-in types of crates/policy
+//	go run . --merge SEED COUNT FILE   new objects and configurations, and what upstream makes of them
 package main
 
 import (
@@ -30,6 +31,10 @@ func main() {
 	names := os.Args[1:]
 	if slices.Equal(names, []string{"--types"}) {
 		types()
+		return
+	}
+	if len(names) == 4 && names[0] == "--merge" {
+		merges(names[1], names[2], names[3])
 		return
 	}
 	if len(names) > 0 {
