@@ -467,6 +467,12 @@ impl Checker<'_> {
         for arg in args {
             given.push(self.expression(arg)?);
         }
+        // As upstream, the first argument must be a pattern, too: there, it is checked in the place of the second.
+        if let ("matches", false, Some(Expr::Literal(Literal::String(text)))) =
+            (name, member, args.first().map(|arg| &arg.expr))
+        {
+            functions::regex::compiled(text).map_err(|why| format!("invalid matches argument: {why}"))?;
+        }
         self.resolve(name, member, given)
     }
 
@@ -517,10 +523,6 @@ impl Checker<'_> {
             && let Some(known) = Node::fold_conversion(function, literal)?
         {
             return Ok((known, found));
-        }
-        // As upstream, the first argument must be a pattern, too: there, it is checked in the place of the second.
-        if let ("matches", false, [Node::Literal(Literal::String(text)), _]) = (name, member, &nodes[..]) {
-            functions::regex::compiled(text).map_err(|why| format!("invalid matches argument: {why}"))?;
         }
         // Append `accumulator + [item]` of a macro in place: a copy for each item would take quadratic time.
         if name == "_+_"
