@@ -12,7 +12,7 @@ use std::{
 };
 
 use front::until;
-use gatepost::front::{Bound, FrontLimits};
+use gatepost::front::{FrontLimits, Listener};
 use gatepost_tls::{ServerFiles, ServerTls};
 use tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair};
 use tokio::{io::AsyncReadExt, net::TcpListener};
@@ -54,7 +54,7 @@ async fn each_fault_is_logged_with_its_reason_and_what_to_do() {
     let serving = Arc::new(ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).expect("sound files"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let _sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, serving));
+    let _sidecar = front::serving(FrontLimits::default(), address, Listener::Tls(listener, serving));
     let call = async |trusted: &Authority, pair: Option<&Pair>| {
         // In TLS 1.3 a client hears with its first read that it was not let in.
         if let Ok(mut stream) = connect(address, &client(trusted, pair, &["http/1.1"], BOTH)).await {
@@ -65,7 +65,7 @@ async fn each_fault_is_logged_with_its_reason_and_what_to_do() {
     call(&authority, None).await;
     until("logged", || log.has(&["peer sent no certificates", "127.0.0.1:9440", "caller=\"127.0.0.1\""])).await;
     call(&authority, Some(&Authority::new("strangers").pair("kube-apiserver", &[]))).await;
-    until("logged", || log.has(&["UnknownIssuer", "--client-ca hold the authority", "held_back=0"])).await;
+    until("logged", || log.has(&["UnknownIssuer", "--client-ca hold the authority", "suppressed=0"])).await;
     call(&Authority::new("another"), Some(&clients.pair("kube-apiserver", &[]))).await;
     until("logged", || log.has(&["does not accept our certificate", "--ca-file"])).await;
 }

@@ -514,9 +514,9 @@ fn outcome(
     for seen in done {
         let _ = writeln!(text, "{word}  {}", seen.standing.key);
     }
-    let nobody = "no replica that serves with --adopt is alive".to_owned();
+    let no_replica = "no replica that serves with --adopt is alive".to_owned();
     let why = |seen: &AssessedEntry| match reason(seen) {
-        _ if alone && wanted == TargetState::Taken => nobody.clone(),
+        _ if alone && wanted == TargetState::Taken => no_replica.clone(),
         Some(why) => why,
         None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
     };
@@ -546,7 +546,7 @@ fn is_alive(lease: &Lease, now: SystemTime) -> bool {
     renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < DEAD_REPLICA_AGE)
 }
 
-/// Removes our mark from these entries, whoever added it, and creates an Event for each.
+/// Removes our mark from these entries, and creates an Event for each.
 ///
 /// # Errors
 /// [`KubeError`] of a write.

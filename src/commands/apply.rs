@@ -35,7 +35,7 @@ Examples:
 
 What it does:
   Checks what the configuration would be with these documents, as serve does. Writes those that it does not have yet, if
-  they bring no new problem; otherwise writes nothing. A document replaces the one of its name, whoever has written that.
+  they bring no new problem; otherwise writes nothing. A document replaces the one of its name, even if someone else wrote that.
   In etcd the key of a document is the prefix and the name of its file. In a folder it is a file of that name. In a
   cluster it is an object of our own kinds: policies and webhook configurations are refused. Each write is a state of its
   own: what must change together belongs in one document.

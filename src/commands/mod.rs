@@ -196,8 +196,8 @@ fn log_panic_location(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     // A panic that a caller can trigger repeatedly must not fill the log.
     static PANICS: Throttle = Throttle::new();
-    if let Some(held_back) = PANICS.pass() {
-        let more = if held_back > 0 { format!(" ({held_back} more before it)") } else { String::new() };
+    if let Some(suppressed) = PANICS.pass() {
+        let more = if suppressed > 0 { format!(" ({suppressed} more before it)") } else { String::new() };
         log::line(&format!("gatepost: panic at {place}{more}; this is a bug in gatepost, please report it"));
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
 use super::text;
 use crate::{
     runtime::{
-        ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
+        ProxyAdmin, Settings, UnwaitedRuntime,
         listeners::{Port, is_local},
         resources::raise_file_limit,
     },
@@ -46,7 +46,7 @@ const TLS_READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the default number of threads. It is low, because each request uses two connections: if these are on two
 /// threads, each frame on one connection wakes the thread of the other.
 fn default_workers() -> NonZeroUsize {
-    NonZeroUsize::new(Sizes::cores().get().div_ceil(4)).unwrap_or(NonZeroUsize::MIN)
+    NonZeroUsize::new(Settings::cores().get().div_ceil(4)).unwrap_or(NonZeroUsize::MIN)
 }
 
 const EXAMPLES: &str = "\
@@ -62,9 +62,10 @@ On stdout, one line for each address once it is bound:
   listening admin 127.0.0.1:9442
 
 Signals:
-  SIGTERM or SIGINT: /readyz turns red, nothing new is accepted; requests under way have --drain to end. A second one stops at once.";
+  SIGTERM or SIGINT: /readyz fails and new connections are not accepted; requests in flight have --drain to finish.
+                     A second signal stops immediately.";
 
-/// Hide objects that are not initialized, by a proxy before an apiserver
+/// Run a proxy in front of an apiserver that hides uninitialized objects
 ///
 /// LIST and WATCH leave them out, GET answers 202, and the answer to a CREATE is held until the object's initializers
 /// have finished. Everything else passes untouched. `gatepost serve` marks the objects and runs the initializers.
@@ -87,11 +88,11 @@ pub struct ReadProxy {
     #[arg(long, value_name = "FILE")]
     tls_key: PathBuf,
 
-    /// The authorities of users with certificates, as the apiserver's --client-ca-file (PEM) [default: tokens only]
+    /// CA certificates for client certificates (the apiserver's --client-ca-file, PEM) [default: tokens only]
     #[arg(long, value_name = "FILE", requires = "front_proxy_cert")]
     client_ca: Option<PathBuf>,
 
-    /// The client certificate by which the apiserver trusts the proxy to name the user (PEM)
+    /// Client certificate that the apiserver trusts for impersonation headers (front proxy, PEM)
     #[arg(long, value_name = "FILE", requires = "front_proxy_key")]
     front_proxy_cert: Option<PathBuf>,
 
@@ -119,19 +120,19 @@ pub struct ReadProxy {
     #[arg(long, value_name = "USER")]
     see_all: Vec<String>,
 
-    /// Answer 404 instead of 202 to user agents with this beginning; repeat for more
-    #[arg(long, value_name = "BEGINNING")]
+    /// Answer 404 instead of 202 to user agents with this prefix; repeat for more
+    #[arg(long, value_name = "PREFIX")]
     not_found_for: Vec<String>,
 
-    /// The longest time that the answer to a CREATE is held
+    /// Maximum time that the answer to a CREATE is held
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     hold_timeout: Duration,
 
-    /// Writes of these resources at the same time; beyond it they are refused with 429
+    /// Maximum number of concurrent writes of these resources; more are rejected with 429
     #[arg(long, value_name = "NUMBER", default_value = "1024")]
     max_holds: NonZeroUsize,
 
-    /// Connections of clients at the same time
+    /// Maximum number of client connections
     #[arg(long, value_name = "NUMBER", default_value = "4096")]
     max_connections: NonZeroUsize,
 
@@ -172,7 +173,7 @@ impl ReadProxy {
         let tls = Arc::new(tls.map_err(|error| format!("{error}; {}", error.fix()))?);
         let port = Port::bind("--listen", self.listen, true, false).map_err(text)?;
         let admin_port = Port::bind("--admin", self.admin, true, false).map_err(text)?;
-        let others_ask = !is_local(self.admin);
+        let admin_is_remote = !is_local(self.admin);
         let mut threads = Builder::new_multi_thread();
         let runtime = UnwaitedRuntime::build(threads.worker_threads(self.workers.get()).enable_all());
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
@@ -208,9 +209,9 @@ impl ReadProxy {
             let admin_address = admin_port.address().map_err(text)?;
             let admin_listener = admin_port.for_operators().map_err(text)?;
             let admin = ProxyAdmin::new(Arc::clone(&proxy), Arc::clone(&tls), process);
-            tokio::spawn(admin.serve(admin_listener, others_ask));
-            let asking = Arc::clone(&proxy);
-            tokio::spawn(async move { asking.await_apiserver().await });
+            tokio::spawn(admin.serve(admin_listener, admin_is_remote));
+            let waiting = Arc::clone(&proxy);
+            tokio::spawn(async move { waiting.await_apiserver().await });
             announce(address, admin_address).map_err(|error| format!("cannot print: {error}"))?;
             let (stop, stopping) = watch::channel(false);
             let mut serving = tokio::spawn(listen::serve(proxy, listener, tls, stopping, drain));
@@ -219,7 +220,7 @@ impl ReadProxy {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
-                _ = &mut serving => return Err("it ended by itself; see the log".to_owned()),
+                _ = &mut serving => return Err("the proxy stopped unexpectedly; see the log".to_owned()),
             }
             tracing::info!("shutting down: draining");
             // Sending fails only if the task has ended already.

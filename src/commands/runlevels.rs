@@ -42,7 +42,7 @@ Exit codes:
   0  printed, or labelled
   1  not, or not all; stderr says why, stdout what was done before";
 
-/// Label the namespaces of a cluster by what must run before what
+/// Label the namespaces of a cluster by their order of startup
 ///
 /// Computes the runlevel of each namespace from the hooks of a configuration, and prints the labels or writes them, one
 /// merge patch a namespace that changes only this label. Doing it again changes nothing.
@@ -287,7 +287,7 @@ fn manifest(plan: &Plan) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns a line about what was done with a namespace.
+/// Returns a line about the change of a namespace.
 fn report_line(planned: &PlannedNamespace) -> String {
     let PlannedNamespace { name, level, was, exists } = planned;
     match (exists, was) {

@@ -129,7 +129,7 @@ pub struct Serve {
     #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_INFLIGHT_BYTES))]
     max_inflight_bytes: Size,
 
-    /// The longest a review may take, whatever its caller allows
+    /// Maximum time of a review, even if its caller allows more
     #[arg(long, value_name = "DURATION", value_parser = positive, default_value = "30s")]
     max_deadline: Duration,
 
@@ -249,7 +249,7 @@ pub struct Serve {
     /// Calling mode of mutating hooks without a dispatch of their own: together where the result is the same, or one by
     /// one
     ///
-    /// Only hooks that declare no side effects are called ahead of their turn, and only if the hooks before them are
+    /// Only hooks that declare no side effects are called speculatively, and only if the hooks before them are
     /// unlikely to patch.
     #[arg(long, value_name = "HOW", default_value = "speculative",
         value_parser = one_of([("speculative", Dispatch::Speculative), ("serial", Dispatch::Serial)]))]
@@ -430,7 +430,7 @@ fn announce(running: &Running) {
             initializers => format!(" initializers {initializers}\n"),
         });
     }
-    // Serve even if stdout is closed, or nobody reads it.
+    // Serve even if stdout is closed or is not read.
     let write = move || {
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());

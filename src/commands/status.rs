@@ -337,7 +337,7 @@ fn initializer_line(one: &InitializerReport) -> String {
     format!("initializer {name}: {instances}, {} {waits}{oldest}", counted(*holds, "object"))
 }
 
-/// Returns a line about discarded calls of a mutating hook, which were made ahead of its turn.
+/// Returns a line about discarded calls of a mutating hook, which were speculative.
 fn discarded_calls(hook: &HookReport, DiscardedCalls { discarded, calls, seconds }: &DiscardedCalls) -> String {
     let over = humantime::format_duration(Duration::from_secs(*seconds));
     let share = share(*discarded, *calls);

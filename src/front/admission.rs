@@ -28,7 +28,7 @@ use gatepost_wire::{
     json_view,
 };
 
-/// Answers one review over gRPC, also if it is refused or panics.
+/// Answers one review over gRPC, even if it is refused or panics.
 pub(super) async fn answer_grpc(
     context: &ConnectionContext,
     phase: Phase,
@@ -40,7 +40,7 @@ pub(super) async fn answer_grpc(
     match catch_panic(context, arrived, decide_grpc(context, phase, headers, arrived, body, &mut respond)).await {
         // An error means that the caller is gone.
         Ok(message) => drop(answer::send_message(&mut respond, message)),
-        Err(refusal) => context.front.refuse(&mut respond, &refusal),
+        Err(refusal) => context.front.send_refusal(&mut respond, &refusal),
     }
 }
 
@@ -90,7 +90,7 @@ async fn decide_grpc(
     Ok(inflight.into_verdict(encode(review, verdict).await, deadline)?.then(shadow))
 }
 
-/// Answers one review over plain HTTP, also if it is refused or panics. If the caller disconnects, the connection drops
+/// Answers one review over plain HTTP, even if it is refused or panics. If the caller disconnects, the connection drops
 /// this future, and with it the hook calls.
 pub(super) async fn answer_http(
     context: &ConnectionContext,
@@ -102,7 +102,7 @@ pub(super) async fn answer_http(
     let mut unanswered = Unanswered(Some(&context.front.deps.metrics));
     let answered = catch_panic(context, arrived, decide_http(context, route, arrived, parts, body)).await;
     unanswered.0 = None;
-    answered.unwrap_or_else(|refusal| context.front.refused(&context.session, &refusal))
+    answered.unwrap_or_else(|refusal| context.front.refusal_response(&context.session, &refusal))
 }
 
 /// Decides one review over plain HTTP and returns the answer.
@@ -178,8 +178,8 @@ fn catch_panic<T>(
     AssertUnwindSafe(deciding).catch_unwind().map(move |ended| {
         ended.unwrap_or_else(|_| {
             static PANICS: Throttle = Throttle::new();
-            if let Some(held_back) = PANICS.pass() {
-                tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
+            if let Some(suppressed) = PANICS.pass() {
+                tracing::error!(suppressed, "a panic while handling a review; this is a bug in gatepost");
             }
             context.front.deps.metrics.request(context.worker, RequestOutcome::Internal, arrived.elapsed());
             Err(Refusal::Bug)
@@ -206,7 +206,7 @@ mod tests {
     use crate::front::{accept::client::Identity, drain, testing::front};
 
     #[tokio::test]
-    async fn panic_ends_one_call_with_a_refusal_that_says_nothing_of_the_object() {
+    async fn panic_refusal_does_not_reveal_the_object() {
         let front = front(1 << 20);
         let admitted = front.clients.admit(Identity::Loopback, Instant::now()).expect("room");
         let (_life, drain) = drain::channel(front.limits.drain);

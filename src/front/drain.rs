@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-/// Longest grace. A request that a peer in the same cluster has sent arrives within this time.
+/// Maximum grace period. A request that a peer in the same cluster has sent arrives within this time.
 const MAX_GRACE: Duration = Duration::from_secs(1);
 
 /// Stage of a server.

@@ -34,7 +34,7 @@ const VERSIONS: HeaderName = HeaderName::from_static(names::VERSIONS);
 const MAX_VERSIONS: usize = 64;
 /// Identifier of the client's request in the caller's audit log, as a kube-apiserver returns it to its clients.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Longest audit id, as in a kube-apiserver.
+/// Maximum length of an audit id, as in a kube-apiserver.
 const MAX_AUDIT_ID: usize = 64;
 const GRPC_MARGIN: Duration = Duration::from_millis(20);
 const HTTP_MARGIN: Duration = Duration::from_secs(1);

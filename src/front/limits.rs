@@ -39,7 +39,7 @@ pub struct FrontLimits {
     /// protobuf or CBOR, and JSON is longer: base64 alone by a third, field names and escapes by more. With doubled
     /// sizes, `object` and `oldObject` make 12 MiB; 4 MiB remain for `userInfo`, `options` and objects that grow more.
     pub message_bytes: usize,
-    /// Longest time of a call, and the time of a call without a timeout.
+    /// Maximum time of a call, and the time of a call without a timeout.
     pub timeout: Duration,
     /// Concurrent calls on one connection.
     pub streams: u32,

@@ -30,7 +30,7 @@ mod testing;
 pub use self::{
     accept::{
         DrainSummary, Worker,
-        listener::{Bound, SharedPort},
+        listener::{Listener, SharedPort},
     },
     limits::FrontLimits,
     state::Front,

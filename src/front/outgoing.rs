@@ -23,7 +23,7 @@ use gatepost_initializers::hub::TaskMessage;
 const WRITE_GRACE: Duration = Duration::from_secs(2);
 /// Number of slots, one a second; a verdict expires in fewer seconds.
 const SECONDS: usize = 128;
-/// Most seconds until a verdict expires: a second that is checked late must not be mistaken for a future one.
+/// Maximum seconds until a verdict expires: a second that is checked late must not be mistaken for a future one.
 const MAX_SECONDS: u64 = SECONDS as u64 - 8;
 
 /// Body of an answer. Dropping it releases its reservation: when it is written, when its stream is reset, or when its

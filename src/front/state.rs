@@ -108,7 +108,7 @@ impl Front {
     }
 
     /// Counts a refusal and sends it over HTTP/2.
-    pub(super) fn refuse(&self, respond: &mut SendResponse<Outgoing>, refusal: &Refusal) {
+    pub(super) fn send_refusal(&self, respond: &mut SendResponse<Outgoing>, refusal: &Refusal) {
         self.count(refusal);
         if *refusal != Refusal::Cancelled {
             // An error means that the caller is gone.
@@ -117,7 +117,7 @@ impl Front {
     }
 
     /// Counts a refusal and returns it in plain HTTP. The connection is closed if the answer stays unwritten.
-    pub(super) fn refused(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
+    pub(super) fn refusal_response(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
         self.count(refusal);
         let now = Instant::now();
         answer::http_refusal(refusal).map(|body| body.until(session.unsent.add(now, now)))

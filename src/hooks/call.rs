@@ -108,7 +108,7 @@ impl ProcessingEvidence {
 pub type Arrival = (u32, Result<Reply, FailedCall>);
 
 /// Receiver of the results of one request's calls, in the order of their arrival. One allocation for each request,
-/// whatever the number of hooks.
+/// not for each hook.
 ///
 /// A call whose deadline passes delivers no result. The owner must time it out itself: in a review, only `on_alarm` of
 /// `review::round` does so.

@@ -1,7 +1,7 @@
 //! PatchRates: how often a hook's answers carry a patch, by resource and operation.
 //!
 //! A call that is sent together with the call of an earlier hook is discarded if that hook patches. So the rates decide
-//! which hooks are called ahead of their turn. They are kept with the channel to the hook: they outlive a generation,
+//! which hooks are called speculatively. They are kept with the channel to the hook: they outlive a generation,
 //! and are dropped when the hook moves.
 //!
 //! The table has a fixed size, one word for each entry, and no locks. Two threads that write one entry at the same time
@@ -71,7 +71,7 @@ impl PatchRates {
             true => rate + (MAX_RATE - rate).div_ceil(AVERAGED_ANSWERS),
             false => rate - rate.div_ceil(AVERAGED_ANSWERS),
         };
-        // A kind that is not patched any more frees its entry.
+        // A kind that is no longer patched frees its entry.
         entry.store(if rate == 0 { 0 } else { kind.key() | rate }, Relaxed);
     }
 

@@ -106,7 +106,7 @@ impl Channel {
     /// is the hook's own; without `post` it is only connected to.
     ///
     /// # Errors
-    /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] also if the hook is not serving,
+    /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] even if the hook is not serving,
     /// [`CallFailure::Http`] if there is no hook at that path.
     pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + timeout;
@@ -178,7 +178,7 @@ impl Channel {
         }
     }
 
-    /// Posts over a connection of the first worker, and waits for the reply, whatever its status.
+    /// Posts over a connection of the first worker, and waits for the reply with any status.
     ///
     /// # Errors
     /// [`CallFailure`] if no reply arrives.

@@ -26,7 +26,7 @@ const UNPACK_CHUNK: usize = 16 << 10;
 pub enum Reply {
     /// The one message of a gRPC call that ended with OK.
     Grpc(Bytes),
-    /// An HTTP response, whatever its status.
+    /// An HTTP response with any status.
     Http(HttpReply),
 }
 
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// Returns a guard for the memory that is reserved for the reply, also for what is reserved later to unpack it.
+    /// Returns a guard for the memory that is reserved for the reply, including memory reserved later to decompress it.
     pub fn memory_guard(&self) -> AnswerMemoryGuard {
         match self {
             // Fields that are decoded from it are mostly slices of it.

@@ -23,7 +23,7 @@ use gatepost_base::clock::{Age, Moment, SuspendedTime, suspended_time};
 const MAX_LOOKUPS: usize = 16;
 /// Maximum time that a dial waits for a name. The lookup itself continues, and the next dial joins it.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Time for which a result is reused: by the dial after one that timed out, and by calls that each need a connection.
+/// Time for which a result is reused, so that a dial can use the lookup that an earlier dial timed out on.
 const LOOKUP_TTL: Duration = Duration::from_secs(1);
 
 /// Function that resolves a name: `getaddrinfo`, except in tests.
@@ -70,7 +70,7 @@ impl Resolver {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let endpoints = self.services.as_ref().and_then(|known| known.of(host, port, Instant::now()));
+        let endpoints = self.services.as_ref().and_then(|known| known.endpoints(host, port, Instant::now()));
         if let Some(endpoints) = endpoints {
             return match endpoints.is_empty() {
                 true => Err("the Service has no ready endpoint".to_owned()),
@@ -99,8 +99,8 @@ impl Resolver {
                 self.join(host, thread)?.ok_or("the resolver is gone")?
             }
         };
-        let ended = lookup.wait_for(Option::is_some).await.map_err(|_| "the lookup broke off")?;
-        ended.clone().map_or_else(|| Err("the lookup has no result".into()), |(_, result)| result)
+        let result = lookup.wait_for(Option::is_some).await.map_err(|_| "the lookup broke off")?;
+        result.clone().map_or_else(|| Err("the lookup has no result".into()), |(_, result)| result)
     }
 
     /// Returns the lookup of that name: one that is running, a recent one, or a new one if there is a thread for it.
@@ -154,26 +154,26 @@ pub type Ports = HashMap<u16, Arc<[SocketAddr]>>;
 pub struct ServiceAddresses {
     known: RwLock<HashMap<Box<str>, Ports>>,
     /// Time since the apiserver last confirmed the endpoints; unknown before the first complete list.
-    alive: Age,
+    confirmed: Age,
     /// True while hooks name Services.
     named: AtomicBool,
-    /// Time since hooks name Services.
+    /// Time since hooks started to name Services.
     named_since: Age,
-    /// True if it was logged that names are looked up.
+    /// True if the log says that names are looked up, because the endpoints are too old.
     logged_old: AtomicBool,
 }
 
 impl ServiceAddresses {
     /// Creates the table without any Service.
     pub fn new(now: Instant) -> Arc<Self> {
-        Self::by(suspended_time, now)
+        Self::with_clock(suspended_time, now)
     }
 
     /// Creates the table as [`ServiceAddresses::new`] does, with another clock of suspended time.
-    pub fn by(suspended_time: SuspendedTime, now: Instant) -> Arc<Self> {
+    pub fn with_clock(suspended_time: SuspendedTime, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             known: RwLock::default(),
-            alive: Age::new(now, suspended_time),
+            confirmed: Age::new(now, suspended_time),
             named: AtomicBool::new(false),
             named_since: Age::new(now, suspended_time),
             logged_old: AtomicBool::new(false),
@@ -192,34 +192,34 @@ impl ServiceAddresses {
         }
     }
 
-    /// Returns the time since the apiserver has last confirmed the endpoints, or since hooks name Services if that is
-    /// shorter; `None` while they name none.
+    /// Returns the time since the apiserver has last confirmed the endpoints, or since hooks started to name Services,
+    /// whichever is shorter; `None` if no hook names one.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         let since = self.named_since.at(now).filter(|_| self.named.load(Relaxed))?;
-        Some(self.alive.at(now).map_or(since, |heard| heard.min(since)))
+        Some(self.confirmed.at(now).map_or(since, |confirmed| confirmed.min(since)))
     }
 
     /// Records that the apiserver has confirmed the endpoints.
-    pub fn stamp(&self, at: Moment) {
-        self.alive.renew(at);
+    pub fn confirm(&self, at: Moment) {
+        self.confirmed.renew(at);
         if self.logged_old.swap(false, Relaxed) {
-            tracing::info!("hooks that are named by a Service are dialled at its endpoints again");
+            tracing::info!("hooks addressed through a Service are dialled at its endpoints again");
         }
     }
 
     /// Returns the ready endpoints of that host's port; `None` if they are unknown or too old.
-    pub fn of(&self, host: &str, port: u16, now: Instant) -> Option<Arc<[SocketAddr]>> {
+    pub fn endpoints(&self, host: &str, port: u16, now: Instant) -> Option<Arc<[SocketAddr]>> {
         if !host.ends_with(".svc") {
             return None;
         }
         let endpoints = self.known.read().unwrap_or_else(PoisonError::into_inner).get(host)?.get(&port).cloned()?;
-        if self.alive.at(now).is_some_and(|age| age < SERVICES_STALE_AFTER) {
+        if self.confirmed.at(now).is_some_and(|age| age < SERVICES_STALE_AFTER) {
             return Some(endpoints);
         }
         if !self.logged_old.swap(true, Relaxed) {
             tracing::warn!(
-                "no news of EndpointSlices for {SERVICES_STALE_AFTER:?}; hooks that are named by a Service are dialled at the \
-                 address that their name resolves to"
+                "no news of EndpointSlices for {SERVICES_STALE_AFTER:?}; hooks addressed through a Service are dialled \
+                 at the address that their name resolves to"
             );
         }
         None
@@ -241,15 +241,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_needs_no_lookup() {
-        let resolver = Resolver::with(|_| panic!("asked"));
+    async fn ip_address_needs_no_lookup() {
+        let resolver = Resolver::with(|_| panic!("looked up"));
         for (host, text) in [("127.0.0.1", "127.0.0.1:9"), ("::1", "[::1]:9")] {
             assert_eq!(resolver.resolve(host, 9).await, Ok(vec![text.parse().expect("an address")]));
         }
     }
 
     #[tokio::test]
-    async fn a_known_service_resolves_to_its_endpoints() {
+    async fn known_service_resolves_to_its_endpoints() {
         let services = ServiceAddresses::new(Instant::now());
         let resolver = Resolver { services: Some(Arc::clone(&services)), ..Resolver::with(|_| Ok(somewhere())) };
         let found = async |host: &str| resolver.resolve(host, 443).await;
@@ -259,16 +259,16 @@ mod tests {
         let known = |host: &str, endpoints| (Box::from(host), [(443, endpoints)].into_iter().collect());
         let both = [known("hook.policy.svc", endpoints.clone()), known("gone.policy.svc", Arc::default())];
         services.replace(both.into_iter().collect());
-        services.stamp(Moment::now(suspended_time));
+        services.confirm(Moment::now(suspended_time));
         assert_eq!(found("hook.policy.svc").await, Ok(endpoints.to_vec()));
         assert_eq!(found("gone.policy.svc").await, Err("the Service has no ready endpoint".to_owned()));
         assert_eq!(found("other.policy.svc").await, cluster_ip);
     }
 
     #[tokio::test]
-    async fn a_failed_lookup_is_reported_and_repeated() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = asked.clone();
+    async fn failed_lookup_is_reported_and_repeated() {
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let counted = lookups.clone();
         let resolver = Resolver::with(move |_| {
             counted.fetch_add(1, SeqCst);
             Err(io::Error::other("no such host"))
@@ -276,15 +276,15 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(resolver.resolve("hook", 1).await, Err("no such host".to_owned()));
         }
-        assert_eq!(asked.load(SeqCst), 2);
+        assert_eq!(lookups.load(SeqCst), 2);
         assert_eq!(Resolver::with(|_| Ok(vec![])).resolve("hook", 1).await, Err("the name has no address".to_owned()));
         assert!(Resolver::with(|_| panic!("a bug")).resolve("hook", 1).await.is_err());
     }
 
     #[tokio::test]
     async fn simultaneous_requests_for_one_name_share_one_lookup() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (counted, gate) = (asked.clone(), Arc::new(Barrier::new(2)));
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let (counted, gate) = (lookups.clone(), Arc::new(Barrier::new(2)));
         let held = gate.clone();
         let resolver = Resolver::with(move |_| {
             counted.fetch_add(1, SeqCst);
@@ -297,16 +297,16 @@ mod tests {
         release.await.expect("released");
         assert_eq!(first.expect("found")[0].port(), 1);
         assert_eq!(second.expect("found")[0].port(), 2);
-        assert_eq!(asked.load(SeqCst), 1);
+        assert_eq!(lookups.load(SeqCst), 1);
         assert!(resolver.resolve("hook", 3).await.is_ok(), "still fresh");
-        assert_eq!(asked.load(SeqCst), 1);
+        assert_eq!(lookups.load(SeqCst), 1);
     }
 
     #[tokio::test]
     async fn hanging_lookups_take_few_threads_and_time_out() {
         let (release, held) = mpsc::channel::<()>();
-        let (held, asked) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
-        let counted = asked.clone();
+        let (held, lookups) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
+        let counted = lookups.clone();
         let resolver = Arc::new(Resolver::with(move |_| {
             counted.fetch_add(1, SeqCst);
             // Until the test ends.
@@ -325,8 +325,8 @@ mod tests {
         }
         assert_eq!(resolver.threads.available_permits(), 0);
         drop(release);
-        // Threads may not all have begun; never are there more.
-        assert!(asked.load(SeqCst) <= MAX_LOOKUPS);
+        // Not all threads may have started; there are never more than MAX_LOOKUPS.
+        assert!(lookups.load(SeqCst) <= MAX_LOOKUPS);
     }
 
     fn ports(port: u16, addresses: &[&str]) -> Ports {
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn endpoints_of_services_age_while_hooks_name_services() {
         let start = Instant::now();
-        let services = ServiceAddresses::by(|| Duration::ZERO, start);
+        let services = ServiceAddresses::with_clock(|| Duration::ZERO, start);
         let at = |seconds| start + Duration::from_secs(seconds);
         let moment = |seconds| Moment { instant: at(seconds), suspended_time: Duration::ZERO };
         let age = |seconds| services.age(at(seconds)).map(|age| age.as_secs());
@@ -345,31 +345,31 @@ mod tests {
         services.set_named(true, moment(10));
         services.set_named(true, moment(20));
         assert_eq!(age(25), Some(15), "the first list has failed");
-        services.stamp(moment(30));
+        services.confirm(moment(30));
         assert_eq!(age(32), Some(2));
         services.set_named(false, moment(40));
         assert_eq!(age(50), None);
         services.set_named(true, moment(60));
-        assert_eq!(age(61), Some(1), "nothing was to be heard meanwhile");
+        assert_eq!(age(61), Some(1), "not confirmed while no hook used Services");
     }
 
     #[test]
     fn fresh_endpoints_of_services_are_used() {
         let start = Instant::now();
-        let services = ServiceAddresses::by(|| Duration::ZERO, start);
-        let of = |host: &str, port, at| services.of(host, port, at).map(|found| found.len());
+        let services = ServiceAddresses::with_clock(|| Duration::ZERO, start);
+        let of = |host: &str, port, at| services.endpoints(host, port, at).map(|found| found.len());
         services.replace(
             [("hook.policy.svc".into(), ports(443, &["10.0.0.1:8443", "10.0.0.2:8443"]))].into_iter().collect(),
         );
-        assert_eq!(of("hook.policy.svc", 443, start), None, "before the first whole list");
-        services.stamp(Moment { instant: start, suspended_time: Duration::ZERO });
+        assert_eq!(of("hook.policy.svc", 443, start), None, "before the first complete list");
+        services.confirm(Moment { instant: start, suspended_time: Duration::ZERO });
         assert_eq!(of("hook.policy.svc", 443, start), Some(2));
         assert_eq!(of("hook.policy.svc", 8443, start), None, "another port");
         assert_eq!(of("other.policy.svc", 443, start), None);
         assert_eq!(of("hook.policy", 443, start), None);
         let late = start + SERVICES_STALE_AFTER;
         assert_eq!(of("hook.policy.svc", 443, late), None);
-        services.stamp(Moment { instant: late, suspended_time: Duration::ZERO });
+        services.confirm(Moment { instant: late, suspended_time: Duration::ZERO });
         assert_eq!(of("hook.policy.svc", 443, late), Some(2));
         services.replace([("hook.policy.svc".into(), ports(443, &[]))].into_iter().collect());
         assert_eq!(of("hook.policy.svc", 443, late), Some(0), "known to have none");

@@ -199,7 +199,7 @@ impl Task {
                 result = &mut attempt => return result,
                 () = pending.receive(commands, commands_open, LATE_CALLS_INTERVAL) => {
                     if !*commands_open && pending.is_empty() {
-                        return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
+                        return Err(Unreachable::at(Step::Connect, "the client was closed"));
                     }
                 }
             }

@@ -206,7 +206,7 @@ impl ClusterObjects {
         let result = match self.reads.try_send(read) {
             Err(_) => unread("too many objects of the cluster are read at once"),
             Ok(()) => match timeout_at(until.into(), answered).await {
-                Ok(result) => result.unwrap_or_else(|_| unread("nobody reads the cluster any more")),
+                Ok(result) => result.unwrap_or_else(|_| unread("the cluster reader has stopped")),
                 Err(_) => unread("the apiserver did not answer in time"),
             },
         };

@@ -96,9 +96,9 @@ impl ConfigurationStatus {
 /// Params of policies that have not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedParams {
-    /// Bindings that are not evaluated before, in the order of the policies.
+    /// Bindings that are not evaluated until their params are read, in the order of the policies.
     pub bindings: Vec<AwaitedBinding>,
-    /// Time until which the process is not ready, as params of the first configuration are among them.
+    /// Until this time the process is unready, because params of the first configuration are missing.
     pub unready_until: Option<Instant>,
 }
 
@@ -160,7 +160,7 @@ impl Rejection {
 
     /// Returns the number of quarantined documents whose last good state is in force, and of those that have none.
     pub fn counts(&self) -> (usize, usize) {
-        let with_last_good = self.quarantined.iter().filter(|document| document.keeps).count();
+        let with_last_good = self.quarantined.iter().filter(|document| document.last_good_in_force).count();
         (with_last_good, self.quarantined.len() - with_last_good)
     }
 }
@@ -171,7 +171,7 @@ pub struct QuarantinedDocument {
     /// File of the document, as the source names it.
     pub document: String,
     /// True if its last good state is in force; false if it never had one and is left out.
-    pub keeps: bool,
+    pub last_good_in_force: bool,
     /// Time since which it is quarantined.
     pub since: SystemTime,
     /// First problem.
@@ -183,7 +183,7 @@ pub struct QuarantinedDocument {
 impl QuarantinedDocument {
     /// Describes what is in force of the document.
     pub fn effect(&self) -> &'static str {
-        match self.keeps {
+        match self.last_good_in_force {
             true => "its last good state stays in force",
             false => "it is left out: nothing of it is in force",
         }

@@ -192,7 +192,7 @@ impl Newest {
         Self(AtomicU64::new(Stamp::next().0))
     }
 
-    /// Records that another generation is in force. Must be called after the swap: whoever reads the new
+    /// Records that another generation is in force. Must be called after the swap: a thread that reads the new
     /// stamp then loads that generation.
     pub(super) fn changed(&self) {
         self.0.store(Stamp::next().0, Ordering::Release);

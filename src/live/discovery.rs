@@ -35,7 +35,7 @@ struct CachedDiscovery {
     at: Moment,
 }
 
-/// View of what is served. Must be held only briefly, since it borrows without counting a reference.
+/// View of the served resources. Must be held only briefly, since it borrows without counting a reference.
 pub struct DiscoveryView {
     /// `None` if discovery was never read, or is too old.
     known: Option<Guard<Option<Arc<CachedDiscovery>>>>,
@@ -66,7 +66,7 @@ impl Discovery {
         }
     }
 
-    /// Returns a view of what is known and not too old.
+    /// Returns a view of the discovery, if it is not too old.
     pub fn look(&self, now: Instant) -> DiscoveryView {
         let known = self.known.load();
         let age = known.as_ref().map(|known| Moment::awake_since(now, self.suspended_time).since(known.at));

@@ -13,7 +13,7 @@ use gatepost_base::clock::{Age, Moment, SuspendedTime};
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// Longest time for which a request waits for a change that was noticed and is not in force.
+/// Maximum time for which a request waits for a change that was noticed and is not in force.
 // source: dynamic-admission-control-configuration.md, "block incoming requests if … haven't acknowledged a recent change".
 pub const MAX_HOLD: Duration = Duration::from_secs(1);
 

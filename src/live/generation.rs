@@ -201,7 +201,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Creates generation 1 of a snapshot, put in force now, with the metrics of what the snapshot names. It has no live
+    /// Creates generation 1 of a snapshot, put in force now, with the metrics of its entries. It has no live
     /// hooks, digest "" and revision 1.
     pub fn of(snapshot: Arc<Snapshot>, metrics: &Metrics) -> Self {
         Self {

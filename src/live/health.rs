@@ -34,7 +34,7 @@ pub struct ReplicaHealth {
     pub current: Arc<Current>,
     /// Status of the configuration besides the generation in force.
     pub status: Arc<ConfigurationStatus>,
-    /// Break-glass documents, whatever configuration is in force.
+    /// Break-glass documents, regardless of the configuration in force.
     pub break_glass: Arc<BreakGlassDocuments>,
     /// Last comparison of the registration with the configuration in force; empty if the registration is not watched.
     pub registration: Arc<Latest<RegistrationState>>,
@@ -122,7 +122,7 @@ impl RegistrationState {
     }
 }
 
-/// Most hooks that one line names.
+/// Maximum number of hooks that one line names.
 const MAX_NAMED_HOOKS: usize = 5;
 
 fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {

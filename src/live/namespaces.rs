@@ -22,7 +22,7 @@ use gatepost_base::clock::{Age, Moment, SuspendedTime, suspended_time};
 pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
 
 const SHARDS: usize = 256;
-/// Most lookups of unknown namespaces that can wait in the queue; each belongs to one request.
+/// Maximum number of queued lookups of unknown namespaces; each belongs to one request.
 const MAX_QUEUED_LOOKUPS: usize = 1024;
 
 type Shard = HashMap<Box<str>, Arc<Labels>>;
@@ -228,6 +228,6 @@ mod tests {
         };
         assert_eq!(tokio::join!(namespaces.ask("new"), follower).0, Ok(Some(labels("n"))));
         drop(questions);
-        assert!(namespaces.ask("new").await.is_err(), "nobody follows any more");
+        assert!(namespaces.ask("new").await.is_err(), "the follower has stopped");
     }
 }

@@ -234,7 +234,7 @@ fn standing(rotation: &Rotation) -> HookStanding {
 fn rejected(rejection: &Rejection, max_held: usize) -> RejectedConfiguration {
     let held = rejection.quarantined.iter().take(max_held).map(|held| HeldReport {
         document: held.document.clone(),
-        keeps: held.keeps,
+        keeps: held.last_good_in_force,
         since: time(held.since),
         why: short(&held.problem.to_string()),
     });

@@ -25,7 +25,7 @@ use gatepost_api::Endpoint;
 /// proven recently. A hook that is enforced although no probe has passed in time is Active and overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// No probe has passed yet: the hook is not called, so it rejects nothing, whatever its failure policy is.
+    /// No probe has passed yet: the hook is not called, so it rejects nothing, regardless of its failure policy.
     Probing {
         /// Time since which it is in this state.
         since: SystemTime,

@@ -3,7 +3,7 @@
 //! A plugin makes no call for a request outside its index. So a generation is fully in force only when no plugin uses
 //! an older index: each has acknowledged the index of the generation, or is sure to have dropped the older one. A beat
 //! is valid for at most [`MAX_VALIDITY`] after the plugin sent its poll, and no beat has an older index once another is
-//! published. So an index is unknown to nobody that long after its publication, whatever the plugins do.
+//! published. So every plugin that uses an index knows it that long after its publication.
 //!
 //! Nothing here holds a generation, as that would keep it from draining.
 
@@ -20,7 +20,7 @@ use gatepost_api::Revision;
 use gatepost_base::clock;
 use gatepost_config::coverage::rule_index::RuleIndex;
 
-/// Longest time for which a plugin may use an index, from when it sent its poll.
+/// Maximum time for which a plugin may use an index, from when it sent its poll.
 pub const MAX_VALIDITY: Duration = Duration::from_secs(1);
 /// Maximum number of generations that wait until the plugins know their index. Of more, the oldest are passed over.
 const MAX_UNKNOWN_GENERATIONS: usize = 256;

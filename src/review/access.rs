@@ -64,7 +64,7 @@ impl<'a> Access<'a> {
                 _ if many > MAX_ACCESS_CHECKS => {
                     Err(format!("a request makes at most {MAX_ACCESS_CHECKS} access checks"))
                 }
-                (Some(authorizer), Ok(user)) => authorizer.ask(&username, user, check.clone()),
+                (Some(authorizer), Ok(user)) => authorizer.request(&username, user, check.clone()),
             };
             match asked {
                 Ok(decided) => waiting.push((check, decided)),
@@ -73,7 +73,7 @@ impl<'a> Access<'a> {
         }
         for (check, decided) in waiting {
             let decided = timeout_at(until.into(), decided).await.map_err(out_of_time)?;
-            self.insert(check, decided.unwrap_or_else(|_| Err("nobody asks the cluster any more".to_owned())));
+            self.insert(check, decided.unwrap_or_else(|_| Err("the access check task has stopped".to_owned())));
         }
         Ok(())
     }

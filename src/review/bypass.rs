@@ -69,7 +69,7 @@ impl<'a> BypassDecision<'a> {
         decision
     }
 
-    /// Returns true if no hook is called, whatever is configured for it.
+    /// Returns true if no hook is called, regardless of the configuration.
     pub(super) fn skips_all(&self) -> bool {
         let skips_all = |rule: &Bypass| rule.effect == BypassEffect::Skip && rule.applies_to_all_hooks();
         self.eligibility != Eligibility::Eligible || self.break_glass_covers_all() || self.rules().any(skips_all)
@@ -97,7 +97,7 @@ impl<'a> BypassDecision<'a> {
         self.break_glass.iter().any(|open| open.document.applies_to_hook(hook))
     }
 
-    /// Returns true if a rule makes this hook fail open, whatever its failure policy.
+    /// Returns true if a rule makes this hook fail open, regardless of its failure policy.
     pub(super) fn fails_open(&self, hook: &str) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.applies_to_hook(hook))
     }
@@ -130,7 +130,7 @@ impl<'a> BypassDecision<'a> {
         }
     }
 
-    /// Adds the bypasses that applied to the verdict. Break-glass is added to every verdict, whatever was decided.
+    /// Adds the bypasses that applied to the verdict. Break-glass is added to every verdict, allowed or denied.
     pub(super) fn annotate(&self, verdict: &mut Verdict) {
         // Removes annotations of hooks under Gatepost's own prefixes.
         let ours =

@@ -259,7 +259,7 @@ pub(super) struct ReviewContext<'a> {
 }
 
 impl<'a> ReviewContext<'a> {
-    /// Creates the context of a decision that begins now, whatever the age of the configuration is.
+    /// Creates the context of a decision that begins now. The age of the configuration is not checked.
     pub(super) fn of(
         deps: &'a AdmissionDeps,
         review: &'a Review,

@@ -15,8 +15,8 @@ use crate::telemetry::{HookOutcome, InitializerOutcome};
 use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers};
 use gatepost_initializers::TurnFailure;
 
-/// Returns true if a hook that fails is skipped. `fail_open_override`: a bypass makes it fail open, whatever its
-/// policy.
+/// Returns true if a hook that fails is skipped. `fail_open_override`: a bypass makes it fail open, regardless of
+/// its policy.
 pub(super) fn fails_open(policy: FailurePolicy, fail_open_override: bool) -> bool {
     fail_open_override || policy.fails_open()
 }
@@ -40,7 +40,7 @@ pub(super) enum UnknownSelection {
     Skip,
     /// The call fails, and the hook's failure policy applies.
     Fail(Box<CallFailure>),
-    /// The request is rejected, whatever the failure policy.
+    /// The request is rejected regardless of the failure policy.
     Reject(StatusError),
 }
 

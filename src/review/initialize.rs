@@ -153,7 +153,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         self.run_list(entry, &mut Initialization::new(list), &mut facts).await
     }
 
-    /// Runs each initializer in its turn, until the list ends or an initializer acts on the stored object.
+    /// Runs the initializers in order, until the list ends or an initializer acts on the stored object.
     async fn run_list(
         &mut self,
         entry: &ResourceInitializers,

@@ -83,7 +83,7 @@ pub async fn decide_with_shadow(
 ) -> (Verdict, Option<ShadowReview>) {
     let (verdict, generation, object, mut compared) = decided(deps, review, caller).await;
     compared.is_rejected = !verdict.allowed();
-    // What is rejected anyway tells nothing about what a hook or policy would reject once it enforces, unless that one
+    // A request that is rejected anyway does not show what a hook or policy would reject once it enforces, unless that one
     // is to replace what has rejected it.
     let shadow = match compared.is_rejected && compared.is_empty() {
         true => None,
@@ -101,7 +101,7 @@ async fn decided(
 ) -> (Verdict, GenerationGuard, Option<Arc<PatchedObject>>, Compared) {
     let began = now();
     let mut reads = began;
-    // If the configuration is stale, waiting helps nobody.
+    // If the configuration is stale, waiting is pointless.
     if deps.current.freshness().is_behind() && deps.current.freshness().is_fresh(began) {
         hold_for_change(deps, review, caller, began).await;
         reads = now();
@@ -233,9 +233,9 @@ fn report_dropped(calls: &[CallRecord<'_>], dropped: &[DroppedAnnotations]) {
         let Some(decider) = calls.get(*call).map(|call| call.decider) else { continue };
         let Some(metrics) = decider.metrics() else { continue };
         metrics.annotations_dropped(*cause, *count as u64);
-        if let Some(held_back) = metrics.may_log_dropped() {
+        if let Some(suppressed) = metrics.dropped_log_permit() {
             let (hook, cause) = (decider.name(), cause.as_str());
-            tracing::warn!(%hook, cause, count, held_back, "dropped audit annotations of an answer");
+            tracing::warn!(%hook, cause, count, suppressed, "dropped audit annotations of an answer");
         }
     }
 }

@@ -88,7 +88,7 @@ struct MutatingPhase<'a, 'd> {
     draft: &'d mut Draft<'a>,
     /// Kind of the request, for the patch rates of the hooks.
     kind: RequestKind,
-    /// Number of calls ahead of their turn that may still be discarded: at first, the number of hooks.
+    /// Number of speculative calls that may still be discarded: at first, the number of hooks.
     spare_calls: usize,
     /// Mutating hooks whose rules match this request, each with its index in the snapshot (`hook`).
     matching: MatchSet,
@@ -311,9 +311,8 @@ impl<'a> MutatingPhase<'a, '_> {
         again
     }
 
-    /// Ends the phase after the request's deadline. As in upstream, the request is rejected whatever the failure
-    /// policies are, unless no hook that is late enforces. Each hook that is not called any more is recorded as timed
-    /// out, and named. If a bypass makes every hook fail open, only a denial rejects.
+    /// Ends the phase after the request's deadline. As in upstream, the request is rejected regardless of the failure
+    /// policies, unless no late hook enforces. Each hook that is no longer called is recorded as timed out, and named. If a bypass makes every hook fail open, only a denial rejects.
     async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);

@@ -309,7 +309,7 @@ async fn params(
 }
 
 /// Returns the namespace of the request as JSON if a policy reads it. If it cannot be read, the policies that read it
-/// fail. (Upstream rejects the request whatever the failure policies are.)
+/// fail. (Upstream rejects the request regardless of the failure policies.)
 async fn namespace_object(ctx: &ReviewContext<'_>, review: &Review, tasks: &mut [PolicyTask]) -> Option<Bytes> {
     let is_namespace = *review.kind.kind == *"Namespace" && review.kind.group.is_empty();
     let reads = |task: &PolicyTask| task.failure.is_none() && task.policy.definition.uses_namespace();

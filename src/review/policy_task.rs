@@ -21,7 +21,7 @@ pub(super) struct PolicyTask {
 }
 
 impl PolicyTask {
-    /// Returns true if the request passes if this policy cannot be evaluated, whatever its failure policy is.
+    /// Returns true if the request passes even though this policy cannot be evaluated, regardless of its failure policy.
     pub(super) fn rejects_no_failure(&self) -> bool {
         self.policy.fails_open || !self.policy.enforcement.denies()
     }

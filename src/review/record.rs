@@ -1,10 +1,10 @@
 //! CallRecord: one call of a hook in a review. The verdict, the metrics, the audit line and the log are made from it.
 //!
 //! Each call is counted once. [`CallRecord::count`] counts a call that takes effect: `round` calls it when the call is
-//! settled, unless the call may be ahead of its turn; `mutate` calls it in the call's turn; `conclude` in `mod.rs`
-//! calls it for hooks that were not called. [`CallRecord::discard`] counts a call ahead of its turn that is discarded.
-//! Dropping a record counts it if nothing else has: its caller has hung up, or too many hooks are out of time to keep
-//! all their records.
+//! settled, unless the call is speculative; `mutate` calls it when the patch is applied; `conclude` in `mod.rs`
+//! calls it for hooks that were not called. [`CallRecord::discard`] counts a speculative call that is discarded.
+//! Dropping a record counts it if it was not counted. This happens if the caller hung up, or if too many hooks are out of
+//! time to keep all their records.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -99,7 +99,7 @@ impl Decider for LiveHook {
     }
 }
 
-/// End of a call, for the request.
+/// How a call ended, and its effect on the request.
 #[derive(Debug)]
 pub enum Ending {
     /// The hook allowed or denied the request.
@@ -121,20 +121,20 @@ pub enum Ending {
 /// Effect of the patch of a call.
 #[derive(Debug)]
 pub enum Change {
-    /// The patch, which is not applied yet. If it could not be parsed, that is reported in its turn.
+    /// The patch, which is not applied yet. A parse error is reported when the patch would be applied.
     Proposed(Result<Patch, PatchError>),
     /// The patch, which was applied and changed nothing.
     Unchanged(Bytes),
     /// The patch, which changed the object.
     Patched(Bytes),
-    /// The patch is not applied, and the request is rejected with this, whatever the hook's failure policy.
+    /// The patch is not applied, and the request is rejected with this, regardless of the hook's failure policy.
     Refused(StatusError),
 }
 
 /// A decoded answer.
 pub(super) struct Decoded {
     pub(super) answer: Answer,
-    /// Its parsed patch. If it is incomplete, that is reported in its turn.
+    /// Its parsed patch. A parse error is reported when the patch would be applied.
     pub(super) patch: Option<Box<Change>>,
     /// Fault of the patch, if that makes the answer unusable. Its warnings and annotations are still used, as in
     /// upstream.
@@ -274,7 +274,7 @@ impl<'a> CallRecord<'a> {
     pub(super) fn refusals(&self) -> impl Iterator<Item = StatusInfo> {
         let name = self.decider.name();
         let of_ending = match &self.ending {
-            // A policy words the whole rejection.
+            // A policy's denial is the complete status already.
             Ending::Answered(Answer { denial: Some(denial), .. }) if self.decider.is_policy() => {
                 Some((*denial.0).clone())
             }
@@ -296,14 +296,14 @@ impl<'a> CallRecord<'a> {
         if self.enforces() { None } else { self.refusals().next() }
     }
 
-    /// Describes the request, which the call would have denied in shadow.
+    /// Describes a request that this call would have denied if it were enforced.
     pub(super) fn would_be_denial(&self, ctx: &ReviewContext<'_>) -> KeptRequest {
         let message = self.unenforced_refusal().filter(|_| ctx.deps.audit.has_hook_messages());
         let message = message.map(|refusal| shortened_to(MAX_KEPT_TEXT, &refusal.message));
         KeptRequest::now(request_text(ctx.review), message)
     }
 
-    /// Returns true if a call in shadow failed as there was no memory for its answer, or no thread to spare.
+    /// Returns true if a call in shadow failed because no memory for its answer or no idle thread was available.
     pub(super) fn is_shadow_dropped(&self) -> bool {
         match self.failure() {
             Some(CallFailure::Overloaded) => self.enforcement == Enforcement::Shadow,
@@ -354,8 +354,8 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Discards a call ahead of its turn: an earlier hook has changed the object or rejected the request. `was_called`:
-    /// false if the hook was not called; then nothing is counted.
+    /// Discards a speculative call, because an earlier hook has changed the object or rejected the request. If
+    /// `was_called` is false, nothing is counted.
     pub(super) fn discard(mut self, was_called: bool) {
         let uncounted = self.uncounted.take().filter(|_| was_called);
         if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
@@ -368,7 +368,7 @@ impl<'a> CallRecord<'a> {
     pub(super) fn trace(&self) {
         let Some(outcome) = self.outcome() else { return };
         let failure = self.failure().map(|failure| tracing::field::display(failure.class()));
-        tracing::debug!(?outcome, took = ?self.took, failure, "answered");
+        tracing::debug!(?outcome, took = ?self.took, failure, "call ended");
     }
 
     fn count_call(&self, ctx: &ReviewContext<'_>) {
@@ -380,15 +380,15 @@ impl<'a> CallRecord<'a> {
             None => metrics.skipped_unproven(),
         }
         let Some(failure) = self.failure() else { return };
-        let what = match outcome {
+        let message = match outcome {
             _ if ctx.is_shadow() => "failed calling hook in shadow",
             Some(HookOutcome::FailedClosed(_)) => "failed calling hook, failing closed",
             _ => "failed calling hook, failing open",
         };
         // At most one line a second for each hook. Every failure is in the metrics, the annotations and the audit log.
-        if let Some(held_back) = metrics.may_log_failure() {
+        if let Some(suppressed) = metrics.failure_log_permit() {
             let failure = failure.class();
-            tracing::warn!(hook = %self.decider.name(), uid = &*ctx.review.uid, %failure, held_back, "{what}");
+            tracing::warn!(hook = %self.decider.name(), uid = &*ctx.review.uid, %failure, suppressed, "{message}");
         }
     }
 
@@ -435,8 +435,8 @@ impl Drop for CallRecord<'_> {
 }
 
 /// Decodes the reply of a hook. A patch that cannot be decoded makes the answer unusable; a decoded patch that cannot
-/// be applied is reported in its turn. A patch without operations is dropped. As in upstream, its type matters only if
-/// the review has an object: without one, any operation is rejected in its turn, whatever the failure policy.
+/// be applied is reported when it would be applied. A patch without operations is dropped. As in upstream, its type matters only if
+/// the review has an object: without one, any operation is rejected when it would be applied, regardless of the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,

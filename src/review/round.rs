@@ -44,7 +44,7 @@ pub(super) enum Until {
 
 /// Calls all hooks concurrently and waits for the answers: until all have answered or timed out, or until the condition
 /// `until`. Returns one record for each hook, in the order of `hooks`. The records are counted, except with
-/// [`Until::Changed`]: those calls may be ahead of their turns.
+/// [`Until::Changed`]: those calls may be speculative.
 ///
 /// One timer serves all hooks; all answers arrive in one place. Dropping the future cancels the calls still running.
 pub(super) async fn call_hooks<'a>(
@@ -335,7 +335,7 @@ impl<'a, 'r> Round<'a, 'r> {
         self.running -= 1;
         attempt.span.in_scope(|| {
             record.trace();
-            // A call ahead of its turn is counted by `mutate`, in its turn.
+            // A speculative call is counted by `mutate` when its patch is applied.
             if self.until != Until::Changed {
                 record.count();
             }

@@ -32,7 +32,7 @@ pub(super) struct SelectedHook<'a> {
     pub(super) live: &'a LiveHook,
     /// Reason why it cannot be called for this request; its failure policy then applies.
     pub(super) unable: Option<Box<CallFailure>>,
-    /// True if a bypass makes it fail open, whatever its failure policy.
+    /// True if a bypass makes it fail open, regardless of its failure policy.
     pub(super) fail_open_override: bool,
     /// True if it may want the request in another version, and discovery does not know the resource yet.
     pub(super) is_undiscovered: bool,

@@ -1,5 +1,5 @@
 //! Shadow: hooks and policies with the enforcement `Shadow` decide after the verdict, and what they decide is counted.
-//! So does the one of a pair of a canary that has not decided in the verdict.
+//! The hook or policy of a canary pair that did not decide the verdict is called in the same way.
 //!
 //! A [`ShadowReview`] is made with the verdict of an allowed request, from the same shared bytes, and started by
 //! whoever has sent the verdict. It takes a slot and memory first. If there is none, the request is not decided in

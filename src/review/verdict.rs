@@ -52,7 +52,7 @@ fn probing_prefix(hook_type: HookType) -> &'static str {
     }
 }
 
-/// Returns the prefix of the annotations with what hooks and policies of this type would have rejected.
+/// Returns the prefix of the annotations about rejections by hooks and policies of this type that do not enforce.
 fn would_deny_prefix(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "would-deny.validating.gatepost.dev",
@@ -116,7 +116,7 @@ struct Parts<'a> {
     annotations: Annotations,
     dropped: Vec<DroppedAnnotations>,
     rejections: Vec<(&'a str, StatusInfo)>,
-    /// Number of annotations so far about what is not enforced, by type of the hook.
+    /// Number of annotations so far about unenforced rejections, by type of the hook.
     audited: [usize; 2],
 }
 
@@ -306,7 +306,7 @@ impl Annotations {
         pairs: &[(String, String)],
         mut dropped: impl FnMut(DroppedAnnotation, usize),
     ) {
-        // Most answers have none. Then the hook's name is not checked.
+        // Usually there are none. Then the hook's name is not checked.
         if pairs.is_empty() {
             return;
         }

@@ -71,7 +71,7 @@ pub struct CandidateCache {
     authorizer: bool,
 }
 
-/// Longest time, in total, for which one check yields to reviews between its steps.
+/// Maximum time, in total, for which one check yields to reviews between its steps.
 const MAX_PAUSED: Duration = Duration::from_secs(1);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;

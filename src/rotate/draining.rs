@@ -44,7 +44,7 @@ struct FormerGeneration {
     _snapshot: Arc<Snapshot>,
 }
 
-/// Endpoint that no hook uses any more. It counts as proven until `until`.
+/// Endpoint that is no longer used. It counts as proven until `until`.
 #[derive(Debug)]
 struct RecentlyLeftEndpoint {
     channel: Weak<Channel>,

@@ -470,11 +470,13 @@ impl Rotator {
             let problem = held.problems.first()?.clone();
             let since = reported.get(&*held.file).map_or_else(SystemTime::now, |last| last.since);
             let (document, problems) = (held.file.clone(), held.problems.len());
-            Some(QuarantinedDocument { document, keeps: held.keeps, since, problem, problems })
+            Some(QuarantinedDocument { document, last_good_in_force: held.keeps, since, problem, problems })
         };
         let held: Vec<_> = candidate.quarantined.iter().filter_map(held_back).collect();
         let news = held.iter().filter(|held| {
-            reported.get(&*held.document).is_none_or(|last| last.problem != held.problem || last.keeps != held.keeps)
+            reported
+                .get(&*held.document)
+                .is_none_or(|last| last.problem != held.problem || last.last_good_in_force != held.last_good_in_force)
         });
         for held in news.take(MAX_LOGGED_PROBLEMS) {
             let (document, problems, problem) = (&held.document, held.problems, &held.problem);

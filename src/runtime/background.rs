@@ -38,7 +38,7 @@ impl Default for Loops {
 }
 
 impl Loops {
-    /// Adds a loop that is dropped at the shutdown, at whatever point it is.
+    /// Adds a loop that is dropped at the shutdown, at any of its await points.
     pub(super) fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
         self.add_with_shutdown(name, |shutdown| shutdown.or(run));
     }

@@ -226,7 +226,7 @@ pub(super) struct LastGoodWriter {
 }
 
 impl LastGoodWriter {
-    /// Writes each change until there is no sender any more.
+    /// Writes each change until all senders are dropped.
     pub(super) async fn run(mut self) {
         let mut saved = None::<String>;
         while self.news.changed().await.is_ok() {

@@ -14,7 +14,7 @@ use std::{
 use socket2::Socket;
 
 use crate::front::{
-    Bound,
+    Listener,
     accept::listener::{self, SharedPort},
 };
 use gatepost_tls::ServerTls;
@@ -104,15 +104,15 @@ impl Port {
     ///
     /// # Errors
     /// Returns the error of the operating system.
-    pub fn for_callers(self, tls: Option<Arc<ServerTls>>, immediately: bool) -> io::Result<Bound> {
+    pub fn for_callers(self, tls: Option<Arc<ServerTls>>, immediately: bool) -> io::Result<Listener> {
         let bound = move |listener| match tls {
-            Some(tls) => Bound::Tls(listener, tls),
-            None => Bound::Tcp(listener),
+            Some(tls) => Listener::Tls(listener, tls),
+            None => Listener::Tcp(listener),
         };
         match self {
             Self::Own(listener) => tokio::net::TcpListener::from_std(listener).map(bound),
             Self::Shared(socket) if immediately => listener::listen(socket).map(bound),
-            Self::Shared(socket) => Ok(Bound::Shared(SharedPort::new(move || listener::listen(socket).map(bound)))),
+            Self::Shared(socket) => Ok(Listener::Shared(SharedPort::new(move || listener::listen(socket).map(bound)))),
         }
     }
 
@@ -180,12 +180,12 @@ impl UnixPort {
     ///
     /// # Errors
     /// Returns the error of the operating system.
-    pub fn for_callers(self, immediately: bool) -> io::Result<(Bound, SocketFile)> {
+    pub fn for_callers(self, immediately: bool) -> io::Result<(Listener, SocketFile)> {
         let (path, beside) = match self {
             Self::Own(listener, path) => {
                 let file = SocketFile::new(path);
                 file.record_identity();
-                return Ok((Bound::Unix(tokio::net::UnixListener::from_std(listener)?), file));
+                return Ok((Listener::Unix(tokio::net::UnixListener::from_std(listener)?), file));
             }
             Self::Shared(beside) => (beside.path.clone(), beside),
         };
@@ -194,9 +194,9 @@ impl UnixPort {
         let open = move || {
             let listener = beside.replace_path()?;
             ours.record_identity();
-            Ok(Bound::Unix(tokio::net::UnixListener::from_std(listener)?))
+            Ok(Listener::Unix(tokio::net::UnixListener::from_std(listener)?))
         };
-        let bound = if immediately { open()? } else { Bound::Shared(SharedPort::new(open)) };
+        let bound = if immediately { open()? } else { Listener::Shared(SharedPort::new(open)) };
         Ok((bound, file))
     }
 }

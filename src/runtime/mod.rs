@@ -139,7 +139,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     // Bound last, because a start that fails must not leave the socket's file behind.
     let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
 
-    // The only memory budget for what callers and hooks can make grow.
+    // The only memory budget for memory that callers and hooks can allocate.
     let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
     let gate = Arc::new(AdmissionDeps {
         current: Arc::clone(&current),

@@ -18,7 +18,7 @@ use crate::hooks::MAX_FURTHER_ATTEMPTS;
 const RESERVED_FILES: usize = 192;
 /// Files of each runtime.
 const FILES_PER_WORKER: usize = 4;
-/// Most files that are divided; more would be of no use.
+/// Maximum number of files that are divided; more would be of no use.
 const MAX_FILES: usize = 1 << 20;
 /// File limit of programs that we start: some of them visit every descriptor that they may have.
 const CHILD_FILE_LIMIT: u64 = 1024;
@@ -37,7 +37,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Divides `limit`. Callers get `callers` connections, at most half of what is not reserved; hooks get the rest.
+    /// Divides `limit`. Callers get `callers` connections, at most half of the unreserved files; hooks get the rest.
     fn divide(limit: usize, callers: usize, workers: usize) -> Self {
         let limit = limit.min(MAX_FILES);
         let reserved = own_files(workers).min(limit / 2);
@@ -103,7 +103,7 @@ pub fn lower_file_limit() {
     }
 }
 
-/// Most memory of the process, as a multiple of its budget.
+/// Maximum memory of the process, as a multiple of its budget.
 const BUDGET_FACTOR: usize = 2;
 /// Memory besides that multiple: code, threads, the configuration, connections.
 const FIXED_MEMORY: usize = 64 << 20;

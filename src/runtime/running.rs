@@ -16,7 +16,7 @@ use super::{
     threads::{UnwaitedRuntime, Workers},
 };
 use crate::{
-    front::{Bound, Front, accept},
+    front::{Front, Listener, accept},
     live::{Current, ReplicaHealth},
     telemetry::{Audit, Metrics},
 };
@@ -66,7 +66,7 @@ pub struct Running {
     pub(super) outcome: Arc<OnceLock<DrainResult>>,
     /// Sink of audit records.
     pub(super) audit: Arc<Audit>,
-    /// Longest time from the stop signal to the end.
+    /// Maximum time from the stop signal to the end.
     pub(super) ends_within: Duration,
     pub(super) threads: Vec<JoinHandle<()>>,
 }
@@ -102,7 +102,7 @@ impl Drop for Running {
 /// Control plane of a sidecar: accepts connections and assigns them to the workers, besides its loops.
 pub(super) struct Service {
     pub(super) front: Arc<Front>,
-    pub(super) sockets: Vec<Bound>,
+    pub(super) sockets: Vec<Listener>,
     pub(super) socket_file: Option<SocketFile>,
     pub(super) workers: Workers,
     pub(super) loops: Loops,

@@ -56,7 +56,7 @@ pub struct Settings {
     pub max_message_bytes: usize,
     /// Memory budget of reviews, in bytes.
     pub max_inflight_bytes: usize,
-    /// Longest time of a review, whatever its caller allows.
+    /// Maximum time of a review, even if its caller allows more.
     pub max_deadline: Duration,
     /// Cluster whose namespaces are watched, for their labels.
     pub namespaces_from: Option<KubeAccess>,
@@ -75,7 +75,7 @@ pub struct Settings {
     pub audit_log: AuditLog,
     /// True to include the first part of a rejection's message, in hooks' own words, in audit records.
     pub audit_hook_messages: bool,
-    /// Local file whose break-glass documents apply whatever the source contains.
+    /// Local file whose break-glass documents apply in addition to those of the source.
     pub break_glass_file: Option<PathBuf>,
     /// File for the configuration in force, which the next start may use.
     pub last_good: Option<PathBuf>,
@@ -118,7 +118,7 @@ impl Settings {
     // source: k8s.io/api/admissionregistration/v1, timeoutSeconds "must be between 1 and 30 seconds".
     pub const MAX_DEADLINE: Duration = Duration::from_secs(30);
 
-    /// Most threads that serve reviews, unless the machine has more cores.
+    /// Maximum number of threads that serve reviews, unless the machine has more cores.
     pub const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
     /// Returns the defaults for the configuration in the file or folder at `config`.

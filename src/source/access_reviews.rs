@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    live::{Authorizer, authorizer::AccessQuestion},
+    live::{Authorizer, authorizer::AccessRequest},
     telemetry::{AccessReviewOutcome, Metrics},
 };
 use gatepost_kube_support::{FailureLog, KubeAccess, KubeClient, KubeError, ReloadingClient};
 
-/// Most access checks that are sent concurrently; others wait within the deadlines of their requests.
+/// Maximum number of access checks in flight; others wait within the deadlines of their requests.
 const MAX_CONCURRENT_REVIEWS: usize = 64;
 
 /// Error for the requester. The full error names the apiserver's address and our account, so it is only logged.
@@ -21,7 +21,7 @@ const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost s
 pub struct AccessReviews {
     connection: ReloadingClient,
     authorizer: Arc<Authorizer>,
-    questions: mpsc::Receiver<AccessQuestion>,
+    requests: mpsc::Receiver<AccessRequest>,
     metrics: Arc<Metrics>,
     log: FailureLog,
 }
@@ -32,9 +32,9 @@ impl AccessReviews {
     /// # Errors
     /// Returns an error if the address or the credentials cannot be read.
     pub async fn new(access: KubeAccess, metrics: Arc<Metrics>) -> Result<Self, KubeError> {
-        let (authorizer, questions) = Authorizer::new();
+        let (authorizer, requests) = Authorizer::new();
         let connection = ReloadingClient::new(access).await?;
-        Ok(Self { connection, authorizer, questions, metrics, log: FailureLog::default() })
+        Ok(Self { connection, authorizer, requests, metrics, log: FailureLog::default() })
     }
 
     /// Returns the authorizer that requests use.
@@ -52,7 +52,7 @@ impl AccessReviews {
                         self.report(outcome);
                     }
                 }
-                question = self.questions.recv(), if asking.len() < MAX_CONCURRENT_REVIEWS => {
+                question = self.requests.recv(), if asking.len() < MAX_CONCURRENT_REVIEWS => {
                     // `self.authorizer` has a sender, so the channel is never closed.
                     let Some(question) = question else { return };
                     match self.connection.recent_client().await {
@@ -83,8 +83,8 @@ impl AccessReviews {
 }
 
 /// Does one access check; `None` if its request ended first.
-async fn decide(client: KubeClient, question: AccessQuestion, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
-    let AccessQuestion { username, user, check, mut answer } = question;
+async fn decide(client: KubeClient, request: AccessRequest, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
+    let AccessRequest { username, user, check, mut answer } = request;
     let began = Instant::now();
     let decided = tokio::select! {
         decided = client.review_access(&username, &user, &check) => decided,

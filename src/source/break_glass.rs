@@ -1,4 +1,4 @@
-//! Break-glass loop: checks the clocks and the local file at a regular interval, whatever the source does.
+//! Break-glass loop: checks the clocks and the local file at a regular interval, independently of the source.
 
 use std::{
     io,

@@ -97,7 +97,7 @@ impl Hints {
             Self::Kubernetes(paths, read) => {
                 let watches = paths.iter().map(|path| watch_objects(path, read.clone(), changed));
                 join_all(watches).await;
-                // Nothing is read any more.
+                // The reader has stopped.
                 std::future::pending().await
             }
         }

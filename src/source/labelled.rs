@@ -55,11 +55,11 @@ const _: () = assert!(WORK_LIMIT.as_secs() < LEASE_DURATION.as_secs());
 
 /// Interval at which due times and the configuration are checked.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time after the start for which the replica is unready because it does not know its username.
+/// Maximum time after the start for which the replica is unready because it does not know its username.
 const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between warnings about failed writes.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Most queued events of resources. Each may have some hundred KiB.
+/// Maximum number of queued events of resources. Each may have some hundred KiB.
 const MAX_QUEUED_NEWS: usize = 16;
 /// Timeout of giving up the lease at the end.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);

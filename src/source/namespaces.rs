@@ -35,7 +35,7 @@ const LOOKUP_FAILED: &str = "the apiserver did not tell, and Gatepost's log says
 /// Rate limiter for logs about failed lookups.
 static LOOKUP_LOG: Throttle = Throttle::new();
 
-/// Most bytes of one namespace's labels that are stored.
+/// Maximum size of the stored labels of one namespace, in bytes.
 const MAX_KEPT_LABEL_BYTES: usize = 16 << 10;
 
 /// Watcher of one cluster's namespaces.

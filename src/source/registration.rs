@@ -255,7 +255,7 @@ mod tests {
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let lines = |hook_type| uncovered(vec![(hook_type, None)], &snapshot).unwrap().into_iter().collect::<Vec<_>>();
-        // One line each, as they are counted, and none for those that nobody acts for.
+        // One line for each that is counted, and none for those without a client.
         let of = ["ingresses.extensions", "ingresses.networking.k8s.io", "pods", "secrets"];
         let expected = of.map(|shown| format!("initializers of {shown}: there is no such registration"));
         assert_eq!(lines(HookType::Mutating), expected);

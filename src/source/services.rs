@@ -23,7 +23,7 @@ use gatepost_kube_support::{
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 /// Label that assigns a slice to a Service.
 const LABEL: &str = "kubernetes.io/service-name";
-/// Most Services that are watched, all in one query; the names of others are resolved by DNS.
+/// Maximum number of Services that are watched, all in one query; the names of others are resolved by DNS.
 const MAX_SERVICES: usize = 200;
 /// Shortest interval of rereading a Service's ports after its slices changed or did not fit them.
 const PORTS_EVERY: Duration = Duration::from_secs(5);
@@ -145,9 +145,9 @@ impl FollowHandler for SliceFollower {
                     self.read_ports(&service).await?;
                 }
                 self.addresses.replace(self.slices.addresses());
-                self.addresses.stamp(began);
+                self.addresses.confirm(began);
             }
-            FollowEvent::Current(at) => self.addresses.stamp(at),
+            FollowEvent::Current(at) => self.addresses.confirm(at),
             change => {
                 match change {
                     FollowEvent::Changed(slice) => self.slices.set(&slice),

@@ -102,12 +102,12 @@ impl Audit {
     pub fn push(&self, line: Vec<u8>) {
         let Some(writer) = &self.writer else { return };
         if !writer.push(line)
-            && let Some(held_back) = self.lost.pass()
+            && let Some(suppressed) = self.lost.pass()
         {
             let lost = writer.lost();
             tracing::warn!(
                 lost,
-                held_back,
+                suppressed,
                 "the queue of the audit log is full; lines are lost, and counted as {COUNTED}"
             );
         }

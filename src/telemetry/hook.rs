@@ -103,7 +103,7 @@ pub struct HookMetrics {
     pub(super) repeats: [AtomicU64; Repeat::LABELS.len()],
     /// Reviews that skipped the hook since it has not passed a probe.
     pub(super) skipped_unproven: AtomicU64,
-    /// Calls ahead of their turn that were discarded.
+    /// Speculative calls that were discarded.
     pub(super) discarded: AtomicU64,
     /// Reviews that the hook's match conditions excluded, by [`UnmetConditions`].
     pub(super) unmet: [AtomicU64; 2],
@@ -168,7 +168,7 @@ impl HookMetrics {
         self.skipped_unproven.fetch_add(1, Relaxed);
     }
 
-    /// Records a discarded call ahead of its turn.
+    /// Records a discarded speculative call.
     pub fn discarded(&self) {
         self.discarded.fetch_add(1, Relaxed);
     }
@@ -240,12 +240,12 @@ impl HookMetrics {
     }
 
     /// Returns the number of suppressed lines if a failure of this hook may be logged now; otherwise `None`.
-    pub fn may_log_failure(&self) -> Option<u64> {
+    pub fn failure_log_permit(&self) -> Option<u64> {
         self.failure_lines.pass()
     }
 
     /// Returns the number of suppressed lines if dropped annotations may be logged now; otherwise `None`.
-    pub fn may_log_dropped(&self) -> Option<u64> {
+    pub fn dropped_log_permit(&self) -> Option<u64> {
         self.dropped.pass()
     }
 

@@ -49,7 +49,7 @@ pub fn start(begin: fn()) -> io::Result<()> {
 pub fn line(line: &str) {
     match LOG.get() {
         Some(log) => drop(log.push(cut(line.as_bytes()))),
-        // If stderr is closed, nobody reads the line.
+        // An error means that stderr is closed.
         None => drop(writeln!(io::stderr(), "{line}")),
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Counts {
     pub(super) discarded: u64,
 }
 
-/// Recent calls of a mutating hook ahead of its turn that were discarded.
+/// Recent speculative calls of a mutating hook that were discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentDiscards {
     /// Number of discarded calls.

@@ -1,4 +1,4 @@
-//! Counts of what a hook or policy in shadow decides, and the last requests that it would have rejected.
+//! Counts of the decisions of a hook or policy in shadow, and the last requests that it would have rejected.
 
 use std::{
     collections::VecDeque,

@@ -139,7 +139,7 @@ fn in_force(current: &Current, number: u64, service: &str) {
 }
 
 fn found(addresses: &ServiceAddresses, host: &str) -> Option<Vec<String>> {
-    let found = addresses.of(host, 443, Instant::now())?;
+    let found = addresses.endpoints(host, 443, Instant::now())?;
     Some(found.iter().map(ToString::to_string).collect())
 }
 

@@ -97,7 +97,7 @@ async fn restart_keeps_the_last_good_state_of_an_invalid_document() {
     assert_eq!(hooks(&running), ["one.example.com", "three.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("cannot be served")));
     let rejected = running.health.status.rejected.get().expect("reported");
-    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", true));
+    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].last_good_in_force), ("a.yaml", true));
     // Once it is mended, nothing of it is from the disk.
     trial.write("a", "four");
     until("it is in force", || hooks(&running).contains(&"four.example.com".to_owned())).await;
@@ -154,6 +154,6 @@ async fn start_leaves_out_invalid_documents_by_flag() {
     let running = trial.start_with(skip).await.expect("starts");
     assert_eq!(hooks(&running), ["two.example.com"]);
     let rejected = running.health.status.rejected.get().expect("reported");
-    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", false));
+    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].last_good_in_force), ("a.yaml", false));
     stop(running).await;
 }

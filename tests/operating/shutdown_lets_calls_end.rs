@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::front::{Bound, DrainSummary, FrontLimits};
+use gatepost::front::{DrainSummary, FrontLimits, Listener};
 use gatepost_tls::ServerTls;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -60,7 +60,7 @@ async fn unix_socket_serves_until_shutdown() {
     let path = folder.path().join("gatepost.sock");
     let listener = tokio::net::UnixListener::bind(&path).expect("binds");
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sidecar = front::serving(FrontLimits::default(), nowhere, Bound::Unix(listener));
+    let sidecar = front::serving(FrontLimits::default(), nowhere, Listener::Unix(listener));
     sidecar.current.freshness().stamp_awake(Instant::now());
     let caller = front::over(tokio::net::UnixStream::connect(&path).await.expect("connects")).await;
     caller.review("1", 100_000).await.assert_allowed("1");
@@ -191,7 +191,7 @@ async fn shutdown_lets_a_writing_caller_over_tls_read_its_last_answer() {
     let tls = Arc::new(ServerTls::load(files(folder.path())).expect("sound files"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, tls));
+    let sidecar = front::serving(FrontLimits::default(), address, Listener::Tls(listener, tls));
     sidecar.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     let stream = tls::connect(address, &client(&authority, None, &["h2"], BOTH)).await.expect("shakes hands");
     drained_under(sidecar, stream).await;

@@ -17,7 +17,7 @@ use std::{
 use gatepost::{
     live::{
         Authorizer, ClusterObjects, Current, Discovery, Generation,
-        authorizer::AccessQuestion,
+        authorizer::AccessRequest,
         cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ParamSelection},
     },
     review::{AdmissionDeps, Caller, decide},
@@ -178,9 +178,9 @@ fn selector(text: &str) -> Selector {
 }
 
 /// Answers access checks from the rules of a case.
-async fn play_authorizer(mut questions: mpsc::Receiver<AccessQuestion>, answer: Value) {
+async fn play_authorizer(mut requests: mpsc::Receiver<AccessRequest>, answer: Value) {
     let rules = answer["access"].as_array().cloned().unwrap_or_default();
-    while let Some(AccessQuestion { username, check, answer, .. }) = questions.recv().await {
+    while let Some(AccessRequest { username, check, answer, .. }) = requests.recv().await {
         let subject = match &check.subject {
             gatepost_cel::Subject::Requester => username.to_string(),
             gatepost_cel::Subject::ServiceAccount { namespace, name } => {
@@ -228,9 +228,9 @@ async fn decided(snapshot: Snapshot, answer: &Value) -> Verdict {
     current.publish(Arc::new(Generation::of(Arc::new(snapshot), &metrics)));
     current.freshness().stamp_awake(Instant::now() + LONG);
     let (objects, reads) = ClusterObjects::new();
-    let (authorizer, questions) = Authorizer::new();
+    let (authorizer, requests) = Authorizer::new();
     tokio::spawn(play_cluster(reads, answer.clone()));
-    tokio::spawn(play_authorizer(questions, answer.clone()));
+    tokio::spawn(play_authorizer(requests, answer.clone()));
     let deps = AdmissionDeps {
         objects: Some(objects),
         discovery: Some(discovery(answer)),

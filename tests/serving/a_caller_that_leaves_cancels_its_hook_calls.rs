@@ -10,7 +10,7 @@ use crate::support::{
 use crate::{front, webhook};
 use bytes::Bytes;
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     review::Reasons,
 };
 use tokio::{
@@ -23,7 +23,7 @@ async fn sidecar(hook_url: &str) -> front::Sidecar {
     let gate = gate(&document(&[hook("slow", hook_url, "timeout: 20s\nsideEffects: None\n")]), Reasons::First);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    before(gate, FrontLimits::default(), address, Bound::Tcp(listener))
+    before(gate, FrontLimits::default(), address, Listener::Tcp(listener))
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, sync::LazyLock};
 
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     review::Reasons,
 };
 use gatepost_wire::{
@@ -139,7 +139,7 @@ async fn requests_of_others_get_their_own_verdicts_while_a_hook_answers_one_call
     );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let sidecar = before(gate, FrontLimits::default(), address, Bound::Tcp(listener));
+    let sidecar = before(gate, FrontLimits::default(), address, Listener::Tcp(listener));
 
     let mut callers = JoinSet::new();
     for n in 0..CALLERS {

@@ -15,7 +15,7 @@ use crate::support::{
 };
 use crate::{policies_decide_in_process::loops, webhook};
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     live::{Generation, Rotation},
     review::{AdmissionDeps, Reasons, ShadowReview, decide_with_shadow},
     telemetry::{Audit, ShadowMetrics},
@@ -481,7 +481,7 @@ async fn a_hook_in_shadow_that_never_answers_holds_up_neither_a_verdict_nor_a_sh
     let gate = gate(&document(&[enforced("Shadow", &hung.url(), "timeout: 30s")]), Reasons::First);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, Bound::Tcp(listener));
+    let sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, Listener::Tcp(listener));
     let caller = front_caller(address).await;
     let answered = timeout(LONG, caller.call(grpc(REVIEW), [message(create_pod("1", 0))])).await.unwrap();
     answered.assert_allowed("1");

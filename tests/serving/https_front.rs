@@ -7,7 +7,7 @@ use crate::front::{LONG, Sidecar, over, until};
 use crate::tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair, shown};
 use crate::webhook::{Connection, assert_allowed, post, review};
 use crate::{front, webhook};
-use gatepost::front::{Bound, FrontLimits};
+use gatepost::front::{FrontLimits, Listener};
 use gatepost_tls::{FileCheck, MinTlsVersion, ServerFiles, ServerTls, TlsError};
 use rustls::ClientConfig;
 use tokio::{
@@ -23,7 +23,7 @@ async fn serving(files: ServerFiles) -> (Sidecar, Arc<ServerTls>) {
     let tls = Arc::new(ServerTls::load(files).expect("sound files"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, Arc::clone(&tls)));
+    let sidecar = front::serving(FrontLimits::default(), address, Listener::Tls(listener, Arc::clone(&tls)));
     sidecar.current.freshness().stamp_awake(std::time::Instant::now() + std::time::Duration::from_secs(3600));
     (sidecar, tls)
 }

@@ -6,7 +6,7 @@ use std::{future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     live::Generation,
     review::{AdmissionDeps, Caller, Reasons, decide},
 };
@@ -66,7 +66,7 @@ metadata: {{name: shop, labels: {{team: red}}}}
 pub(crate) async fn serving(gate: &Arc<AdmissionDeps>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener))
+    before(Arc::clone(gate), FrontLimits::default(), address, Listener::Tcp(listener))
 }
 
 pub(crate) async fn create(gate: &AdmissionDeps, request: AdmissionRequest) -> Verdict {

@@ -9,7 +9,7 @@ use std::{
 
 use base64::Engine as _;
 use bytes::Bytes;
-use gatepost::front::{Bound, FrontLimits};
+use gatepost::front::{FrontLimits, Listener};
 use gatepost_base::memory::{MemoryBudget, Purpose};
 use gatepost_initializers::{
     TurnFailure,
@@ -54,7 +54,7 @@ impl World {
         let tls = Arc::new(ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let sidecar = before(configured(initializers), FrontLimits::default(), address, Bound::Tls(listener, tls));
+        let sidecar = before(configured(initializers), FrontLimits::default(), address, Listener::Tls(listener, tls));
         Self { sidecar, server, clients }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     review::AdmissionDeps,
 };
 use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
@@ -119,7 +119,7 @@ async fn a_process_attaches_again_when_its_sidecar_is_back() {
     sidecar.shutdown.send(()).unwrap();
     sidecar.serving.await.unwrap();
     let gate = configured(NAME);
-    let bound = Bound::Tcp(TcpListener::bind(address).await.unwrap());
+    let bound = Listener::Tcp(TcpListener::bind(address).await.unwrap());
     let _sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, bound);
     attached(&[&gate]).await;
     assert!(create(&gate, create_pod("u", 0)).await.patch.is_some());

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{
     live::{
         Authorizer,
-        authorizer::{AccessQuestion, AccessResult},
+        authorizer::{AccessRequest, AccessResult},
     },
     review::{AdmissionDeps, Reasons},
 };
@@ -239,13 +239,13 @@ async fn a_condition_that_takes_longer_than_its_request_ends_with_it() {
 
 /// A gate whose authorizer allows `get`, or cannot be asked about it; and how often it was asked.
 fn authorized(yaml: &str, decided: fn() -> AccessResult) -> (Arc<AdmissionDeps>, Arc<AtomicUsize>) {
-    let (authorizer, mut questions) = Authorizer::new();
+    let (authorizer, mut requests) = Authorizer::new();
     let mut gate = gate(yaml, Reasons::First);
     Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(authorizer);
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     tokio::spawn(async move {
-        while let Some(AccessQuestion { username, user, check, answer }) = questions.recv().await {
+        while let Some(AccessRequest { username, user, check, answer }) = requests.recv().await {
             assert_eq!((&*username, &user.groups[..]), ("alice", &["dev".to_owned()][..]));
             assert_eq!(check.subject, Subject::Requester);
             counted.fetch_add(1, Ordering::Relaxed);

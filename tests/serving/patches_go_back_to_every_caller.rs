@@ -9,7 +9,7 @@ use std::{
 use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     review::{AdmissionDeps, Reasons},
 };
 use gatepost_api::Rope;
@@ -39,7 +39,7 @@ async fn front_of(gate: Arc<AdmissionDeps>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     gate.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
-    before(gate, FrontLimits::default(), address, Bound::Tcp(listener))
+    before(gate, FrontLimits::default(), address, Listener::Tcp(listener))
 }
 
 /// A review in Kubernetes' protobuf envelope.

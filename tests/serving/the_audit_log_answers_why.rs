@@ -17,7 +17,7 @@ use crate::support::{
 };
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     review::{AdmissionDeps, Reasons},
     telemetry::Audit,
 };
@@ -125,7 +125,7 @@ async fn a_review_is_found_by_its_identifier_in_the_callers_audit_log() {
     let gate = Arc::new(audited(hook("a.example.com", &yes.url(), ""), &log));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, Bound::Tcp(listener));
+    let sidecar = before(Arc::clone(&gate), FrontLimits::default(), address, Listener::Tcp(listener));
     let caller = caller(sidecar.address).await;
     for (uid, id) in [("known", "9b1-2"), ("odd", "9b1 \"2\"")] {
         let ended = caller.call(with(grpc(REVIEW), "audit-id", id), [review(uid, 100)]).await;

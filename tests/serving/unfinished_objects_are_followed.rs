@@ -10,7 +10,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
-    front::{Bound, FrontLimits},
+    front::{FrontLimits, Listener},
     live::STALE_AFTER,
     review::{AdmissionDeps, ObjectRead, Reasons, read_policy},
 };
@@ -64,7 +64,7 @@ fn configured() -> Arc<AdmissionDeps> {
 async fn serving(gate: &Arc<AdmissionDeps>) -> (Sidecar, Caller) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let sidecar = before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener));
+    let sidecar = before(Arc::clone(gate), FrontLimits::default(), address, Listener::Tcp(listener));
     let caller = front::caller(address).await;
     (sidecar, caller)
 }

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
-    front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
+    front::{DrainSummary, Front, FrontLimits, Listener, Worker, accept},
     live::{Current, ReplicaHealth},
     review::AdmissionDeps,
     telemetry::Metrics,
@@ -69,7 +69,7 @@ pub async fn sidecar(limits: FrontLimits) -> Sidecar {
 pub async fn sidecar_with_budget(limits: FrontLimits, budget: usize) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let sidecar = before_with(gate(), limits, budget, address, Bound::Tcp(listener));
+    let sidecar = before_with(gate(), limits, budget, address, Listener::Tcp(listener));
     sidecar.current.freshness().stamp_awake(Instant::now() + Duration::from_secs(3600));
     sidecar
 }
@@ -78,10 +78,10 @@ pub async fn sidecar_with_budget(limits: FrontLimits, budget: usize) -> Sidecar 
 pub async fn unconfigured(limits: FrontLimits) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    serving(limits, address, Bound::Tcp(listener))
+    serving(limits, address, Listener::Tcp(listener))
 }
 
-pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Listener) -> Sidecar {
     before(gate(), limits, address, bound)
 }
 
@@ -90,7 +90,7 @@ fn gate() -> Arc<AdmissionDeps> {
 }
 
 /// A front before this gate.
-pub fn before(gate: Arc<AdmissionDeps>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn before(gate: Arc<AdmissionDeps>, limits: FrontLimits, address: SocketAddr, bound: Listener) -> Sidecar {
     before_with(gate, limits, BUDGET, address, bound)
 }
 
@@ -99,7 +99,7 @@ fn before_with(
     limits: FrontLimits,
     budget: usize,
     address: SocketAddr,
-    bound: Bound,
+    bound: Listener,
 ) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let health =

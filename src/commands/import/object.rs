@@ -49,7 +49,7 @@ impl Object {
                 metadata.remove("annotations");
             }
         }
-        // Objects in the store are not static, whatever their name.
+        // Objects in the store are never static.
         if name.ends_with(STATIC)
             && let Value::Object(annotations) = metadata.entry("annotations").or_insert_with(|| json!({}))
         {

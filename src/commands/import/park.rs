@@ -110,7 +110,7 @@ pub(super) async fn park(
     Ok(report)
 }
 
-/// Gives back every original that is parked and has a file in the folder, whatever that says. Returns a report, and true
+/// Gives back every original that is parked and has a file in the folder; the content of the file does not matter. Returns a report, and true
 /// if nothing is parked any more.
 ///
 /// # Errors

@@ -78,7 +78,7 @@ pub(super) struct PolicyBenchArgs {
 enum BenchFormat {
     /// One line for each policy.
     Text,
-    /// What `--save` writes, with what is slower than the baseline and what is not in it.
+    /// Content that `--save` writes, with policies that are slower than the baseline or missing in it.
     Json,
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::live::{
-    authorizer::AccessQuestion,
+    authorizer::AccessRequest,
     cluster_objects::{ClusterRead, ObjectQuery, ObjectsError, ObjectsResult, ParamSelection},
 };
 
@@ -161,7 +161,7 @@ impl FixtureCluster {
         }
     }
 
-    /// Answers reads until nobody reads any more.
+    /// Answers reads until all senders are dropped.
     pub(super) async fn serve_objects(self: Arc<Self>, mut reads: mpsc::Receiver<ClusterRead>) {
         while let Some(ClusterRead { query, answer }) = reads.recv().await {
             // A request that has ended reads no answer.
@@ -169,9 +169,9 @@ impl FixtureCluster {
         }
     }
 
-    /// Answers access checks until nobody asks any more.
-    pub(super) async fn serve_access(self: Arc<Self>, mut questions: mpsc::Receiver<AccessQuestion>) {
-        while let Some(AccessQuestion { username, check, answer, .. }) = questions.recv().await {
+    /// Answers access checks until all senders are dropped.
+    pub(super) async fn serve_access(self: Arc<Self>, mut requests: mpsc::Receiver<AccessRequest>) {
+        while let Some(AccessRequest { username, check, answer, .. }) = requests.recv().await {
             let _ = answer.send(Ok(self.decide(&username, &check)));
         }
     }

@@ -25,7 +25,7 @@ pub(in crate::commands) fn deps_without_cluster(snapshot: Snapshot) -> Admission
 }
 
 /// Puts a snapshot in force for decisions of this process, with fixtures in place of a cluster. No hook is called.
-/// Every policy enforces on every request, whatever its enforcement is.
+/// Every policy enforces on every request, regardless of its enforcement.
 ///
 /// Must be called on a runtime, whose tasks answer for the cluster.
 pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: FixtureCluster) -> AdmissionDeps {
@@ -34,7 +34,7 @@ pub(super) fn deps_with_cluster(snapshot: Snapshot, cluster: FixtureCluster) -> 
 
 fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDeps {
     let metrics = Arc::new(Metrics::new(1));
-    // With fixtures, policies are tested, and a test is about what they decide.
+    // With fixtures, policies are tested, and a test checks their decisions.
     let enforces = cluster.is_some();
     let mut generation = Generation::of(Arc::new(snapshot), &metrics);
     for live in generation.policies.iter_mut().filter(|_| enforces) {

@@ -25,7 +25,7 @@ const SOURCE_KEYS: [&str; 5] = ["validations", "failurePolicy", "matchCondition"
 const MATCH_KEYS: [&str; 8] =
     ["kinds", "scope", "namespaces", "excludedNamespaces", "labelSelector", "namespaceSelector", "name", "source"];
 
-/// Consequence of what has no counterpart.
+/// Consequence of a field without a counterpart.
 const UNTRANSLATED: &str = "so this would decide otherwise than Gatekeeper";
 /// Consequence of a template or constraint that cannot be read.
 const UNTESTED: &str = "so it is not known what it decides";
@@ -105,7 +105,7 @@ fn is_source(source: &Field<'_>) -> bool {
 pub(super) enum Purpose {
     /// A policy to serve.
     Serve,
-    /// A suite of `gator verify`, which reviews any operation. What is found is a denial, whatever the action.
+    /// A suite of `gator verify`, which reviews any operation. A violation is a denial, for any action.
     Test,
 }
 
@@ -383,7 +383,7 @@ fn name_condition(name: &Field<'_>) -> Option<String> {
     }
     let part = |key: &str| format!("(has(o.metadata.{key}) ? string(o.metadata.{key}) : '')");
     let mut terms = vec![wildcard_matches(wildcard, &part("name"))];
-    // Of a name that is yet to be generated only the beginning is known.
+    // If the name is to be generated, only its prefix is known.
     if wildcard.ends_with('*') {
         terms.push(wildcard_matches(wildcard, &part("generateName")));
     }

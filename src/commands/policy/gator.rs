@@ -212,7 +212,7 @@ impl SuiteReader<'_> {
         Some(document)
     }
 
-    /// Returns a review that a test has written, with what it leaves out.
+    /// Returns a review that a test has written, with the missing fields added.
     fn written_review(&self, path: &Field<'_>, document: &Value) -> Option<Value> {
         let written = &document["request"];
         let object = |key: &str| Some(written[key].clone()).filter(|object| !object.is_null());

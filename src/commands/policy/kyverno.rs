@@ -1,7 +1,7 @@
 //! Tests as `kyverno test` reads them (`kyverno-test.yaml`), of admission policies and of policies that can be
 //! translated into them. Source: the API reference of `cli.kyverno.io/v1alpha1`.
 //!
-//! A result is about one policy, so each policy is a suite of its own, and its bindings deny, whatever their actions
+//! A result is about one policy, so each policy is a suite of its own, and its bindings deny, regardless of their actions
 //! are. Results of other policies are left to Kyverno.
 
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(super) fn is_kyverno_test(document: &Value) -> bool {
     document["kind"] == "Test" && text_at(document, "/apiVersion").starts_with("cli.kyverno.io/")
 }
 
-/// A policy of a test, with what it is tested as.
+/// A policy of a test, and the form in which it is tested.
 struct TestedPolicy {
     name: String,
     is_validating: bool,

@@ -54,7 +54,7 @@ pub(super) struct Suite {
     pub(super) name: String,
     /// Policies and bindings, among them those that are implied.
     pub(super) policies: Vec<SourceFile>,
-    /// Remarks about what is tested.
+    /// Remarks about the tested policies.
     pub(super) notes: Vec<String>,
     /// Fixtures in place of a cluster.
     pub(super) cluster: FixtureCluster,
@@ -361,7 +361,7 @@ fn expectation(test: &Field<'_>) -> Option<Expectation> {
 #[derive(Debug)]
 pub(super) struct ExpectedViolations {
     pub(super) assertions: Vec<Assertion>,
-    /// Reviews that are decided, each with what its messages begin with.
+    /// Reviews that are decided, each with the prefix of its messages.
     pub(super) reviews: Vec<(String, Value)>,
 }
 

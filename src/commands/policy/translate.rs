@@ -58,7 +58,7 @@ const LIBRARIES: [&str; 19] = [
     "verifyImageSignatures",
 ];
 
-/// Consequence of what has no counterpart.
+/// Consequence of a field without a counterpart.
 const UNTRANSLATED: &str = "which an admission policy has nothing for, so it would decide otherwise";
 const KEEP: &str = "keep this policy in Kyverno, or write its rule without this";
 
@@ -192,7 +192,7 @@ fn unread(field: &Field<'_>) {
     field.problem("is a key of Kyverno", UNTRANSLATED, KEEP);
 }
 
-/// Reads `evaluation`. Returns notes of what is left out.
+/// Reads `evaluation`. Returns notes about omitted fields.
 fn evaluated(evaluation: &Field<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     for (key, value) in evaluation.pairs() {

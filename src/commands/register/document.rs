@@ -64,7 +64,7 @@ pub(super) struct Registration {
     pub(super) ca_bundle: Option<String>,
     /// Certificate whose authority cert-manager writes into the object.
     pub(super) ca_from: Option<String>,
-    /// Namespaces whose requests are never sent, whatever the hooks want.
+    /// Namespaces whose requests are never sent, even if a hook matches them.
     pub(super) excluded: Vec<String>,
     pub(super) timeout_seconds: u8,
     /// Failure policy of every entry; `None` if each entry has that of its hooks.
@@ -186,7 +186,10 @@ impl Registration {
                 .replace("validatingwebhook", "mutatingwebhook"),
         });
         if let Caller::Service(_) = &self.caller {
-            say(&format!("\nnamespaceSelector: never sent, whatever the hooks want: {}.", self.excluded.join(", ")));
+            say(&format!(
+                "\nnamespaceSelector: never sent, even if a hook matches them: {}.",
+                self.excluded.join(", ")
+            ));
             say(match (&self.ca_bundle, &self.ca_from) {
                 (Some(_), _) => CA_GIVEN,
                 (None, Some(_)) => CA_INJECTED,

@@ -410,7 +410,7 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
         }
     }
     let twice = hooks_called_twice(&atoms);
-    // Of two groups with the same objects, an apiserver sends an object in only one. So a hook that accepts one group
+    // If two groups share their objects, an apiserver sends an object in only one of them. So a hook that accepts one group
     // cannot share an entry with a hook that accepts only the other.
     let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
     let all: Vec<_> = atoms.keys().cloned().collect();

@@ -64,7 +64,7 @@ impl Identity {
 ///
 /// A client is known if [`Identity::is_known`] says so or if it had a verdict lately. A known client may use the whole
 /// limit while no other known client is connected, otherwise half. An unknown client may use half, and only while the
-/// total is below three quarters: the last quarter is reserved for known clients, whatever unknown clients send.
+/// total is below three quarters: the last quarter is reserved for known clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     /// What the client itself may use.

@@ -19,18 +19,19 @@ use gatepost_tls::{ServerConfig, ServerTls};
 
 /// Time after which TCP keepalive probes a silent peer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
-/// Most connections accepted at the close: more than any queue holds, so that endless connects cannot delay it.
+/// Maximum number of queued connections accepted at the close. It is more than any queue holds, and bounds the close if
+/// clients connect endlessly.
 const MAX_QUEUED: usize = 8192;
 /// Connections that may wait to be accepted; the system's limit (`net.core.somaxconn`) is usually lower.
 const BACKLOG: i32 = 4096;
-/// Interval at which an instance that cannot decide yet checks whether it can.
-const DECIDES_INTERVAL: Duration = Duration::from_millis(20);
-/// Time for TCP handshakes that had begun before the socket stopped taking new ones, from anywhere in the cluster.
+/// Interval at which an instance checks whether it can decide yet.
+const READINESS_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time to accept TCP handshakes that were in progress when new SYNs were diverted.
 pub(crate) const HANDSHAKE_SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// Bound socket.
+/// Socket that accepts connections.
 #[derive(Debug)]
-pub enum Bound {
+pub enum Listener {
     /// TCP, plaintext.
     Tcp(TcpListener),
     /// TCP with TLS, by the configuration in force when a connection is accepted.
@@ -42,12 +43,12 @@ pub enum Bound {
 }
 
 /// Accepted connection that is not registered with a runtime yet.
-pub(crate) enum Accepted {
+pub(crate) enum AcceptedStream {
     Tcp(std::net::TcpStream, Option<Arc<ServerConfig>>),
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl Accepted {
+impl AcceptedStream {
     fn tcp(stream: std::net::TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -> (Self, Identity) {
         (Self::Tcp(stream, tls.map(ServerTls::front)), Identity::of(peer.ip()))
     }
@@ -58,32 +59,32 @@ impl Accepted {
     }
 }
 
-impl Bound {
+impl Listener {
     /// Accepts the next connection.
-    pub(crate) async fn accept(&self) -> io::Result<(Accepted, Identity)> {
+    pub(crate) async fn accept(&self) -> io::Result<(AcceptedStream, Identity)> {
         let (listener, tls) = match self {
             Self::Tcp(listener) => (listener, None),
             Self::Tls(listener, tls) => (listener, Some(&**tls)),
-            Self::Unix(listener) => return Accepted::unix(listener.accept().await?.0),
+            Self::Unix(listener) => return AcceptedStream::unix(listener.accept().await?.0),
             Self::Shared(_) => std::future::pending().await,
         };
         let (stream, peer) = listener.accept().await?;
-        Ok(Accepted::tcp(stream.into_std()?, peer, tls))
+        Ok(AcceptedStream::tcp(stream.into_std()?, peer, tls))
     }
 
     /// Makes the system pass new connections to another instance, if another can listen on the port. Returns true if
     /// the caller must still accept handshakes that have begun.
     pub(crate) fn divert_new_connections(&self) -> bool {
         let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
-        let turned = divert_new_connections(listener);
-        if let Err(error) = &turned {
-            tracing::warn!(%error, "a connection that comes in this very moment may be reset");
+        let diverted = divert_new_connections(listener);
+        if let Err(error) = &diverted {
+            tracing::warn!(%error, "cannot divert new connections; connections that arrive during the close may be reset");
         }
-        turned.unwrap_or_default()
+        diverted.unwrap_or_default()
     }
 
     /// Closes the socket after passing the connections in the system's queue to `take`.
-    pub(crate) fn close(self, mut take: impl FnMut(Accepted, Identity)) -> io::Result<()> {
+    pub(crate) fn close(self, mut take: impl FnMut(AcceptedStream, Identity)) -> io::Result<()> {
         let (listener, tls) = match self {
             Self::Tcp(listener) => (listener, None),
             Self::Tls(listener, tls) => (listener, Some(tls)),
@@ -91,7 +92,7 @@ impl Bound {
                 let listener = listener.into_std()?;
                 for (stream, _) in queued(|| listener.accept()) {
                     stream.set_nonblocking(true)?;
-                    let (accepted, identity) = Accepted::unix(UnixStream::from_std(stream)?)?;
+                    let (accepted, identity) = AcceptedStream::unix(UnixStream::from_std(stream)?)?;
                     take(accepted, identity);
                 }
                 return Ok(());
@@ -101,7 +102,7 @@ impl Bound {
         let listener = listener.into_std()?;
         for (stream, peer) in queued(|| listener.accept()) {
             stream.set_nonblocking(true)?;
-            let (accepted, identity) = Accepted::tcp(stream, peer, tls.as_deref());
+            let (accepted, identity) = AcceptedStream::tcp(stream, peer, tls.as_deref());
             take(accepted, identity);
         }
         Ok(())
@@ -135,7 +136,7 @@ pub(crate) fn configure_stream(stream: std::net::TcpStream) -> io::Result<TcpStr
 }
 
 /// Address that another instance may serve until this one can.
-pub struct SharedPort(Box<dyn FnOnce() -> io::Result<Bound> + Send + Sync>);
+pub struct SharedPort(Box<dyn FnOnce() -> io::Result<Listener> + Send + Sync>);
 
 impl fmt::Debug for SharedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,14 +146,14 @@ impl fmt::Debug for SharedPort {
 
 impl SharedPort {
     /// Creates a shared address that `open` binds. `open` is called on a runtime.
-    pub fn new(open: impl FnOnce() -> io::Result<Bound> + Send + Sync + 'static) -> Self {
+    pub fn new(open: impl FnOnce() -> io::Result<Listener> + Send + Sync + 'static) -> Self {
         Self(Box::new(open))
     }
 
     /// Opens the socket once a configuration or break-glass lets this instance decide. Until then another one serves.
-    pub(crate) async fn open(self, health: &ReplicaHealth) -> io::Result<Bound> {
+    pub(crate) async fn open(self, health: &ReplicaHealth) -> io::Result<Listener> {
         while !health.current.decides(now()) && health.break_glass.open(now()).is_empty() {
-            sleep(DECIDES_INTERVAL).await;
+            sleep(READINESS_POLL_INTERVAL).await;
         }
         (self.0)()
     }
@@ -187,7 +188,6 @@ fn now() -> std::time::Instant {
 /// Makes the system drop SYN packets to this socket, and nothing else. The peer retransmits after a second and then
 /// meets another instance. Returns false if the socket does not share its port, as new peers would then be refused.
 fn divert_new_connections(listener: &TcpListener) -> io::Result<bool> {
-    /// Classic BPF over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then drop or pass the whole packet.
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -199,6 +199,7 @@ fn divert_new_connections(listener: &TcpListener) -> io::Result<bool> {
     if !socket.reuse_port()? {
         return Ok(false);
     }
+    // Classic BPF over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then drop or pass the whole packet.
     socket.attach_filter(&[
         SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
         SockFilter::new(AND, 0, 0, SYN | ACK),
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn closing_a_listener_takes_the_connections_in_its_queue() {
+    async fn close_accepts_the_queued_connections() {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ mod tests {
             waiting.push(TcpStream::connect(address).unwrap());
         }
         let _also = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        for (bound, wanted) in [(Bound::Tcp(tcp), 3), (Bound::Unix(unix), 1)] {
+        for (bound, wanted) in [(Listener::Tcp(tcp), 3), (Listener::Unix(unix), 1)] {
             let mut taken = Vec::new();
             bound.close(|accepted, _| taken.push(accepted)).unwrap();
             assert_eq!(taken.len(), wanted);
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shared_port_that_does_not_listen_takes_no_connection() {
+    async fn shared_port_that_does_not_listen_gets_no_connection() {
         let first = bound(0);
         let address = address(&first);
         let second = bound(address.port());
@@ -261,16 +262,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shared_port_that_turns_away_keeps_begun_handshakes_and_takes_no_new_ones() {
+    async fn divert_keeps_begun_handshakes_and_drops_new_syns() {
         let first = bound(0);
         let address = address(&first);
         let first = listen(first).unwrap();
-        let begun = TcpStream::connect(address).unwrap();
+        let earlier = TcpStream::connect(address).unwrap();
         assert!(divert_new_connections(&first).unwrap());
         let late = TcpStream::connect_timeout(&address, Duration::from_millis(100)).unwrap_err();
-        assert_eq!(late.kind(), ErrorKind::TimedOut, "neither taken nor refused: it asks again");
+        assert_eq!(late.kind(), ErrorKind::TimedOut, "neither accepted nor refused: the peer retransmits");
         let (_, peer) = first.accept().await.unwrap();
-        assert_eq!(peer, begun.local_addr().unwrap());
+        assert_eq!(peer, earlier.local_addr().unwrap());
         let alone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         assert!(!divert_new_connections(&alone).unwrap());
         assert!(TcpStream::connect(alone.local_addr().unwrap()).is_ok());

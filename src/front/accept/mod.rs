@@ -27,7 +27,7 @@ use tokio::{
 use self::{
     client::Identity,
     clients::ConnectionRefusal,
-    listener::{Accepted, Bound, HANDSHAKE_SETTLE_TIME, is_peer_abort},
+    listener::{AcceptedStream, HANDSHAKE_SETTLE_TIME, Listener, is_peer_abort},
 };
 use crate::{
     front::{
@@ -80,7 +80,7 @@ pub struct DrainSummary {
 /// `workers` must not be empty, and their runtimes must outlive this call.
 pub async fn serve(
     front: Arc<Front>,
-    sockets: Vec<Bound>,
+    sockets: Vec<Listener>,
     workers: Vec<Arc<Worker>>,
     shutdown: impl Future<Output = ()>,
 ) -> DrainSummary {
@@ -115,7 +115,7 @@ pub async fn serve(
     front.aux_services.refresh_health().await;
     stage.send_replace(ServerStage::Draining);
     let _ = timeout(front.limits.drain, ended.recv()).await;
-    // A connection that waits for its peer to close has no call any more.
+    // A connection that waits for its peer to close has no call left.
     let cut = front.clients.busy();
     stage.send_replace(ServerStage::Over);
     let _ = timeout(CUT_TIMEOUT, ended.recv()).await;
@@ -141,11 +141,11 @@ struct Acceptor {
 
 impl Acceptor {
     /// Accepts connections until the socket is closed, and assigns also those that are queued by then.
-    async fn serve(self, socket: Bound) {
+    async fn serve(self, socket: Listener) {
         let mut closed = self.closed.clone();
         let mut closed = pin!(closed.wait_for(|closed| *closed));
         let socket = match socket {
-            Bound::Shared(port) => {
+            Listener::Shared(port) => {
                 let opened = tokio::select! {
                     _ = &mut closed => return,
                     opened = port.open(&self.front.health) => opened,
@@ -170,7 +170,7 @@ impl Acceptor {
         }
     }
 
-    async fn accept(&self, socket: &Bound) {
+    async fn accept(&self, socket: &Listener) {
         let mut backoff = Backoff::new(ACCEPT_BACKOFF.0, ACCEPT_BACKOFF.1);
         loop {
             match socket.accept().await {
@@ -181,10 +181,10 @@ impl Acceptor {
                 Err(error) if is_peer_abort(&error) => {}
                 Err(error) => {
                     // Most likely too many files are open: an immediate retry would only burn the core.
-                    static CANNOT: Throttle = Throttle::new();
+                    static ACCEPT_ERRORS: Throttle = Throttle::new();
                     let pause = backoff.pause();
-                    if let Some(held_back) = CANNOT.pass() {
-                        tracing::warn!(%error, ?pause, held_back, "cannot accept connections; trying again after a pause");
+                    if let Some(suppressed) = ACCEPT_ERRORS.pass() {
+                        tracing::warn!(%error, ?pause, suppressed, "cannot accept connections; trying again after a pause");
                     }
                     sleep(pause).await;
                 }
@@ -193,22 +193,22 @@ impl Acceptor {
     }
 
     /// Assigns the connection to the worker with the fewest connections, unless it is beyond a limit.
-    fn assign(&self, accepted: Accepted, identity: Identity) {
+    fn assign(&self, accepted: AcceptedStream, identity: Identity) {
         let metrics = &self.front.deps.metrics;
         let admitted = match self.front.clients.admit(identity, Instant::now()) {
             Ok(admitted) => admitted,
             Err(ConnectionRefusal::Full) => {
                 static TOO_MANY: Throttle = Throttle::new();
                 let limit = self.front.limits.connections;
-                if let Some(held_back) = TOO_MANY.pass() {
-                    tracing::warn!(limit, held_back, "too many connections; this one is closed");
+                if let Some(suppressed) = TOO_MANY.pass() {
+                    tracing::warn!(limit, suppressed, "too many connections; this one is closed");
                 }
                 return metrics.refused(Refused::Connections);
             }
             Err(ConnectionRefusal::Share) => {
                 static SHARE: Throttle = Throttle::new();
-                if let Some(held_back) = SHARE.pass() {
-                    tracing::warn!(held_back, "a client is at its share of the connections; this one is closed");
+                if let Some(suppressed) = SHARE.pass() {
+                    tracing::warn!(suppressed, "a client is at its share of the connections; this one is closed");
                 }
                 return metrics.refused(Refused::ClientShare);
             }

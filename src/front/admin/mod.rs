@@ -230,7 +230,7 @@ fn rejection(rejection: &Rejection) -> Value {
     let held = rejection.quarantined.iter().map(|held| {
         json!({
             "document": held.document,
-            "inForce": if held.keeps { "last good state" } else { "nothing" },
+            "inForce": if held.last_good_in_force { "last good state" } else { "nothing" },
             "since": time(held.since),
             "why": held.problem.to_string(),
             "problems": held.problems,

@@ -24,7 +24,7 @@ use gatepost_tls::ServerTls;
 
 /// Timeout of a request's head, and of a TLS handshake.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest lifetime of an operator's connection.
+/// Maximum lifetime of an operator's connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent connections of operators; one more closes the oldest.
 const MAX_CONNECTIONS: usize = 64;
@@ -82,9 +82,9 @@ pub async fn serve<P: AdminPages>(
                     oldest_first.push_back(connections.spawn(served.connection(stream)));
                 }
                 Err(error) => {
-                    static CANNOT: Throttle = Throttle::new();
-                    if let Some(held_back) = CANNOT.pass() {
-                        tracing::warn!(%error, held_back, "cannot accept admin connections; trying again after a pause");
+                    static ACCEPT_ERRORS: Throttle = Throttle::new();
+                    if let Some(suppressed) = ACCEPT_ERRORS.pass() {
+                        tracing::warn!(%error, suppressed, "cannot accept admin connections; trying again after a pause");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }

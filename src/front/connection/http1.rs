@@ -93,8 +93,8 @@ async fn answer(context: &ConnectionContext, request: Request<Incoming>) -> Resp
     let (parts, body) = request.into_parts();
     match route::route(&parts) {
         Ok(Route::Webhook(route)) => admission::answer_http(context, route, &parts, Body::Http1(body)).await,
-        Ok(_) => context.front.refused(&context.session, &Refusal::GrpcOverHttp1),
-        Err(refusal) => context.front.refused(&context.session, &refusal),
+        Ok(_) => context.front.refusal_response(&context.session, &Refusal::GrpcOverHttp1),
+        Err(refusal) => context.front.refusal_response(&context.session, &refusal),
     }
 }
 

@@ -141,7 +141,7 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
     let (parts, body) = request.into_parts();
     let route = match route::route(&parts) {
         Ok(route) => route,
-        Err(refusal) => return context.front.refuse(&mut respond, &refusal),
+        Err(refusal) => return context.front.send_refusal(&mut respond, &refusal),
     };
     let context = Arc::clone(context);
     match route {
@@ -161,7 +161,7 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
             tokio::spawn(async move { admission::answer_grpc(&context, phase, &parts.headers, body, respond).await });
         }
         Route::Attach => {
-            tokio::spawn(async move { attach::answer(&context, &parts.headers, body, respond).await });
+            tokio::spawn(async move { attach::serve_stream(&context, &parts.headers, body, respond).await });
         }
         Route::Follow => {
             tokio::spawn(async move { follow::answer(&context, &parts.headers, body, respond).await });
@@ -184,7 +184,7 @@ fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mu
                 };
                 if let Err(refusal) = answered.await {
                     // A response that has begun is reset.
-                    front.refuse(&mut respond, &refusal);
+                    front.send_refusal(&mut respond, &refusal);
                 }
             });
         }

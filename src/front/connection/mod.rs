@@ -19,7 +19,7 @@ use super::{
     accept::{
         client::Identity,
         clients::AdmittedConnection,
-        listener::{Accepted, configure_stream},
+        listener::{AcceptedStream, configure_stream},
     },
     drain::DrainSignal,
     limits,
@@ -36,18 +36,18 @@ const TLS_HANDSHAKE: u8 = 22;
 pub(crate) async fn serve(
     front: Arc<Front>,
     worker: usize,
-    accepted: Accepted,
+    accepted: AcceptedStream,
     mut admitted: AdmittedConnection,
     drain: DrainSignal,
 ) {
     let begin = async {
         let context = ConnectionContext { front, session: Arc::clone(&admitted.session), worker, drain: drain.clone() };
         match accepted {
-            Accepted::Tcp(stream, None) => serve_http(context, configure_stream(stream)?).await,
-            Accepted::Tcp(stream, Some(config)) => {
+            AcceptedStream::Tcp(stream, None) => serve_http(context, configure_stream(stream)?).await,
+            AcceptedStream::Tcp(stream, Some(config)) => {
                 serve_tls(context, configure_stream(stream)?, config, &mut admitted).await
             }
-            Accepted::Unix(stream) => serve_http(context, UnixStream::from_std(stream)?).await,
+            AcceptedStream::Unix(stream) => serve_http(context, UnixStream::from_std(stream)?).await,
         }
         Ok::<_, io::Error>(())
     };
@@ -160,10 +160,10 @@ async fn begin_tls(stream: TcpStream, config: Arc<ServerConfig>, buffer: usize) 
 /// handshakes fail.
 fn report(failure: &HandshakeFailure, stream: &TcpStream) {
     static LINES: [Throttle; HandshakeFault::COUNT] = [const { Throttle::new() }; HandshakeFault::COUNT];
-    if let Some(held_back) = LINES[failure.fault as usize].pass() {
+    if let Some(suppressed) = LINES[failure.fault as usize].pass() {
         let caller = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.ip().to_string());
         let HandshakeFailure { reason, fix, .. } = failure;
-        tracing::warn!(reason, fix, caller, held_back, "a caller's TLS handshake failed");
+        tracing::warn!(reason, fix, caller, suppressed, "a caller's TLS handshake failed");
     }
 }
 

@@ -53,7 +53,7 @@ use gatepost_wire::{
 
 /// Memory that one stream reserves besides its messages.
 const STREAM_MEMORY: usize = 64 << 10;
-/// Concurrent tasks of an instance that names no number.
+/// Maximum number of concurrent tasks if the claim sets no window.
 const DEFAULT_WINDOW: u32 = 16;
 const MAX_WINDOW: u32 = 256;
 /// Interval at which a stream checks its claim, and whether a drain waits only for this stream.
@@ -61,17 +61,17 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Memory of a task besides the review.
 const TASK_OVERHEAD: usize = 256;
 
-const NOT_YOURS: End = (Code::PermissionDenied, "the name is not configured as one that you may claim any more");
+const NOT_YOURS: End = (Code::PermissionDenied, "the configuration no longer allows you to claim this name");
 const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
-const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
+const LATE_CLAIM: End = (Code::InvalidArgument, "only the first message may be a claim");
 
 /// Failure of a task whose answer cannot be read.
-const UNREAD: &str = "its answer cannot be read";
-/// Length of the first bytes of a message, which identify its task.
-const TASK_BEGINNING: usize = 64;
+const UNREADABLE_ANSWER: &str = "its answer cannot be read";
+/// Length of the prefix of a message that identifies its task.
+const TASK_ID_PREFIX_BYTES: usize = 64;
 
 /// Serves one stream until it ends.
-pub(crate) async fn answer(
+pub(crate) async fn serve_stream(
     context: &ConnectionContext,
     headers: &HeaderMap,
     body: RecvStream,
@@ -83,7 +83,7 @@ pub(crate) async fn answer(
         begun = begin(context, headers, body) => begun,
     };
     match begun {
-        Err(refusal) => context.front.refuse(&mut respond, &refusal),
+        Err(refusal) => context.front.send_refusal(&mut respond, &refusal),
         Ok(mut stream) => {
             // An error means that the instance is gone.
             let Ok(to) = answer::begin_grpc(&mut respond) else { return };
@@ -206,7 +206,7 @@ impl Stream<'_> {
                     // The configuration may have changed meanwhile.
                     Some(_) if !self.is_claim_valid(front) => return Ok(NOT_YOURS),
                     Some(outbound) => to.send_outbound(outbound, &self.attached)?,
-                    None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
+                    None => return Ok((Code::DeadlineExceeded, "no message received within the lease: attach again")),
                 },
                 message = self.messages.next() => match message {
                     Ok(Some(message)) => self.handle(message, &mut leave_requested).await?,
@@ -233,10 +233,10 @@ impl Stream<'_> {
         self.claim_valid || current.hub().desk(|desk| desk.is_draining(&self.claim.name, gatepost_base::clock::now()))
     }
 
-    /// Handles one message. An answer that is not expected any more changes nothing.
+    /// Handles one message. An unexpected answer is ignored.
     ///
     /// # Errors
-    /// Returns the status that ends the stream if the message is not allowed now, or is not one of an instance.
+    /// Returns the status that ends the stream if the message is not allowed now, or is not a message that an instance may send.
     async fn handle(&self, message: CallMessage, leave_requested: &mut bool) -> Result<(), End> {
         self.attached.renew();
         let (message, room) = match message {
@@ -246,11 +246,11 @@ impl Stream<'_> {
                 return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
         };
-        let beginning = message.slice(..message.len().min(TASK_BEGINNING));
+        let prefix = message.slice(..message.len().min(TASK_ID_PREFIX_BYTES));
         let read = offload::run(message.len(), move || read(message)).await;
         match read {
             None | Some(Message::Answer(InitializerAnswer { outcome: None, .. })) => {
-                self.give_up(&beginning, TurnFailure::Unable(UNREAD.to_owned()));
+                self.give_up(&prefix, TurnFailure::Unable(UNREADABLE_ANSWER.to_owned()));
                 return Err(UNREADABLE);
             }
             Some(Message::Claim(_)) => return Err(LATE_CLAIM),
@@ -273,12 +273,12 @@ impl Stream<'_> {
 
     /// Fails the task of a message that was not read, without retry: the next instance would send the same message.
     /// Returns false if the first bytes do not identify a task.
-    fn give_up(&self, beginning: &Bytes, why: TurnFailure) -> bool {
-        let answered = answered(beginning);
-        if let Some((task, attempt)) = answered {
+    fn give_up(&self, prefix: &Bytes, why: TurnFailure) -> bool {
+        let task = answered(prefix);
+        if let Some((task, attempt)) = task {
             self.attached.give_up(TaskId(task), attempt, why);
         }
-        answered.is_some()
+        task.is_some()
     }
 }
 

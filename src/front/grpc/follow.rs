@@ -34,7 +34,7 @@ use gatepost_initializers::{
 };
 use gatepost_wire::{initializers as wire, outbound::framed, pb::gatepost::v1 as pb};
 
-/// Longest message: a list of the most names, and a Status.
+/// Maximum size of a message, in bytes: a list with the maximum number of names, and a Status.
 const MAX_MESSAGE: usize = 256 << 10;
 /// Interval of log lines about skipped messages.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,9 +42,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 const STREAM_MEMORY: usize = 64 << 10;
 /// Interval at which the controller checks for late heads.
 const CONTROL_INTERVAL: Duration = Duration::from_secs(1);
-/// Most corrections of the controller in that interval.
+/// Maximum number of corrections of the controller in that interval.
 const MAX_CORRECTIONS: usize = 500;
-/// Longest name, or id, of an object.
+/// Maximum length of the name or id of an object, in bytes.
 pub(super) const MAX_NAME: usize = 253;
 
 const NO_ROOM: End =

@@ -36,7 +36,7 @@ use gatepost_initializers::{
 };
 use gatepost_wire::{initializers as wire, outbound::framed, pb::gatepost::v1 as pb};
 
-/// Longest message of these calls: a user with all groups.
+/// Maximum size of a message of these calls, in bytes: a user with all groups.
 const MAX_MESSAGE: usize = 256 << 10;
 /// Memory of one call besides its message.
 const CALL_MEMORY: usize = 4 << 10;
@@ -80,7 +80,7 @@ pub(crate) async fn answer(
             let expiring = session.unsent.add(now, now + front.limits.timeout);
             drop(answer::send_message(&mut respond, Outgoing::from(message).until(expiring)));
         }
-        Err(refusal) => front.refuse(&mut respond, &refusal),
+        Err(refusal) => front.send_refusal(&mut respond, &refusal),
     }
 }
 

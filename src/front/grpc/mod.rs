@@ -42,11 +42,11 @@ const UNREADABLE: End = (Code::InvalidArgument, "a message cannot be read");
 
 /// Time for the caller to read a message of a stream.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest message before the claim is accepted.
+/// Maximum size of a message before the claim is accepted, in bytes.
 const MAX_CLAIM: usize = 16 << 10;
-/// Longest message of an instance: a patch that replaces the largest object, and its envelope.
+/// Maximum size of a message of an instance, in bytes: a patch that replaces the largest object, and its envelope.
 const MAX_ANSWER: usize = 4 << 20;
-/// Longest message that is skipped. A longer message ends the stream.
+/// Maximum size of a message that is skipped, in bytes. A longer message ends the stream.
 const MAX_SKIPPED_MESSAGE: usize = 16 << 20;
 /// Buffered bytes that need no reservation of their own, as each stream reserves memory for them.
 const UNRESERVED: usize = 16 << 10;
@@ -67,7 +67,7 @@ fn begin_stream<'a>(
     match grpc_encoding(headers).and_then(|()| front.attach_quota.take(session, memory)) {
         Ok(guard) => Some((guard, StreamSender { to: answer::begin_grpc(respond).ok()?, context })),
         Err(refusal) => {
-            front.refuse(respond, &refusal);
+            front.send_refusal(respond, &refusal);
             None
         }
     }

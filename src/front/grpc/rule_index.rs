@@ -33,7 +33,7 @@ use gatepost_base::clock::now;
 use gatepost_config::coverage::rule_index::{IndexRule, PhaseRules};
 use gatepost_wire::{outbound::framed, pb::gatepost::v1 as pb};
 
-/// Longest message of a plugin.
+/// Maximum size of a message of a plugin, in bytes.
 const MAX_MESSAGE: usize = 256;
 /// Memory of one stream besides the index.
 const STREAM_MEMORY: usize = 16 << 10;

@@ -30,8 +30,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// State that the clients of one endpoint share about their HTTP/1.1 connections.
 ///
-/// A hook that serves one connection at a time serves no other one while one of ours is open, idle or not. Only waiting
-/// shows which hooks do so. Idle connections of all clients therefore give way when a call has waited on a new
+/// Some hooks serve one connection at a time, so that an idle connection of ours blocks every new one. Only a call that
+/// waits reveals such a hook. Idle connections of all clients therefore give way when a call has waited on a new
 /// connection for [`EVICTION_DELAY`], unless the hook was seen to serve several connections concurrently.
 #[derive(Debug, Default)]
 pub(in super::super) struct IdleArbiter {
@@ -114,8 +114,8 @@ pub(super) struct ConnectBreaker(Mutex<FailureStreak>);
 #[derive(Debug)]
 struct FailureStreak {
     length: u32,
-    /// Number of the pause. Only connections that began in it make it longer.
-    pauses: u64,
+    /// Number of pauses so far. A failed attempt starts another pause only if no pause began since the attempt.
+    pause_count: u64,
     backoff: Backoff,
     pause: Duration,
     /// Time of the next try.
@@ -126,14 +126,14 @@ struct FailureStreak {
 impl Default for FailureStreak {
     fn default() -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
-        Self { length: 0, pauses: 0, backoff, pause: Duration::ZERO, next: None, last: None }
+        Self { length: 0, pause_count: 0, backoff, pause: Duration::ZERO, next: None, last: None }
     }
 }
 
 /// A connection that is being dialled. The attempt knows in which pause it began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionAttempt {
-    pauses: u64,
+    pause_count: u64,
 }
 
 impl ConnectBreaker {
@@ -145,7 +145,7 @@ impl ConnectBreaker {
     /// Allows a new connection; during a pause, returns the failure of the last connection instead.
     pub(super) fn begin_attempt(&self, now: Instant) -> Result<ConnectionAttempt, CallFailure> {
         let mut streak = self.streak();
-        let attempt = ConnectionAttempt { pauses: streak.pauses };
+        let attempt = ConnectionAttempt { pause_count: streak.pause_count };
         if let (Some(next), Some(last)) = (streak.next, &streak.last)
             && now < next
         {
@@ -160,8 +160,8 @@ impl ConnectBreaker {
         let mut streak = self.streak();
         streak.length = streak.length.saturating_add(1);
         streak.last = Some(failure.clone());
-        if streak.length >= MAX_FAILURES_IN_A_ROW && attempt.pauses == streak.pauses {
-            streak.pauses += 1;
+        if streak.length >= MAX_FAILURES_IN_A_ROW && attempt.pause_count == streak.pause_count {
+            streak.pause_count += 1;
             streak.pause = streak.backoff.pause();
             streak.next = Some(now + streak.pause);
         }
@@ -171,7 +171,7 @@ impl ConnectBreaker {
     pub(super) fn answered(&self) {
         let mut streak = self.streak();
         if streak.length > 0 {
-            *streak = FailureStreak { pauses: streak.pauses + 1, ..FailureStreak::default() };
+            *streak = FailureStreak { pause_count: streak.pause_count + 1, ..FailureStreak::default() };
         }
     }
 }
@@ -206,8 +206,8 @@ mod tests {
         CallFailure::Connection("gone".into())
     }
 
-    /// Connections to a hook in that time, were one wanted every millisecond; none carries an answer.
-    fn made(breaker: &ConnectBreaker, from: Instant, millis: u64) -> usize {
+    /// Counts connections that the breaker allows if one is attempted every millisecond and none gets an answer.
+    fn connections_made(breaker: &ConnectBreaker, from: Instant, millis: u64) -> usize {
         let times = (0..millis).map(|after| from + Duration::from_millis(after));
         let made = times.filter(|now| match breaker.begin_attempt(*now) {
             Ok(attempt) => {
@@ -223,16 +223,16 @@ mod tests {
     fn a_hook_that_closes_every_connection_is_tried_once_a_second() {
         let (breaker, began) = (ConnectBreaker::default(), Instant::now());
         // 16 at once, then after 50, 100, 200, 400, 800 ms, and every second.
-        assert_eq!(made(&breaker, began, 2000), 16 + 5);
-        assert_eq!(made(&breaker, began + Duration::from_secs(2), 10_000), 10);
+        assert_eq!(connections_made(&breaker, began, 2000), 16 + 5);
+        assert_eq!(connections_made(&breaker, began + Duration::from_secs(2), 10_000), 10);
     }
 
     #[test]
     fn an_answer_ends_the_breaker_s_pauses() {
         let (breaker, now) = (ConnectBreaker::default(), Instant::now());
-        assert_eq!(made(&breaker, now, 100), 16 + 1);
+        assert_eq!(connections_made(&breaker, now, 100), 16 + 1);
         breaker.answered();
-        assert_eq!(made(&breaker, now, 16), 16);
+        assert_eq!(connections_made(&breaker, now, 16), 16);
     }
 
     #[test]

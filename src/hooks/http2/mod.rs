@@ -87,7 +87,7 @@ enum DriveEnd {
 enum ConnectionError {
     /// The hook broke the protocol, and is sent GOAWAY.
     Fault(ProtocolFault),
-    /// The connection carries nothing any more.
+    /// The connection is unusable.
     Lost(Cow<'static, str>),
 }
 
@@ -362,7 +362,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
                 self.protocol.queue_frames();
             }
             match self.poll_write(cx) {
-                // Nothing is queued any more. If it was withdrawn, the ready streams may queue something now.
+                // The queue is empty. If the data was withdrawn, ready streams may queue data now.
                 Poll::Ready(Ok(0)) if std::mem::take(&mut self.write_blocked) => {}
                 Poll::Ready(Ok(0)) => break,
                 Poll::Ready(written) => {

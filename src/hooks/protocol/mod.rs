@@ -50,7 +50,7 @@ pub struct HttpRequest {
     /// Form of the review: it decides the content type.
     pub form: HttpForm,
     /// Timeout in the path's query, as by kube-apiserver (`timeout=10s`, rounded up). It is that of the whole call,
-    /// also if the request is sent again.
+    /// even if the request is sent again.
     pub timeout: Duration,
 }
 

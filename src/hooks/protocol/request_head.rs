@@ -205,7 +205,7 @@ pub(in crate::hooks) struct ResponseHead {
 /// Fields of a header block that matter to a unary gRPC call or a POST.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::hooks) struct ResponseFields {
-    /// `content-type` is `application/grpc`, whatever follows behind `+` or `;`; `None` when absent.
+    /// `content-type` is `application/grpc`, with any suffix after `+` or `;`; `None` when absent.
     pub(in crate::hooks) grpc: Option<bool>,
     /// `grpc-status`; UNKNOWN if it is not a number.
     pub(in crate::hooks) grpc_status: Option<u32>,

@@ -435,6 +435,6 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
     }
     let Some(authorizer) = &deps.authorizer else { return false };
     let check = permission(&read.group, &read.resource, &read.namespace, &read.name);
-    let Ok(decision) = authorizer.ask(&read.username, &read.user, check) else { return false };
+    let Ok(decision) = authorizer.request(&read.username, &read.user, check) else { return false };
     matches!(timeout_at(deadline.into(), decision).await, Ok(Ok(Ok(decision))) if decision.allowed)
 }

@@ -249,7 +249,7 @@ type ParallelAnswer = (Arc<str>, Option<Result<Answer, TurnFailure>>);
 /// Future of an initializer's name and answer.
 type AnswerFuture<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, TurnFailure>)> + Send + 'a>>;
 
-/// Calls of initializers ahead of their turns.
+/// Speculative calls of initializers.
 #[derive(Default)]
 pub(super) struct ParallelCalls<'a> {
     /// Answers in the order of the turns; `None` until an answer arrives.
@@ -313,7 +313,7 @@ impl<'a> ParallelCalls<'a> {
     ///
     /// # Errors
     /// An initializer that was called rejects the object: its name, and the rejection. The object is then not created,
-    /// whatever the other answers are.
+    /// even if all other answers accept it.
     pub(super) async fn wait_for_answer(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Evaluation: runs the policies of a phase in order, and waits for what suspends them: an access check, or a thread
+//! Evaluation: runs the policies of a phase in order, and waits while one is suspended: by an access check, or by a thread
 //! beside the worker.
 
 use std::{cell::Cell, time::Instant};

@@ -28,12 +28,12 @@ use gatepost_policy::{Mutated, MutationLimits, Outcome, Suspended, document::Rei
 
 /// Description of the patches in a rejection.
 const PATCHES: &str = "patches of mutating admission policies";
-/// Memory for what mutations make, in bytes, besides several times the object.
+/// Memory for the results of mutations, in bytes, in addition to several times the object.
 const MIN_MUTATION_BYTES: usize = 256 << 10;
 
 /// Lets the mutating policies that match this request change the object, by name.
 pub(in crate::review) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
-    // Of several segments of hooks, the first one begins the chain.
+    // If there are several segments of hooks, the first one begins the chain.
     let is_first = ctx.caller.segment.is_none_or(|segment| segment.number == 1);
     let applies = is_first && !draft.skips_hooks && ctx.mutates();
     if !applies || !ctx.generation.snapshot.has_policies(HookType::Mutating) {

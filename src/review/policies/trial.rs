@@ -31,9 +31,9 @@ pub struct PolicyTrial {
     pub explanations: Vec<Explanation>,
 }
 
-/// Evaluates the policies that apply to a review, in their order, whatever phase the caller wants. An evaluation may
+/// Evaluates the policies of all phases that apply to a review, in their order. An evaluation may
 /// take as many steps as its cost allows. Mutating policies count once, as if none of them were invoked again. Ends
-/// early at an error that rejects the request whatever the policies decide.
+/// early at an error that rejects the request regardless of the policies' decisions.
 pub async fn try_policies(
     deps: &AdmissionDeps,
     review: &Review,

@@ -26,13 +26,13 @@ use gatepost_initializers::{
 
 /// Pause before a retry; it doubles with each failed write of the object.
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause before a retry.
+/// Maximum pause before a retry.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(30);
-/// Most queued corrections.
+/// Maximum number of queued corrections.
 const MAX_CORRECTIONS: usize = 500;
-/// Most queued corrections of heads that exceeded their timeout; the rest is for the controller.
+/// Maximum number of queued corrections of heads that exceeded their timeout; the rest is for the controller.
 const MAX_LATE_CORRECTIONS: usize = 400;
-/// Most corrections that run concurrently.
+/// Maximum number of corrections that run concurrently.
 const MAX_CONCURRENT_CORRECTIONS: usize = 128;
 /// Approximate bytes of one object for the cost of building an index.
 const INDEXED: usize = 256;

@@ -11,7 +11,7 @@ use gatepost_api::initialization::PENDING_LABEL;
 use gatepost_initializers::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject};
 use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow};
 
-/// Most objects of a list that are accepted. The others follow once these are finished.
+/// Maximum number of objects of a list that are accepted. The others follow once these are finished.
 const MAX_LISTED_OBJECTS: usize = 50_000;
 
 /// Event of one resource.

@@ -210,7 +210,7 @@ impl Turn {
         let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(TurnEnd::Settled))) };
         match self.write(read, MarksStep::to(&after), Vec::new()).await? {
             WriteOutcome::Refused(why, _) => {
-                let why = format!("the apiserver does not take the object any more: {why}");
+                let why = format!("the apiserver no longer accepts the object: {why}");
                 let result = TurnFailure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
                 let ended = self.fail(read, &state.failed(result)).await?;
                 Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))

@@ -20,7 +20,7 @@ use gatepost_initializers::{
 use gatepost_kube_support::{KubeClient, KubeError, RawAnswer, object_path};
 
 const JSON_PATCH: &str = "application/json-patch+json";
-/// Most whole objects that are read concurrently. The size of an object is known only after the read.
+/// Maximum number of whole objects that are read concurrently. The size of an object is known only after the read.
 const MAX_CONCURRENT_READS: usize = 4;
 /// Approximate bytes of memory per byte of a parsed object.
 const PARSED: usize = 8;
@@ -245,7 +245,7 @@ mod tests {
         for message in [rbac, "an object that is not initialized may only be changed by users with permission", ""] {
             assert!(!is_about_object(403, message, true), "{message}");
         }
-        // Nor is what Gatepost itself says, wherever these words are written.
+        // Gatepost's own rejections are not about the object either.
         let state = State::new(Initializers::of(["a", "b"]), Value::Null, "");
         let marked = |state: &State| Marks { label: Some("1".into()), state: Some(state.write().unwrap().into()) };
         let (old, new) = (marked(&state), marked(&state.done("a", Vec::new()).unwrap()));

@@ -10,11 +10,11 @@ use std::{
     time::Instant,
 };
 
-/// Most concurrent turns of one name.
+/// Maximum number of concurrent turns of one name.
 const MAX_TURNS_PER_NAME: usize = 64;
 /// Concurrent turns up to which a name may have several; beyond, a name without a turn may start one.
 const SHARED_TURNS: usize = 1024;
-/// Most concurrent turns of all names.
+/// Maximum number of concurrent turns of all names.
 const MAX_TURNS: usize = 2 * SHARED_TURNS;
 
 /// Objects whose turn is due.
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(all(&mut turns), ["quick".into(), "quick".into()]);
         turns.ended("slow");
         assert_eq!(all(&mut turns), ["slow".into()]);
-        // Nor do many names together: each has one place.
+        // Many names together do not block it either: each has one slot.
         (0..40).for_each(|name| push(&mut turns, &format!("slow-{name}"), 0..100));
         assert!(!all(&mut turns).is_empty());
         assert!((SHARED_TURNS..=SHARED_TURNS + 41).contains(&turns.all), "{}", turns.all);

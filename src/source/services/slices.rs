@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::hooks::Ports;
 use gatepost_api::Labels;
 
-/// Most addresses stored of one slice; an apiserver accepts no more.
+/// Maximum number of addresses stored of one slice; an apiserver accepts no more.
 const MAX_ADDRESSES: usize = 1000;
-/// Most slices stored: a Pod can be found without the addresses of further slices.
+/// Maximum number of slices stored: a Pod can be found without the addresses of further slices.
 const MAX_SLICES: usize = 2000;
 
 /// Service that a hook names.

@@ -135,7 +135,7 @@ fn registration_behind_a_service_names_it_and_the_excluded_namespaces() {
         assert_eq!(expression["values"], json!(excluded));
         assert_eq!(value["metadata"]["annotations"], json!({"gatepost.dev/never-sent": "gatepost,kube-system"}));
         let text = registration.text().unwrap();
-        assert!(text.contains("never sent, whatever the hooks want: gatepost, kube-system."), "{text}");
+        assert!(text.contains("never sent, even if a hook matches them: gatepost, kube-system."), "{text}");
         assert!(text.contains("caBundle: the authorities of --ca-file"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
 

@@ -29,7 +29,7 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_keeps_no_hook_from_draining() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
-    // This thread is the worker. It has served a request, and has nothing to do any more.
+    // This thread is the worker. It has served a request, and is idle.
     let channel = Arc::downgrade(&rotator.current.enter().hooks[0].target.channel);
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::task::yield_now().await;

@@ -23,7 +23,11 @@ fn files(files: &[(&str, &[(&str, u16)])]) -> Contents {
 /// Document held back: the file, and whether its last good state is in force.
 fn held(rotator: &Rotator) -> Vec<(String, bool)> {
     let rejected = rotator.options.status.rejected.get();
-    rejected.iter().flat_map(|it| &it.quarantined).map(|held| (held.document.clone(), held.keeps)).collect()
+    rejected
+        .iter()
+        .flat_map(|it| &it.quarantined)
+        .map(|held| (held.document.clone(), held.last_good_in_force))
+        .collect()
 }
 
 fn names(rotator: &Rotator) -> Vec<String> {

@@ -71,8 +71,8 @@ fn never_sent(item: &Value) -> Vec<String> {
     condition.namespaces().map(str::to_owned).collect()
 }
 
-/// Returns true if a hook of our own configuration is isolated. Another mutating webhook then changes the segments,
-/// whatever is registered now, and upkeep would alternately register the segments with it and without it.
+/// Returns true if a hook of our own configuration is isolated. Another mutating webhook then changes the segments
+/// regardless of the current registration, and upkeep would alternately register the segments with it and without it.
 pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
     fn says(value: &Value) -> bool {
         match value {
