@@ -41,7 +41,7 @@ impl Log {
 
 // One runtime on this thread serves, too; each fault is logged at most once a second, and is tried once.
 #[tokio::test]
-async fn each_fault_is_logged_with_its_reason_and_what_to_do() {
+async fn handshake_faults_are_logged_with_reason_and_fix() {
     let log = Log::default();
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());

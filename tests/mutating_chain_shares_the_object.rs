@@ -108,7 +108,7 @@ fn large_pod(size: usize) -> AdmissionRequest {
 }
 
 #[test]
-fn of_one_change_in_a_chain_of_eight_only_the_new_bytes_are_written() {
+fn single_change_in_a_chain_writes_only_new_bytes() {
     AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
     let chain = Chain::start();
     let entry =

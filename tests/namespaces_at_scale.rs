@@ -58,7 +58,7 @@ fn labels(number: usize) -> Labels {
 }
 
 #[test]
-fn memory_has_a_bound_whatever_changes_and_whatever_is_asked() {
+fn namespace_memory_is_bounded() {
     AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
     AllocationRegistry::enable_tracking();
     let mut group = AllocationGroupToken::register().expect("a group");
@@ -87,7 +87,7 @@ fn memory_has_a_bound_whatever_changes_and_whatever_is_asked() {
     let mut events = 0;
     for number in 0..20_000 {
         let namespaces = Arc::clone(&namespaces);
-        let mut asking = Box::pin(async move { namespaces.ask(&format!("unknown-{number}")).await });
+        let mut asking = Box::pin(async move { namespaces.look_up(&format!("unknown-{number}")).await });
         match asking.as_mut().poll(&mut context) {
             Poll::Pending => waiting.push(asking),
             Poll::Ready(answer) => events += usize::from(answer.is_err()),

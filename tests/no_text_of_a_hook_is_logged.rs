@@ -76,7 +76,7 @@ async fn a_failed_call_is_logged_by_its_class() {
 }
 
 #[tokio::test]
-async fn a_reason_that_a_hook_made_up_and_what_it_says_are_in_no_record() {
+async fn hook_reasons_and_messages_are_in_no_record() {
     let (log, record) = kept(denial(SECRET, SECRET.to_owned()), false).await;
     assert!(!log.contains(SECRET) && !record.to_string().contains(SECRET), "{log}\n{record}");
     assert_eq!((&record["reason"], &record["code"]), (&"Other".into(), &403.into()));
@@ -122,7 +122,7 @@ async fn at_debug_each_call_is_logged_within_its_review_and_hook() {
 }
 
 #[tokio::test]
-async fn above_debug_a_failed_call_names_hook_and_review_and_nothing_else_is_said() {
+async fn failed_call_logs_only_hook_and_review_above_debug() {
     let log = logged(tracing::Level::INFO).await;
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 1, "{log}");

@@ -82,7 +82,7 @@ async fn a_no_that_came_in_time_is_a_no() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_cannot_be_read_in_time_goes_on_where_no_initializer_must_act() {
+async fn late_object_passes_if_no_initializer_must_act() {
     let _alone = ALONE.lock().await;
     let configured = |policy: &str| {
         let initializers = format!(

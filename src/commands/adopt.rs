@@ -417,7 +417,7 @@ impl Cluster {
         }
     }
 
-    /// Prints on stderr what the command waits for, unless that was printed last.
+    /// Prints the condition that the command waits for on stderr, unless that was printed last.
     fn report_progress(&mut self, what: String) {
         if self.last_progress != what {
             // Ignore a closed stderr.

@@ -144,7 +144,7 @@ async fn apply(place: &SourceLocation, paths: &[PathBuf]) -> Result<AppliedDocum
     Ok(AppliedDocuments { revision: at.map_or(after.revision, Revision::Store), names })
 }
 
-/// Where documents are written.
+/// Destination of documents.
 enum Store {
     Folder(PathBuf),
     Etcd { client: EtcdClient, prefix: String },
@@ -288,7 +288,7 @@ fn objects(file: &SourceFile) -> Result<Vec<SourceFile>, String> {
 /// Returns problems that the documents bring. If the configuration has some already, these might hide others, so that the
 /// documents are also judged by themselves.
 fn new_problems(place: &SourceLocation, before: &Contents, documents: &[SourceFile]) -> Vec<String> {
-    // A sidecar may have a cluster to ask.
+    // A sidecar may be connected to a cluster.
     let problems = |contents: &Contents| match CandidateCache::default().with_authorizer(true).candidate(
         contents,
         OnHazard::Off,

@@ -195,7 +195,7 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
     let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
     if let Err(problems) = gatepost_config::load(&files, &no_file) {
-        // The file does not exist, so its name would tell the user nothing.
+        // The file does not exist, so its name would not help the user.
         let output = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
         return Err(problems.into_iter().map(output).collect::<Vec<_>>().join("\n"));
     }
@@ -204,7 +204,7 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
         .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
 }
 
-/// Returns the shell command that closes what the command line `words` has opened.
+/// Returns the shell command that undoes the break-glass of the command line `words`.
 fn end_command(words: impl Iterator<Item = String>) -> String {
     const VALUES: [&str; 4] = ["--for", "--reason", "--hook", "--by"];
     let mut words = words;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn break_glass_document_has_what_the_flags_say() {
+    fn break_glass_document_reflects_the_flags() {
         let reason = "tricky: \"quotes\", #comment and - dash";
         let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);

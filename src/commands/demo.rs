@@ -205,7 +205,11 @@ fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<(), String>
 
 impl Stage {
     /// Sends a review. Returns the response and the time until it arrived.
-    async fn ask(&self, method: Method, review: &AdmissionReview) -> Result<(AdmissionResponse, Duration), String> {
+    async fn send_review(
+        &self,
+        method: Method,
+        review: &AdmissionReview,
+    ) -> Result<(AdmissionResponse, Duration), String> {
         let mut review = review.clone();
         let request = review.request.get_or_insert_default();
         self.sent.update(|sent| sent + 1);
@@ -213,13 +217,13 @@ impl Stage {
         // Use a new uid: the sidecar treats a repeated uid as a repeated review.
         request.uid = Some(format!("00000000-0000-4000-8000-{:012}", self.sent.get()));
         let began = Instant::now();
-        let answer = self.caller.ask(method, &review, MAX_WAIT).await.map_err(text)?;
+        let answer = self.caller.send(method, &review, MAX_WAIT).await.map_err(text)?;
         let (took, response) = (began.elapsed(), answer.response.ok_or("the sidecar sent no response")?);
         self.rejected.update(|rejected| rejected + usize::from(!response.allowed()));
         Ok((response, took))
     }
 
-    /// Waits until `look` finds what it wants in the lines of the audit log.
+    /// Waits until `look` returns a result from the lines of the audit log.
     async fn audit_log<T>(&self, look: impl Fn(&str) -> Result<Option<T>, String>) -> Result<T, String> {
         until("an audit record", || {
             let log = fs::read(&self.audit_log).map_err(|error| format!("cannot read the audit log: {error}"))?;
@@ -239,7 +243,7 @@ impl Stage {
         let (stop, crowd) = (Cell::new(false), Crowd::default());
         let caller = async || {
             while !stop.get() {
-                let (response, took) = self.ask(Method::Review, review).await?;
+                let (response, took) = self.send_review(Method::Review, review).await?;
                 ensure(response.allowed(), format_args!("the crowd was disturbed: {}", status(&response).1))?;
                 crowd.0.borrow_mut().push(took);
             }

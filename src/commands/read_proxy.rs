@@ -245,10 +245,10 @@ async fn reload_tls_files(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
         match reads.run(TLS_READ_TIMEOUT, move || look.reload(SystemTime::now())).await {
             Ok(FileCheck::Replaced) => {
                 tracing::info!("using the new TLS files for new connections");
-                metrics.tls_reload(TlsReload::Replaced);
+                metrics.record_tls_reload(TlsReload::Replaced);
             }
             Ok(FileCheck::Rejected { error, news: true }) => {
-                metrics.tls_reload(TlsReload::Rejected);
+                metrics.record_tls_reload(TlsReload::Rejected);
                 tracing::warn!(%error, fix = error.fix(), "the changed TLS files are not valid; the old ones stay in use");
             }
             Ok(FileCheck::Same | FileCheck::Rejected { .. }) => {}

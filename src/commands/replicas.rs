@@ -68,7 +68,7 @@ enum ReportSource {
 }
 
 impl ReplicaArgs {
-    /// Returns what is wrong with the flags, for rules that clap cannot check.
+    /// Returns the error of the flags, for rules that clap cannot check.
     pub(super) fn misuse(&self) -> Option<String> {
         match self.source.clone().replicas() {
             Ok(Some(SourceLocation::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
@@ -137,7 +137,7 @@ pub(super) fn read(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
     block_on(async { args.open().await?.read(ANSWER_TIMEOUT).await }).flatten()
 }
 
-/// Reads the reports until `judge` returns a result, or time is up. Prints on stderr what is missing, each time that it
+/// Reads the reports until `judge` returns a result, or time is up. Prints the unmet condition on stderr, each time that it
 /// changes. Prints success on stdout, and failure on stderr.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
     match block_on(poll(args, within, judge)).flatten() {

@@ -117,11 +117,11 @@ impl From<PhaseArgument> for Method {
 impl ReviewArgs {
     /// Sends the review and prints the verdict.
     pub fn run(self) -> CommandExit {
-        let verdict = self.ask();
+        let verdict = self.send();
         finish(verdict.map(|(text, allowed)| (text, if allowed { CommandExit::Good } else { CommandExit::Denied })))
     }
 
-    fn ask(self) -> Result<(String, bool), Box<dyn std::error::Error>> {
+    fn send(self) -> Result<(String, bool), Box<dyn std::error::Error>> {
         let name = self.file.display().to_string();
         let mut text = Vec::new();
         if name == "-" {
@@ -135,7 +135,7 @@ impl ReviewArgs {
         }
         let endpoint = self.endpoint()?;
         let began = Instant::now();
-        let answer = block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))?
+        let answer = block_on(send_review(&endpoint, self.phase.into(), &review, self.timeout))?
             .map_err(|failure| format!("{endpoint}: {failure}{}", after(&endpoint, &failure)))?;
         report(&review, &answer, began.elapsed())
     }
@@ -192,14 +192,14 @@ fn report(
     took: Duration,
 ) -> Result<(String, bool), Box<dyn std::error::Error>> {
     let response = answer.response.as_ref().ok_or("the answer has no response")?;
-    let asked = review.request.as_ref();
-    let uid = asked.and_then(|request| request.uid.as_deref()).unwrap_or_default();
+    let request = review.request.as_ref();
+    let uid = request.and_then(|request| request.uid.as_deref()).unwrap_or_default();
     if response.uid.as_deref() != Some(uid) {
         return Err("the answer belongs to another review: its uid is not the request's".into());
     }
     let allowed = response.allowed.unwrap_or_default();
     let mut text = String::new();
-    if let Some(request) = asked {
+    if let Some(request) = request {
         let gvr = request.resource.clone().unwrap_or_default();
         let field = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let mut place =
@@ -311,7 +311,7 @@ impl ReviewClient {
     ///
     /// # Errors
     /// [`CallFailure`], also for a gRPC status other than OK.
-    pub async fn ask(
+    pub async fn send(
         &self,
         method: Method,
         review: &AdmissionReview,
@@ -324,14 +324,14 @@ impl ReviewClient {
 /// Sends a review over a new connection and returns the answer.
 ///
 /// # Errors
-/// Those of [`ReviewClient::open`] and [`ReviewClient::ask`].
-pub async fn ask(
+/// Those of [`ReviewClient::open`] and [`ReviewClient::send`].
+pub async fn send_review(
     endpoint: &Endpoint,
     method: Method,
     review: &AdmissionReview,
     timeout: Duration,
 ) -> Result<AdmissionReview, CallFailure> {
-    ReviewClient::open(endpoint)?.ask(method, review, timeout).await
+    ReviewClient::open(endpoint)?.send(method, review, timeout).await
 }
 
 #[cfg(test)]

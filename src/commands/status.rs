@@ -289,7 +289,7 @@ fn canary_line(one: &UnenforcedReport) -> Option<String> {
     canary.as_ref().map(|canary| format!("{what} {name} decides {canary}: {counts}"))
 }
 
-/// Returns what hooks and policies in shadow and canaries have decided, for each replica.
+/// Returns the decisions of hooks and policies in shadow and of canaries, for each replica.
 fn shadows(seen: &ReplicasSeen) -> String {
     let mut text = String::new();
     for ReplicaReport { replica, unenforced, .. } in &seen.reports {

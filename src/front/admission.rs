@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     review::{self, Caller, OtherVersions},
-    telemetry::{Metrics, Refused, RequestOutcome, Throttle},
+    telemetry::{Metrics, RefusalReason, RequestOutcome, Throttle},
 };
 use gatepost_api::{Deadline, Phase, Review};
 use gatepost_base::offload;
@@ -193,7 +193,7 @@ struct Unanswered<'a>(Option<&'a Metrics>);
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = self.0 {
-            metrics.refused(Refused::Cancelled);
+            metrics.record_refusal(RefusalReason::Cancelled);
         }
     }
 }

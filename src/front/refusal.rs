@@ -49,7 +49,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tonic::Code;
 
-use crate::telemetry::Refused;
+use crate::telemetry::RefusalReason;
 use gatepost_api::Hops;
 use gatepost_wire::inbound::ViewError;
 
@@ -172,51 +172,55 @@ impl Refusal {
 
     /// Returns the label of the metric. `None` for a drain, which is no fault, and for a bug, which is counted as a
     /// request with an internal error.
-    pub(super) fn metric_label(&self) -> Option<Refused> {
+    pub(super) fn metric_label(&self) -> Option<RefusalReason> {
         self.statuses().2
     }
 
     /// Returns the gRPC status, the HTTP status, and the label of the metric.
-    fn statuses(&self) -> (Code, StatusCode, Option<Refused>) {
+    fn statuses(&self) -> (Code, StatusCode, Option<RefusalReason>) {
         use StatusCode as Http;
         let (code, http, label) = match self {
-            Self::UnknownPath { .. } => (Code::Unimplemented, Http::NOT_FOUND, Refused::UnknownPath),
+            Self::UnknownPath { .. } => (Code::Unimplemented, Http::NOT_FOUND, RefusalReason::UnknownPath),
             Self::UnknownMethod { .. } | Self::UnknownService { .. } => {
-                (Code::Unimplemented, Http::NOT_FOUND, Refused::UnknownMethod)
+                (Code::Unimplemented, Http::NOT_FOUND, RefusalReason::UnknownMethod)
             }
-            Self::Method => (Code::Internal, Http::METHOD_NOT_ALLOWED, Refused::Method),
-            Self::NotGrpc | Self::ContentType => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, Refused::ContentType),
-            Self::GrpcOverHttp1 => (Code::Internal, Http::HTTP_VERSION_NOT_SUPPORTED, Refused::Protocol),
-            Self::Compressed => (Code::Unimplemented, Http::UNSUPPORTED_MEDIA_TYPE, Refused::Compressed),
-            Self::ContentEncoding => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, Refused::Compressed),
-            Self::Timeout | Self::TimeoutParameter => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Timeout),
-            Self::NamespaceLabels => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NamespaceLabels),
+            Self::Method => (Code::Internal, Http::METHOD_NOT_ALLOWED, RefusalReason::Method),
+            Self::NotGrpc | Self::ContentType => {
+                (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, RefusalReason::ContentType)
+            }
+            Self::GrpcOverHttp1 => (Code::Internal, Http::HTTP_VERSION_NOT_SUPPORTED, RefusalReason::Protocol),
+            Self::Compressed => (Code::Unimplemented, Http::UNSUPPORTED_MEDIA_TYPE, RefusalReason::Compressed),
+            Self::ContentEncoding => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, RefusalReason::Compressed),
+            Self::Timeout | Self::TimeoutParameter => {
+                (Code::InvalidArgument, Http::BAD_REQUEST, RefusalReason::Timeout)
+            }
+            Self::NamespaceLabels => (Code::InvalidArgument, Http::BAD_REQUEST, RefusalReason::NamespaceLabels),
             Self::Unfinished | Self::Versions | Self::Hops | Self::NotAClaim | Self::NotAMessage => {
-                (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Framing)
+                (Code::InvalidArgument, Http::BAD_REQUEST, RefusalReason::Framing)
             }
-            Self::NotAReview(_) => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NotAReview),
-            Self::Loop(_) => (Code::FailedPrecondition, Http::LOOP_DETECTED, Refused::Loop),
+            Self::NotAReview(_) => (Code::InvalidArgument, Http::BAD_REQUEST, RefusalReason::NotAReview),
+            Self::Loop(_) => (Code::FailedPrecondition, Http::LOOP_DETECTED, RefusalReason::Loop),
             Self::NoBody
             | Self::BrokenBody
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
-            | Self::Flag(_) => (Code::Internal, Http::BAD_REQUEST, Refused::Framing),
+            | Self::Flag(_) => (Code::Internal, Http::BAD_REQUEST, RefusalReason::Framing),
             Self::TooLarge { .. } | Self::TooLong { .. } | Self::TooLargeForMemory { .. } | Self::AuxTooLong { .. } => {
-                (Code::ResourceExhausted, Http::PAYLOAD_TOO_LARGE, Refused::TooLarge)
+                (Code::ResourceExhausted, Http::PAYLOAD_TOO_LARGE, RefusalReason::TooLarge)
             }
-            Self::Overloaded { .. } => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Overloaded),
+            Self::Overloaded { .. } => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, RefusalReason::Overloaded),
             Self::Share { .. } | Self::TooManyAuxCalls | Self::TooManyInitializationCalls => {
-                (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::ClientShare)
+                (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, RefusalReason::ClientShare)
             }
-            Self::TooManyInstances => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Instances),
-            Self::NotYours => (Code::PermissionDenied, Http::FORBIDDEN, Refused::Claim),
-            Self::DeadlineZero => (Code::DeadlineExceeded, Http::BAD_REQUEST, Refused::Deadline),
+            Self::TooManyInstances => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, RefusalReason::Instances),
+            Self::NotYours => (Code::PermissionDenied, Http::FORBIDDEN, RefusalReason::Claim),
+            Self::DeadlineZero => (Code::DeadlineExceeded, Http::BAD_REQUEST, RefusalReason::Deadline),
             Self::Deadline { .. } | Self::CallDeadline { .. } => {
-                (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, Refused::Deadline)
+                (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, RefusalReason::Deadline)
             }
-            Self::Stalled { .. } => (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, Refused::Stalled),
-            Self::Cancelled => (Code::Cancelled, Http::REQUEST_TIMEOUT, Refused::Cancelled),
+            Self::Stalled { .. } => (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, RefusalReason::Stalled),
+            Self::Cancelled => (Code::Cancelled, Http::REQUEST_TIMEOUT, RefusalReason::Cancelled),
             Self::Draining => return (Code::Unavailable, Http::SERVICE_UNAVAILABLE, None),
             Self::Bug => return (Code::Internal, Http::INTERNAL_SERVER_ERROR, None),
         };

@@ -49,7 +49,7 @@ pub(super) struct WebhookRoute {
 
 impl WebhookRoute {
     /// Returns the route of a path that serves reviews.
-    pub(super) fn at(path: &str) -> Option<Self> {
+    pub(super) fn from_path(path: &str) -> Option<Self> {
         let (path, segment) = match Segment::split(path) {
             Some((path, segment)) if path.starts_with("/mutate") => (path, Some(segment)),
             _ => (path, None),
@@ -70,12 +70,12 @@ impl WebhookRoute {
 /// Returns the destination of the call with this head.
 pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     let path = parts.uri.path();
-    if let Some(webhook) = WebhookRoute::at(path) {
+    if let Some(webhook) = WebhookRoute::from_path(path) {
         return Ok(Route::Webhook(webhook));
     }
     let (service, method) = path.get(1..).and_then(|rest| rest.split_once('/')).unwrap_or_default();
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
-        // A caller that names our service is told the fault of its call, any other is told the valid paths.
+        // A caller that names our service gets the fault of its call, any other gets the valid paths.
         return Err(match service {
             names::ADMISSION if parts.method != Method::POST => Refusal::Method,
             names::ADMISSION => Refusal::NotGrpc,

@@ -125,7 +125,7 @@ impl Front {
 
     fn count(&self, refusal: &Refusal) {
         if let Some(reason) = refusal.metric_label() {
-            self.deps.metrics.refused(reason);
+            self.deps.metrics.record_refusal(reason);
         }
     }
 }

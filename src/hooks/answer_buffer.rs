@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_small_parts_is_copied_a_few_times_even_where_room_is_short() {
+    fn fragmented_answer_is_copied_rarely_even_with_little_memory() {
         // Twice a mebibyte has no room in a hook's share of 1.5 MiB.
         let budget = MemoryBudget::new(6 << 20);
         let mut answer = AnswerBuffer::new(&AnswerBudget::new(&budget));

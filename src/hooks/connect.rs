@@ -83,7 +83,7 @@ pub(super) struct ConnectParams<'a> {
 /// Connects to that address, with TLS if there is any.
 ///
 /// # Errors
-/// No connection was made; the error names what was tried.
+/// No connection was made; the error names the attempts.
 pub(super) async fn connect(
     address: &Address,
     tls: Option<&Tls>,

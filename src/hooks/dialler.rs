@@ -107,7 +107,7 @@ impl Dialler {
     /// Waits for a slot, dials, and does the HTTP/2 handshake if there is one.
     ///
     /// # Errors
-    /// No connection was made; the error names what was tried.
+    /// No connection was made; the error names the attempts.
     pub(super) async fn dial(&self) -> Result<HookConnection, Unreachable> {
         let until = time::Instant::now() + DIAL_TIMEOUT;
         let slot = timeout_at(until, self.slot()).await;

@@ -9,9 +9,10 @@
 //! retries, the failure policy, and the effect of an answer on the request.
 //!
 //! A connection that is lost: `http2` fails each of its calls with a [`FailedCall`], whose [`ProcessingEvidence`] says
-//! whether the hook may have processed the call (`http1` does so for its one call). `review::attempt` sends the call
-//! again or lets the failure stand; `review::record` then makes a [`gatepost_api::CallFailure`] a call that failed open
-//! or closed, and has the refusal for the verdict.
+//! whether the hook may have processed the call (`http1` does so for its one call). `review::round` receives it
+//! (`on_failure`), and sends the call again if `review::attempt` decides so. Otherwise `review::record` makes its
+//! [`gatepost_api::CallFailure`] a call that failed open or closed. `review::rejection` has the text of the rejection, and
+//! `review::verdict` combines it with those of other hooks.
 //!
 //! | file | owns |
 //! | --- | --- |

@@ -59,7 +59,7 @@ pub struct ProbePost {
 
 impl ProbePost {
     /// Returns the POST for that hook; `None` if the hook is not called over HTTP, or a review might have side effects.
-    pub fn to(hook: &Hook) -> Option<Self> {
+    pub fn for_hook(hook: &Hook) -> Option<Self> {
         match &hook.protocol {
             Protocol::Http { path, form } if hook.side_effects.none_for(true) => {
                 Some(Self { path: Arc::clone(path), form: *form })
@@ -84,7 +84,7 @@ pub struct ProbeFailure {
 impl ProbeFailure {
     /// Returns the failure at that step of a probe with this timeout. A probe that timed out is reported with its whole
     /// timeout instead of the rest of it, so that equal failures have equal texts.
-    fn at(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
+    fn at_step(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
         move |cause| match cause {
             CallFailure::Connect(why) => why.into(),
             CallFailure::Timeout(_) => Self { step, posted: None, cause: CallFailure::Timeout(timeout) },
@@ -119,7 +119,7 @@ impl Channel {
                 let posted = async { self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await };
                 let has_credentials = self.endpoint().authorization.is_some();
                 posted.await.and_then(|reply| check_status(reply.status, has_credentials)).map_err(|cause| {
-                    let failure = ProbeFailure::at(Step::Review, timeout)(cause);
+                    let failure = ProbeFailure::at_step(Step::Review, timeout)(cause);
                     let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
                     ProbeFailure { posted, ..failure }
                 })
@@ -132,7 +132,7 @@ impl Channel {
         let until = now() + left;
         let health = framed(&HealthCheckRequest { service: names::ADMISSION.to_owned() });
         match self.call_once(Method::Health, health, left).await {
-            Ok(reply) => check_health(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
+            Ok(reply) => check_health(reply).map_err(ProbeFailure::at_step(Step::Health, timeout)),
             // There is no health service, or it does not know Gatepost's service.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
                 let left = until.saturating_duration_since(now());
@@ -146,9 +146,9 @@ impl Channel {
                 };
                 // Any verdict passes, also one with a patch, which a mutating hook may send.
                 let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, PROBE_UID, reply));
-                answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
+                answer.map(drop).map_err(ProbeFailure::at_step(Step::Review, timeout))
             }
-            Err(failure) => Err(ProbeFailure::at(Step::Health, timeout)(failure)),
+            Err(failure) => Err(ProbeFailure::at_step(Step::Health, timeout)(failure)),
         }
     }
 

@@ -165,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn a_body_in_gzip_costs_what_may_be_in_it() {
+    fn gzip_body_costs_its_maximum_decompressed_size() {
         let body = Bytes::from(vec![b'{'; 600]);
         let plain = HttpReply::new(200, body);
         let gzipped = HttpReply::received(200, true, AnswerBuffer::new(&AnswerBudget::unlimited()));

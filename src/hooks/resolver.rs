@@ -41,7 +41,7 @@ pub(super) struct Resolver {
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self::with(|host| Ok((host, 0).to_socket_addrs()?.collect()))
+        Self::with_lookup(|host| Ok((host, 0).to_socket_addrs()?.collect()))
     }
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    pub(super) fn with(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
+    pub(super) fn with_lookup(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
         let threads = Arc::new(Semaphore::new(MAX_LOOKUPS));
         Self { look_up: Arc::new(look_up), threads, services: None, lookups: Mutex::default() }
     }
@@ -242,7 +242,7 @@ mod tests {
 
     #[tokio::test]
     async fn ip_address_needs_no_lookup() {
-        let resolver = Resolver::with(|_| panic!("looked up"));
+        let resolver = Resolver::with_lookup(|_| panic!("looked up"));
         for (host, text) in [("127.0.0.1", "127.0.0.1:9"), ("::1", "[::1]:9")] {
             assert_eq!(resolver.resolve(host, 9).await, Ok(vec![text.parse().expect("an address")]));
         }
@@ -251,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn known_service_resolves_to_its_endpoints() {
         let services = ServiceAddresses::new(Instant::now());
-        let resolver = Resolver { services: Some(Arc::clone(&services)), ..Resolver::with(|_| Ok(somewhere())) };
+        let resolver = Resolver { services: Some(Arc::clone(&services)), ..Resolver::with_lookup(|_| Ok(somewhere())) };
         let found = async |host: &str| resolver.resolve(host, 443).await;
         let cluster_ip = Ok(vec![SocketAddr::from(([10, 0, 0, 1], 443))]);
         assert_eq!(found("hook.policy.svc").await, cluster_ip, "nothing is known yet");
@@ -269,7 +269,7 @@ mod tests {
     async fn failed_lookup_is_reported_and_repeated() {
         let lookups = Arc::new(AtomicUsize::new(0));
         let counted = lookups.clone();
-        let resolver = Resolver::with(move |_| {
+        let resolver = Resolver::with_lookup(move |_| {
             counted.fetch_add(1, SeqCst);
             Err(io::Error::other("no such host"))
         });
@@ -277,8 +277,11 @@ mod tests {
             assert_eq!(resolver.resolve("hook", 1).await, Err("no such host".to_owned()));
         }
         assert_eq!(lookups.load(SeqCst), 2);
-        assert_eq!(Resolver::with(|_| Ok(vec![])).resolve("hook", 1).await, Err("the name has no address".to_owned()));
-        assert!(Resolver::with(|_| panic!("a bug")).resolve("hook", 1).await.is_err());
+        assert_eq!(
+            Resolver::with_lookup(|_| Ok(vec![])).resolve("hook", 1).await,
+            Err("the name has no address".to_owned())
+        );
+        assert!(Resolver::with_lookup(|_| panic!("a bug")).resolve("hook", 1).await.is_err());
     }
 
     #[tokio::test]
@@ -286,7 +289,7 @@ mod tests {
         let lookups = Arc::new(AtomicUsize::new(0));
         let (counted, gate) = (lookups.clone(), Arc::new(Barrier::new(2)));
         let held = gate.clone();
-        let resolver = Resolver::with(move |_| {
+        let resolver = Resolver::with_lookup(move |_| {
             counted.fetch_add(1, SeqCst);
             held.wait();
             Ok(somewhere())
@@ -307,7 +310,7 @@ mod tests {
         let (release, held) = mpsc::channel::<()>();
         let (held, lookups) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
         let counted = lookups.clone();
-        let resolver = Arc::new(Resolver::with(move |_| {
+        let resolver = Arc::new(Resolver::with_lookup(move |_| {
             counted.fetch_add(1, SeqCst);
             // Until the test ends.
             let _ = held.lock().map(|held| held.recv());

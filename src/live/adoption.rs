@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_webhook_is_in_force_once_every_plugin_has_acknowledged_its_rules() {
+    async fn new_webhook_is_in_force_once_plugins_acknowledge() {
         let current = Arc::new(Current::new(now()));
         let sidecar = AdoptionSidecar::new(Arc::clone(&current), Arc::default(), Arc::new(Audit::off()));
         let mut follower = current.rule_index().follow();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn binding_in_force_has_its_state_and_one_of_our_configuration_has_none() {
+    async fn only_adopted_bindings_have_a_state() {
         let named = |states: Value| {
             let rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
             let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]});
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn webhook_in_force_has_its_state_and_tells_whether_it_moves() {
+    async fn webhook_in_force_reports_whether_it_moves() {
         let (kind, configuration) = (EntryKind::Webhook(HookType::Validating), "c".to_owned());
         let id = EntryKey { kind, configuration, name: "w.x.y".to_owned() }.id();
         let expected = |is_moving| vec![EntryInForce { id: id.clone(), state: Some("s1".to_owned()), is_moving }];

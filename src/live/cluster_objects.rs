@@ -186,7 +186,7 @@ impl ClusterObjects {
             return None;
         }
         if age >= FRESH_FOR {
-            // If the queue is full, the next use asks again.
+            // If the queue is full, the next use requests the read again.
             let _ = self.reads.try_send(ClusterRead { query: query.clone(), answer: None });
         }
         Some(kept.objects)
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stale_object_is_used_only_if_it_cannot_be_read_and_not_for_ever() {
+    async fn stale_object_is_used_only_while_unreadable_and_bounded() {
         let down = || Some(Err(ObjectsError::Unread("down".into())));
         assert_eq!(read_after(STALE_AFTER, Some(Ok(objects("new")))).await, Ok(objects("new")));
         assert_eq!(read_after(STALE_AFTER, down()).await, Ok(objects("old")));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kept_object_is_not_used_if_the_cluster_says_that_there_is_none() {
+    async fn cached_object_is_dropped_once_the_cluster_has_none() {
         let none = ObjectsError::UnknownKind("no such kind".into());
         assert_eq!(read_after(STALE_AFTER, Some(Err(none.clone()))).await, Err(none));
     }

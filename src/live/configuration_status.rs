@@ -181,7 +181,7 @@ pub struct QuarantinedDocument {
 }
 
 impl QuarantinedDocument {
-    /// Describes what is in force of the document.
+    /// Describes which state of the document is in force.
     pub fn effect(&self) -> &'static str {
         match self.last_good_in_force {
             true => "its last good state stays in force",
@@ -190,7 +190,7 @@ impl QuarantinedDocument {
     }
 }
 
-/// Valid configuration that relaxes what is in force, from a source that cannot detect an incomplete read. A second
+/// Valid configuration that relaxes the one in force, from a source that cannot detect an incomplete read. A second
 /// read with the same relaxations puts it in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingConfirmation {

@@ -49,11 +49,11 @@ pub struct Current {
 impl Current {
     /// Creates the state without hooks and without a good read: every request is rejected until [`Freshness::stamp`].
     pub fn new(now: Instant) -> Self {
-        Self::by(suspended_time, now)
+        Self::with_clock(suspended_time, now)
     }
 
     /// Like [`Current::new`], with another clock of suspended time.
-    pub fn by(suspended_time: SuspendedTime, now: Instant) -> Self {
+    pub fn with_clock(suspended_time: SuspendedTime, now: Instant) -> Self {
         let generation = Generation::empty();
         Self {
             rule_index: IndexRegistry::new(&generation, now),
@@ -257,7 +257,7 @@ mod generation_guard_tests {
     }
 
     #[test]
-    fn a_generation_is_gone_with_its_last_request_once_every_thread_has_looked() {
+    fn generation_is_dropped_once_every_thread_has_refreshed() {
         let current = Current::new(Instant::now());
         let first = published(&current, 1);
         let request = current.enter();

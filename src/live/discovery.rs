@@ -51,13 +51,13 @@ impl DiscoveryView {
 
 impl Default for Discovery {
     fn default() -> Self {
-        Self::by(suspended_time)
+        Self::with_clock(suspended_time)
     }
 }
 
 impl Discovery {
     /// Creates an empty discovery with another clock of suspended time.
-    pub fn by(suspended_time: SuspendedTime) -> Self {
+    pub fn with_clock(suspended_time: SuspendedTime) -> Self {
         Self {
             known: ArcSwapOption::empty(),
             suspended_time,
@@ -116,7 +116,7 @@ mod tests {
         fn awake() -> Duration {
             Duration::ZERO
         }
-        let (discovery, began) = (Discovery::by(awake), Instant::now());
+        let (discovery, began) = (Discovery::with_clock(awake), Instant::now());
         assert_eq!(discovery.look(began).served(), Served::UNKNOWN, "never read");
         let mut served = Served::default();
         served.add("apps", "v1", "deployments");

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configuration_is_fresh_until_five_seconds_after_the_start_of_the_last_good_read() {
+    fn configuration_is_fresh_for_5s_after_the_last_good_read() {
         let epoch = Instant::now();
         let at = |millis| epoch + Duration::from_millis(millis);
         let freshness = Freshness::new(epoch, suspended_time);

@@ -18,7 +18,7 @@ use gatepost_policy::Policy;
 
 /// Target of a hook's calls: endpoint (with TLS), path, protocol and version, side effects and timeout of one entry,
 /// and the channel. While a hook moves, all of these are its former entry's. Rules, selectors and failure policy, which
-/// decide whether the hook is called and what a failure causes, are those of [`LiveHook::hook`](super::LiveHook).
+/// decide whether the hook is called and the effect of a failure, are those of [`LiveHook::hook`](super::LiveHook).
 #[derive(Clone, Debug)]
 pub struct CallTarget {
     /// Entry by which the hook is called.

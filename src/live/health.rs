@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_that_cannot_be_read_or_sends_too_little_is_a_fault() {
+    fn unreadable_or_incomplete_registration_is_a_fault() {
         let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
         let state = |lines: &[&str], failure: Option<&str>| RegistrationState {
             name: "r".into(),

@@ -35,7 +35,7 @@ pub struct Namespaces {
     hasher: RandomState,
     /// Age of the last message of the apiserver; unknown before the first complete list.
     alive: Age,
-    questions: mpsc::Sender<NamespaceQuestion>,
+    lookups: mpsc::Sender<NamespaceLookup>,
 }
 
 /// Immutable view of a shard with one namespace. Must be held only briefly: it borrows without counting a reference, so
@@ -51,7 +51,7 @@ impl NamespaceView {
 
 /// Lookup of one namespace at the apiserver, sent by a request for an unknown namespace.
 #[derive(Debug)]
-pub struct NamespaceQuestion {
+pub struct NamespaceLookup {
     /// Name of the namespace.
     pub namespace: Box<str>,
     /// Sender of the result: `Ok(None)` if the namespace does not exist, `Err` if the lookup failed.
@@ -60,18 +60,15 @@ pub struct NamespaceQuestion {
 
 impl Namespaces {
     /// Creates an empty table, and the receiver of the lookups for the watcher.
-    pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
-        Self::by(suspended_time, now)
+    pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceLookup>) {
+        Self::with_clock(suspended_time, now)
     }
 
     /// Like [`Namespaces::new`], with another clock of suspended time.
-    pub fn by(suspended_time: SuspendedTime, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
-        let (questions, receiver) = mpsc::channel(MAX_QUEUED_LOOKUPS);
+    pub fn with_clock(suspended_time: SuspendedTime, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceLookup>) {
+        let (lookups, receiver) = mpsc::channel(MAX_QUEUED_LOOKUPS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        (
-            Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, suspended_time), questions }),
-            receiver,
-        )
+        (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, suspended_time), lookups }), receiver)
     }
 
     /// Returns a view for one namespace.
@@ -108,10 +105,10 @@ impl Namespaces {
     ///
     /// # Errors
     /// Returns a message if too many lookups wait, or if the lookup failed.
-    pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
+    pub async fn look_up(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
-        let question = NamespaceQuestion { namespace: namespace.into(), answer };
-        self.questions.try_send(question).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
+        let lookup = NamespaceLookup { namespace: namespace.into(), answer };
+        self.lookups.try_send(lookup).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 
@@ -207,7 +204,7 @@ mod tests {
     fn suspended_time_makes_it_old() {
         let epoch = Instant::now();
         let suspended_time = || Duration::from_secs(SLEPT.get());
-        let (namespaces, _questions) = Namespaces::by(suspended_time, epoch);
+        let (namespaces, _questions) = Namespaces::with_clock(suspended_time, epoch);
         namespaces.stamp(epoch);
         let listing = Moment::now(suspended_time);
         SLEPT.set(3600);
@@ -219,15 +216,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_one_is_asked_about() {
-        let (namespaces, mut questions) = Namespaces::new(Instant::now());
+    async fn unknown_namespace_is_looked_up() {
+        let (namespaces, mut lookups) = Namespaces::new(Instant::now());
         let follower = async {
-            let question = questions.recv().await.unwrap();
-            assert_eq!(&*question.namespace, "new");
-            question.answer.send(Ok(Some(labels("n")))).unwrap();
+            let lookup = lookups.recv().await.unwrap();
+            assert_eq!(&*lookup.namespace, "new");
+            lookup.answer.send(Ok(Some(labels("n")))).unwrap();
         };
-        assert_eq!(tokio::join!(namespaces.ask("new"), follower).0, Ok(Some(labels("n"))));
-        drop(questions);
-        assert!(namespaces.ask("new").await.is_err(), "the follower has stopped");
+        assert_eq!(tokio::join!(namespaces.look_up("new"), follower).0, Ok(Some(labels("n"))));
+        drop(lookups);
+        assert!(namespaces.look_up("new").await.is_err(), "the follower has stopped");
     }
 }

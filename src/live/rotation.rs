@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_active_hook_is_asked_and_the_reason_names_the_step() {
+    fn only_active_hooks_are_called_and_reasons_name_the_step() {
         let failing = Rotation::Probing { since: at(1), last_failure: Some(refused()) };
         assert_eq!(failing.reason().as_deref(), Some("cannot connect: refused (step: connect)"));
         assert!(!failing.is_called() && Rotation::Active { since: at(1) }.is_called());

@@ -131,7 +131,7 @@ mod tests {
     const LATER: Segment = Segment { number: 2, of: 3 };
 
     #[test]
-    fn a_hook_in_another_segment_has_moved_and_one_that_comes_or_goes_has_not() {
+    fn hook_in_another_segment_has_moved() {
         let former = [("a", false), ("b", true), ("c", false)];
         let cases: [(&[(&str, bool)], bool); 8] = [
             (&former, false),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_went_may_come_back_or_under_another_name_only_where_it_is_asked_once() {
+    fn removed_hook_may_return_only_in_its_former_segment() {
         let former = [("a", false), ("b", true), ("c", false), ("d", false)];
         let without = [("a", false), ("b", true), ("d", false)];
         let cases: [(&[(&str, bool)], bool); 5] = [
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_unsettled_until_replicas_know_it_and_every_request_from_before_has_ended() {
+    fn move_settles_after_replicas_and_older_requests() {
         let epoch = Instant::now();
         let moves = SegmentMoves::since(epoch);
         let [first, whole] = [(1, 3), (1, 1)].map(|(number, of)| Segment { number, of });
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_hooks_are_forgotten_with_the_requests_that_have_seen_them() {
+    fn removed_hooks_are_forgotten_with_their_requests() {
         let (former, without) = ([("a", true), ("b", true), ("c", true)], [("a", true), ("b", true)]);
         let elsewhere = snapshot(&[("c", true), ("x", true)]);
         let epoch = Instant::now();

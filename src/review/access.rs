@@ -58,7 +58,7 @@ impl<'a> Access<'a> {
                 continue;
             }
             many += 1;
-            let asked = match (self.authorizer, &user) {
+            let request = match (self.authorizer, &user) {
                 (_, Err(why)) => Err(why.clone()),
                 (None, _) => Err("no cluster is followed".to_owned()),
                 _ if many > MAX_ACCESS_CHECKS => {
@@ -66,7 +66,7 @@ impl<'a> Access<'a> {
                 }
                 (Some(authorizer), Ok(user)) => authorizer.request(&username, user, check.clone()),
             };
-            match asked {
+            match request {
                 Ok(decided) => waiting.push((check, decided)),
                 Err(why) => self.insert(check, Err(why)),
             }

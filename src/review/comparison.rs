@@ -1,4 +1,4 @@
-//! Comparison: what the two of a canary's pair have decided about one request.
+//! Comparison: the two decisions of a canary pair about one request.
 
 use std::{collections::BTreeMap, fmt};
 

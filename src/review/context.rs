@@ -253,7 +253,7 @@ pub(super) struct ReviewContext<'a> {
     pub(super) bypass: BypassDecision<'a>,
     /// Access checks decided so far, in all phases.
     pub(super) access: Access<'a>,
-    /// Set after the verdict, to what it has compared: only hooks and policies in shadow decide, and nothing has an
+    /// Set after the verdict, to its comparison: only hooks and policies in shadow decide, and nothing has an
     /// effect.
     pub(super) shadow: Option<&'a Compared>,
 }
@@ -351,7 +351,7 @@ impl<'a> ReviewContext<'a> {
     /// Evaluates expressions off the worker's thread, until the request's deadline.
     ///
     /// # Errors
-    /// The deadline passes first (504); in shadow, there is no thread to spare (503).
+    /// The deadline passes first (504); in shadow, there is no idle thread (503).
     pub(super) async fn evaluate<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -369,7 +369,7 @@ impl<'a> ReviewContext<'a> {
     /// Runs work on `bytes` bytes, which are many, off the worker's thread.
     ///
     /// # Errors
-    /// In shadow, there is no thread to spare (503).
+    /// In shadow, there is no idle thread (503).
     pub(super) fn run_offloaded<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         bytes: usize,
@@ -412,6 +412,6 @@ impl<'a> ReviewContext<'a> {
 
 /// Counts that something in shadow is not decided. Returns the error that ends it.
 fn drop_shadow(metrics: &Metrics, reason: ShadowDrop) -> StatusError {
-    metrics.shadow_dropped(reason);
+    metrics.record_shadow_drop(reason);
     Box::new(rejection::shadow_dropped())
 }

@@ -144,7 +144,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         self.namespace_view.take();
         let namespace = self.namespace().clone();
         let within = LOOKUP_TIMEOUT.min(self.ctx.caller.deadline.left(now()) / 2);
-        let looked_up = tokio::time::timeout(within, namespaces.ask(&namespace)).await;
+        let looked_up = tokio::time::timeout(within, namespaces.look_up(&namespace)).await;
         let looked_up = looked_up.unwrap_or_else(|_| Err("the apiserver did not answer in time".to_owned()));
         self.namespace_answer = Some(match looked_up {
             Ok(Some(labels)) => Ok(Arc::new(labels)),

@@ -1,5 +1,9 @@
 //! Failure policies: the outcome for a request if a hook or an initializer cannot do its part.
 //!
+//! This file has the rules. They are applied in `record` (`ending_of_failure`: calls of hooks), `select` (selectors and
+//! conditions) and `initialize` (initializers in flight); policies have `Policy::ignores_errors` in `crates/policy`. Failed
+//! turns of stored objects have their result from `TurnFailure` and `Correction` in `crates/initializers`.
+//!
 //! Some rejections ignore the policy and are decided elsewhere. `round` rejects a dry run that would reach a hook with
 //! side effects. `mutate` rejects an inapplicable patch. `mutate` and `validate` reject with 504 once the request's
 //! deadline has passed; `mutate` does so even if the last hook failed open.
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_fail_the_hook_without_labels_and_the_request_where_it_is_at_fault() {
+    fn selector_errors_fail_the_hook_or_the_request() {
         let unavailable = || SelectorError::Unavailable("down".into());
         let refused = || SelectorError::Refused(Box::new(rejection::namespace_not_found("n")));
         assert!(matches!(unknown_selection(unavailable(), false), UnknownSelection::Fail(_)));

@@ -102,7 +102,7 @@ fn may_need_initializers(ctx: &ReviewContext<'_>) -> bool {
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
     let updates = review.operation == Operation::Update;
     let is_concerned = if caller.stores_unfinished {
-        // The lists in its objects decide what is left to do.
+        // The lists in its objects decide which initializers still act.
         creates || updates
     } else {
         (creates || updates) && ctx.initializers().is_some_and(|entry| creates || entry.by_label)

@@ -2,17 +2,18 @@
 //!
 //! [`decide`] makes a [`ReviewContext`] and a [`Draft`], and calls the phases in the order of [`run`]. A phase reads
 //! the context and adds its results to the draft; it returns a [`Flow`]. The context changes only in `access`, where
-//! access checks are added as they are decided. To add a phase, write its function in a file and call it in [`run`].
+//! access checks are added as they are decided. To add a phase, write its function in a file, and call it in [`run`]
+//! and, if it has calls in shadow, in `shadow`, which has its own list of phases.
 //! Two phases that never wait are in this file.
 //!
 //! | question | file |
 //! | --- | --- |
 //! | which hooks are called | `select`, by `facts` and `conditions`; `versions` in which version |
 //! | how long a call may take, and whether it is repeated | `round` sets its deadline, `attempt` decides |
-//! | what an answer or a failure is worth | `record`, by the failure policies in `failure` |
-//! | what a patch changes | `object`: the object, the patch for the caller, the review for the next hooks |
-//! | what the client is told | `verdict` combines the calls, `rejection` has the texts |
-//! | what is skipped | `bypass` |
+//! | the effect of an answer or a failure | `record`, by the failure policies in `failure` |
+//! | the effect of a patch | `object`: the object, the patch for the caller, the review for the next hooks |
+//! | the response to the client | `verdict` combines the calls, `rejection` has the texts |
+//! | which checks are skipped | `bypass` |
 
 mod access;
 mod attempt;

@@ -2,7 +2,7 @@
 //!
 //! A plugin sends them by its rule index, which may be that of the generation before. So each generation decides anew,
 //! by the same rules as the index: if anything else is to read an object, the request is rejected before a hook is
-//! called, and the verdict tells the caller to send it in JSON.
+//! called, and the verdict requests it in JSON from the caller.
 
 use super::{
     context::{ReviewContext, ServedView},

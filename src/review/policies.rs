@@ -1,6 +1,6 @@
 //! Policies: the phases in which ValidatingAdmissionPolicies and MutatingAdmissionPolicies decide, in this process.
 //!
-//! What a decision needs is collected first, and may have to be waited for: labels of selectors, the namespace, params.
+//! The inputs of a decision are collected first, which may take a wait: labels of selectors, the namespace, params.
 //! Then all policies of a phase are evaluated in one go: on the worker's thread within a number of steps, and beside it
 //! if they take more, or if the objects are large. An access check without a decision suspends a policy until the
 //! cluster's authorizer has decided.
@@ -510,7 +510,7 @@ fn counted(outcome: &Outcome, enforcement: Enforcement) -> PolicyOutcome {
     }
 }
 
-/// Counts what a policy has decided in shadow: its outcome, and whether it has changed the object.
+/// Counts the decision of a policy in shadow: its outcome, and whether it has changed the object.
 fn count_in_shadow(
     ctx: &ReviewContext<'_>,
     shadow: &ShadowMetrics,

@@ -350,7 +350,7 @@ impl<'a> CallRecord<'a> {
         if let (Some(metrics), Some((cause, code))) = (self.decider.metrics(), self.rejection())
             && self.enforces()
         {
-            metrics.rejected(ctx.review.operation, cause, code);
+            metrics.record_rejection(ctx.review.operation, cause, code);
         }
     }
 
@@ -359,7 +359,7 @@ impl<'a> CallRecord<'a> {
     pub(super) fn discard(mut self, was_called: bool) {
         let uncounted = self.uncounted.take().filter(|_| was_called);
         if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
-            metrics.discarded();
+            metrics.record_discard();
             metrics.record(ctx.caller.worker, HookOutcome::Cancelled, self.took);
         }
     }
@@ -377,7 +377,7 @@ impl<'a> CallRecord<'a> {
         match outcome {
             Some(outcome) if ctx.is_shadow() => self.count_in_shadow(ctx, &metrics.shadow, outcome),
             Some(outcome) => metrics.record(ctx.caller.worker, outcome, self.took),
-            None => metrics.skipped_unproven(),
+            None => metrics.record_skipped_unproven(),
         }
         let Some(failure) = self.failure() else { return };
         let message = match outcome {
@@ -408,7 +408,7 @@ impl<'a> CallRecord<'a> {
     /// Returns the outcome of a call in shadow that failed.
     fn shadow_failure(&self, ctx: &ReviewContext<'_>) -> ShadowOutcome {
         if let Some(CallFailure::Overloaded) = self.failure() {
-            ctx.deps.metrics.shadow_dropped(ShadowDrop::Memory);
+            ctx.deps.metrics.record_shadow_drop(ShadowDrop::Memory);
         }
         if self.is_shadow_dropped() { ShadowOutcome::Abandoned } else { ShadowOutcome::Failed }
     }

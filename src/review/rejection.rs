@@ -296,7 +296,7 @@ mod tests {
     use gatepost_config::Problem;
 
     #[test]
-    fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {
+    fn configuration_rejection_names_place_and_no_content() {
         let problem = |what: &str| Problem {
             file: "a.yaml".into(),
             path: "externalAdmissionHooks[0].clientConfig.url".into(),

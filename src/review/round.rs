@@ -1,4 +1,8 @@
 //! Round: concurrent calls of several hooks with the same bytes.
+//!
+//! The deadline of each hook is computed in `begin` and enforced in `on_alarm`, which also ends the round at the
+//! request's deadline. The transports only drop late calls. `start` also decides dry runs: a hook with side effects is
+//! not called, and the request is rejected.
 
 use std::{
     collections::HashSet,
@@ -184,7 +188,7 @@ impl<'a, 'r> Round<'a, 'r> {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
         let body = if self.has_protobuf_objects && !target.entry.takes_protobuf {
-            // The request is rejected before any hook is called; no mistake there may send a hook what it cannot read.
+            // The request is rejected before any hook is called; a mistake there must not send a hook a form that it cannot read.
             Err(CallFailure::Unwritable("its objects are in protobuf, which the hook does not take".to_owned()))
         } else {
             self.encodings.get((&target.entry.protocol).into())

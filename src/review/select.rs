@@ -1,7 +1,7 @@
 //! Selection: the hooks to call, by rules, then selectors, then conditions. Source:
 //! `docs/reference/webhook-semantics.md` §4.
 //!
-//! [`resolve`] fetches and evaluates what the decision needs. [`role`] then decides the role of one hook without
+//! [`resolve`] fetches and evaluates the inputs of the decision. [`role`] then decides the role of one hook without
 //! waiting. `resolve` calls `role` too, to stop at the first hook that rejects the request.
 
 use std::sync::Arc;
@@ -144,7 +144,7 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
     matching
 }
 
-/// Fetches and evaluates what the roles of these hooks depend on. Conditions of hooks `behind` them that may need an
+/// Fetches and evaluates the facts that determine the roles of these hooks. Conditions of hooks `behind` them that may need an
 /// access check or a large object are evaluated together with theirs.
 pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Match], behind: &[Match]) {
     for matched in hooks {

@@ -1,4 +1,4 @@
-//! Shadow: hooks and policies with the enforcement `Shadow` decide after the verdict, and what they decide is counted.
+//! Shadow: hooks and policies with the enforcement `Shadow` decide after the verdict, and their decisions are counted.
 //! The hook or policy of a canary pair that did not decide the verdict is called in the same way.
 //!
 //! A [`ShadowReview`] is made with the verdict of an allowed request, from the same shared bytes, and started by
@@ -38,14 +38,14 @@ pub struct ShadowReview {
     generation: GenerationGuard,
     /// The object of the verdict, if something has changed it.
     object: Option<Arc<PatchedObject>>,
-    /// What one of each pair of a canary has decided in the verdict.
+    /// Decisions of canary pairs in the verdict.
     verdict: Compared,
     _slot: OwnedSemaphorePermit,
     _room: Reservation,
 }
 
 impl ShadowReview {
-    /// Takes what the decision needs; `None` if nothing in shadow has a rule for the request, or if there is no room.
+    /// Takes the inputs of the decision; `None` if nothing in shadow has a rule for the request, or if there is no memory.
     pub(super) fn of(
         deps: &Arc<AdmissionDeps>,
         review: &Review,
@@ -59,12 +59,12 @@ impl ShadowReview {
             return None;
         }
         let Some(slot) = deps.shadow_slots.try_take() else {
-            deps.metrics.shadow_dropped(ShadowDrop::Slots);
+            deps.metrics.record_shadow_drop(ShadowDrop::Slots);
             return None;
         };
         let mut room = deps.memory.empty(Purpose::Queue);
         if !room.try_grow_spare(review.bytes.len() + OVERHEAD) {
-            deps.metrics.shadow_dropped(ShadowDrop::Memory);
+            deps.metrics.record_shadow_drop(ShadowDrop::Memory);
             return None;
         }
         Some(Self {
@@ -117,7 +117,7 @@ async fn call_hooks<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, hook_
     }
     let object = draft.object.clone();
     let review = ctx.current_review(object.as_ref());
-    // Nothing that does not enforce rejects the request at its selection.
+    // Hooks that do not enforce never reject the request at their selection.
     let Ok(selected) = validate::selected(ctx, review, hook_type).await else {
         return canary::add_unknown_hooks(&mut draft.compared, ctx, hook_type);
     };

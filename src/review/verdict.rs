@@ -135,7 +135,7 @@ impl<'a> Parts<'a> {
         }
         match (&call.ending, call.outcome()) {
             (Ending::OutOfTime(_) | Ending::Unproven, _) => return,
-            // As in upstream, nothing tells that a policy was skipped.
+            // As in upstream, a skipped policy is not reported.
             (_, Some(HookOutcome::FailedOpen(_))) if !call.decider.is_policy() => {
                 annotations.add(failed_open_prefix(call.hook_type), &key(call), name);
             }
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_that_only_warn_are_told_whatever_hooks_say() {
+    fn warn_denials_are_kept_despite_many_warnings() {
         let answered = |answer| CallRecord::new(&Warns, HookType::Validating, Ending::Answered(answer), Duration::ZERO);
         let denial = StatusInfo { message: "first\nsecond".to_owned(), ..StatusInfo::default() };
         let calls = [
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_that_are_being_probed_are_named_by_what_they_do() {
+    fn probed_hooks_are_named_by_their_effect() {
         let probed = |hook, hook_type| CallRecord::new(hook, hook_type, Ending::Unproven, Duration::ZERO);
         let calls = [
             probed(&Named("m"), HookType::Mutating),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_whole_until_the_first_overflow_and_all_cut_after_it() {
+    fn warnings_are_complete_until_the_first_overflow() {
         let long = "é".repeat(4000);
         assert_eq!(merged(std::slice::from_ref(&long)), std::slice::from_ref(&long));
         assert_eq!(

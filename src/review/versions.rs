@@ -48,7 +48,7 @@ pub(super) fn annotate(ctx: &ReviewContext<'_>, verdict: &mut Verdict) {
     if is_converted(ctx) || listed.iter().all(|one| one == made) {
         return;
     }
-    // What decides in shadow, is skipped or is not called is not worth a conversion that could fail.
+    // Hooks in shadow, skipped or not called are not worth a conversion that could fail.
     let is_called =
         |hook_type, name: &str| ctx.calls(hook_type) && !ctx.bypass.skips(name) && !ctx.bypass.break_glass_covers(name);
     let mut is_wanted = vec![false; listed.len()];

@@ -29,14 +29,14 @@ pub enum OnInvalid {
     Skip,
 }
 
-/// Configuration that is not in force yet. Only documents that are held back have problems.
+/// Configuration that is not in force yet. Only documents that are quarantined have problems.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Digest of the source's contents, or of this configuration if documents are held back.
+    /// Digest of the source's contents, or of this configuration if documents are quarantined.
     pub digest: String,
-    /// Revision of the source's contents, or the prefix of `digest` if documents are held back.
+    /// Revision of the source's contents, or the prefix of `digest` if documents are quarantined.
     pub revision: Revision,
-    /// Digest and revision of the source's contents, even if documents are held back.
+    /// Digest and revision of the source's contents, even if documents are quarantined.
     pub read: (String, Revision),
     /// True if the configuration was in force before this process began.
     pub restored: bool,
@@ -108,7 +108,7 @@ impl CandidateCache {
     }
 
     /// Checks contents like [`candidate`], but only their changed parts. With `last_good`, the states in force, an
-    /// invalid document does not stop the others: it is held back, and its state in force stays.
+    /// invalid document does not stop the others: it is quarantined, and its state in force stays.
     ///
     /// # Errors
     /// Returns every problem, not just the first.
@@ -135,7 +135,7 @@ impl CandidateCache {
                 Ok((snapshot, tls)) => return Ok(self.make_candidate(contents, (snapshot, tls), documents, held)),
                 Err(problems) => problems,
             };
-            // Only changed documents are held back. If none of them has a new problem, the states in force have one.
+            // Only changed documents are quarantined. If none of them has a new problem, the states in force have one.
             let Some(in_force) = last_good else { break };
             let new = documents.new_since(in_force);
             let (blamed, before) = (problems.iter().filter(|problem| new.contains(&*problem.file)), refused.len());
@@ -267,8 +267,8 @@ impl CandidateCache {
 fn authorizer_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     let origins = (0..).map_while(|index| snapshot.origin(index));
     origins.flat_map(|origin| {
-        let asking = origin.conditions.iter().enumerate().filter(|(_, condition)| condition.uses_authorizer());
-        asking.map(move |(place, _)| Problem {
+        let conditions = origin.conditions.iter().enumerate().filter(|(_, condition)| condition.uses_authorizer());
+        conditions.map(move |(place, _)| Problem {
             file: origin.file.clone(),
             path: format!("{}.matchConditions[{place}].expression", origin.path),
             what: "asks the authorizer".to_owned(),
@@ -303,7 +303,7 @@ fn policy_problems(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// Returns the digest (hex) of a configuration with held-back documents, which no state of the source contains. It
+/// Returns the digest (hex) of a configuration with quarantined documents, which no state of the source contains. It
 /// covers the newest contents, and the states that replace some of them.
 fn mixed_digest(newest: &str, documents: &LastGoodDocuments, held: &[HeldBackDocument]) -> String {
     let mut digest = PartsDigest::default();

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! same digest ─┬─ no candidate is pending ──> unchanged    confirms break-glass, publishes a new revision
-//!              └─ a candidate is pending ───> in force     or held back: this is the second read
-//! new digest ──┬─ invalid ──────────────────> rejected     what was in force stays
+//!              └─ a candidate is pending ───> in force     or quarantined: this is the second read
+//! new digest ──┬─ invalid ──────────────────> rejected     the configuration in force stays
 //!              ├─ enforces less, maybe cut ─> unconfirmed  waits for a second read that enforces no less than this one
-//!              ├─ some documents invalid ───> held back    in force with the last good states of these documents
+//!              ├─ some documents invalid ───> quarantined  in force with the last good states of these documents
 //!              └─ valid ────────────────────> in force
 //! ```
 //!

@@ -141,7 +141,7 @@ impl ParamReads {
         was_unread && policies.iter().any(|live| !live.awaiting_params.is_empty())
     }
 
-    /// Returns what is awaited, for operators: at most the first [`MAX_AWAITED`] bindings. `None` if nothing is.
+    /// Returns the awaited params, for operators: at most the first [`MAX_AWAITED`] bindings. `None` if there are none.
     pub(super) fn awaited(&self, policies: &[LivePolicy]) -> Option<AwaitedParams> {
         let bindings = policies.iter().flat_map(|live| {
             live.awaiting_params.iter().filter_map(|&index| {
@@ -220,7 +220,7 @@ impl Pending {
     }
 }
 
-/// Reads what is wanted until each read has had a result, for as long as its owner lives. What has failed least goes
+/// Reads the wanted params until each read has had a result, for as long as its owner lives. Params with the fewest failures go
 /// first: params that cannot be read do not hold up others.
 async fn read_wanted(
     objects: Arc<ClusterObjects>,

@@ -319,7 +319,7 @@ fn log_overdue(live: &LiveHook) {
 fn probe_posts<'a>(hooks: &'a [Arc<Hook>], placements: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
     let mut posts = HashMap::new();
     for (hook, _) in hooks.iter().zip(placements).filter(|(_, placement)| placement.is_probed()) {
-        if let Some(post) = ProbePost::to(hook) {
+        if let Some(post) = ProbePost::for_hook(hook) {
             posts.entry(&hook.endpoint).or_insert(post);
         }
     }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn first_snapshot_is_asked_at_once_and_a_later_hook_is_probed_first() {
+    fn first_snapshot_is_called_at_once_and_later_hooks_are_probed() {
         assert_eq!(placements(None, &[("a", 1), ("b", 2)]), [Placement::Bootstrap, Placement::Bootstrap]);
         assert_eq!(placements(Some(&[]), &[("a", 1)]), [Placement::ProbeFirst]);
         assert_eq!(
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn placement_of_a_moved_hook_keeps_its_old_endpoint_until_the_new_one_is_proven() {
+    fn moved_hook_keeps_old_endpoint_until_new_one_is_proven() {
         assert_eq!(placements(Some(&[("a", 1, true)]), &[("a", 2)]), [Placement::Migrate(0)]);
         let both = [("a", 1, true), ("b", 2, true)];
         assert_eq!(placements(Some(&both), &[("a", 2)]), [Placement::Reuse(1)], "the new place is proven already");

@@ -145,7 +145,7 @@ pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<TrialResult> 
     let until = Instant::now() + within;
     let (resources, room) = (Resources::unlimited(), Arc::new(Semaphore::new(MAX_CONCURRENT_TRIALS)));
     let hooks = candidate.snapshot.hooks.iter();
-    let keys: Vec<TrialKey> = hooks.map(|hook| (hook.endpoint.clone(), ProbePost::to(hook))).collect();
+    let keys: Vec<TrialKey> = hooks.map(|hook| (hook.endpoint.clone(), ProbePost::for_hook(hook))).collect();
     let mut trials = JoinSet::new();
     let mut results_by_key: HashMap<TrialKey, TrialResult> = HashMap::new();
     for key in &keys {

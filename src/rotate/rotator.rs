@@ -57,7 +57,7 @@ pub struct InForce {
 /// Options of a [`Rotator`].
 #[derive(Debug)]
 pub struct RotatorOptions {
-    /// Receives what was read and is not in force.
+    /// Receives configurations that were read and are not in force.
     pub status: Arc<ConfigurationStatus>,
     /// Receives the break-glass documents of the source.
     pub break_glass: Arc<BreakGlassDocuments>,
@@ -331,10 +331,10 @@ impl Rotator {
         self.pending_confirmation = None;
         self.options.status.pending_confirmation.set(None);
         let in_force = self.current.load();
-        // The state in force of a held-back document is not in these contents, so equal reads confirm nothing.
+        // The state in force of a quarantined document is not in these contents, so equal reads confirm nothing.
         self.last_good_digest = if candidate.quarantined.is_empty() { read_digest.clone() } else { String::new() };
         let former = std::mem::replace(&mut self.options.last_good, candidate.documents.clone());
-        // If everything that has changed is held back, the configuration in force keeps its revision.
+        // If all changed documents are quarantined, the configuration in force keeps its revision.
         if in_force.number > 0 && !candidate.quarantined.is_empty() && former.is(&self.options.last_good) {
             return ReadOutcome::Rejected;
         }
@@ -453,7 +453,7 @@ impl Rotator {
         }
     }
 
-    /// Reports the held-back documents of the newest configuration; clears the rejection if there are none.
+    /// Reports the quarantined documents of the newest configuration; clears the rejection if there are none.
     fn report_quarantined(&self, candidate: &Candidate) {
         if candidate.quarantined.is_empty() {
             if self.options.status.rejected.get().is_some() {

@@ -71,12 +71,12 @@ impl Certificates {
             Ok(FileCheck::Same | FileCheck::Rejected { news: false, .. }) => {}
             Ok(FileCheck::Replaced) => {
                 tracing::info!("the TLS files have changed; new connections use them");
-                self.metrics.tls_reload(TlsReload::Replaced);
+                self.metrics.record_tls_reload(TlsReload::Replaced);
             }
             Ok(FileCheck::Rejected { error, news: true }) => {
                 let fix = error.fix();
                 tracing::warn!(%error, fix, "the changed TLS files are not valid; the last good ones stay in use");
-                self.metrics.tls_reload(TlsReload::Rejected);
+                self.metrics.record_tls_reload(TlsReload::Rejected);
             }
             Err(why) if logged == Some(why) => {}
             Err(why) => tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use"),

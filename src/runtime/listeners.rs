@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_shared_with_those_who_share_it() {
+    fn port_is_shared_only_with_sharing_sockets() {
         let any = "127.0.0.1:0".parse().unwrap();
         let first = Port::bind("--listen", any, false, true).unwrap();
         assert!(Port::bind("--listen", first.address().unwrap(), false, true).is_ok());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_socket_passes_on_and_the_first_does_not_take_it_along() {
+    fn replaced_unix_socket_outlives_the_first_instance() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gate.sock");
         let first = open(&path).unwrap();

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_signal_within_a_second_is_the_first_one_and_a_later_one_is_not() {
+    async fn second_signal_within_a_second_is_ignored() {
         let (send, mut signals) = mpsc::unbounded_channel();
         let waiting = tokio::spawn(second_signal(async move || _ = signals.recv().await));
         yield_now().await;

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_ends_though_what_was_begun_on_it_blocks() {
+    fn runtime_ends_despite_blocked_tasks() {
         let (release, hung) = mpsc::channel::<()>();
         let (blocks, begun) = mpsc::channel();
         let runtime = UnwaitedRuntime::new().unwrap();

@@ -44,22 +44,22 @@ impl AccessReviews {
 
     /// Sends access checks until dropped.
     pub async fn run(mut self) {
-        let mut asking = JoinSet::new();
+        let mut reviews = JoinSet::new();
         loop {
             tokio::select! {
-                Some(ended) = asking.join_next(), if !asking.is_empty() => {
+                Some(ended) = reviews.join_next(), if !reviews.is_empty() => {
                     if let Ok(Some(outcome)) = ended {
                         self.report(outcome);
                     }
                 }
-                question = self.requests.recv(), if asking.len() < MAX_CONCURRENT_REVIEWS => {
+                request = self.requests.recv(), if reviews.len() < MAX_CONCURRENT_REVIEWS => {
                     // `self.authorizer` has a sender, so the channel is never closed.
-                    let Some(question) = question else { return };
+                    let Some(request) = request else { return };
                     match self.connection.recent_client().await {
-                        Ok(client) => drop(asking.spawn(decide(client, question, Arc::clone(&self.metrics)))),
+                        Ok(client) => drop(reviews.spawn(decide(client, request, Arc::clone(&self.metrics)))),
                         Err(error) => {
-                            self.metrics.access_review(AccessReviewOutcome::Failed, Duration::ZERO);
-                            let _ = question.answer.send(Err(UNDECIDED.to_owned()));
+                            self.metrics.record_access_review(AccessReviewOutcome::Failed, Duration::ZERO);
+                            let _ = request.answer.send(Err(UNDECIDED.to_owned()));
                             self.report(Err(error));
                         }
                     }
@@ -89,7 +89,7 @@ async fn decide(client: KubeClient, request: AccessRequest, metrics: Arc<Metrics
     let decided = tokio::select! {
         decided = client.review_access(&username, &user, &check) => decided,
         () = answer.closed() => {
-            metrics.access_review(AccessReviewOutcome::Abandoned, began.elapsed());
+            metrics.record_access_review(AccessReviewOutcome::Abandoned, began.elapsed());
             return None;
         }
     };
@@ -98,7 +98,7 @@ async fn decide(client: KubeClient, request: AccessRequest, metrics: Arc<Metrics
         Ok(_) => AccessReviewOutcome::Denied,
         Err(_) => AccessReviewOutcome::Failed,
     };
-    metrics.access_review(outcome, began.elapsed());
+    metrics.record_access_review(outcome, began.elapsed());
     let outcome = decided.as_ref().map(|_| ()).map_err(Clone::clone);
     let _ = answer.send(decided.map_err(|_| UNDECIDED.to_owned()));
     Some(outcome)

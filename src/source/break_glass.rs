@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_else_can_have_written_is_read() {
+    fn file_that_others_can_write_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("break-glass.yaml");
         let us = effective_user();
@@ -139,7 +139,7 @@ mod tests {
 
     /// Needs the right to give files away, which only root has.
     #[test]
-    fn a_file_of_somebody_else_is_refused() {
+    fn file_of_another_user_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("break-glass.yaml");
         fs::write(&path, "kind: x").unwrap();

@@ -149,7 +149,7 @@ impl ClusterReader {
         (since.elapsed() < RESOURCE_LIFETIME).then(|| resource.clone())
     }
 
-    /// Keeps what was read, and answers the requests that wait for it.
+    /// Caches the result of a read, and answers the requests that wait for it.
     fn finish(&mut self, end: ReadEnd, waiting: &mut HashMap<ObjectQuery, Waiting>) {
         let ReadEnd { query, began, result, resource } = end;
         if let Some((kind, resource)) = resource {

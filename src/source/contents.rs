@@ -239,13 +239,13 @@ impl Contents {
 
     /// Sets the store's revision of the read.
     #[must_use]
-    pub fn at(mut self, revision: u64) -> Self {
+    pub fn with_revision(mut self, revision: u64) -> Self {
         self.revision = Revision::Store(revision);
         self.as_of = Some(revision);
         self
     }
 
-    /// Returns true if the source has transactions: what it does not contain was removed on purpose. Files may be half
+    /// Returns true if the source has transactions: missing documents were removed on purpose. Files may be half
     /// written.
     pub fn is_transactional(&self) -> bool {
         self.as_of.is_some()

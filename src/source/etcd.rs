@@ -155,7 +155,7 @@ impl EtcdSource {
         });
         let contents = Contents::new(files.collect(), Default::default());
         if !contents.files.is_empty() {
-            return contents.at(ranged.revision);
+            return contents.with_revision(ranged.revision);
         }
         let note = Note {
             file: "etcd".to_owned(),
@@ -165,7 +165,7 @@ impl EtcdSource {
             fix: "write the configuration below it, or correct --etcd-prefix".to_owned(),
         };
         tracing::warn!(endpoints = %self.client, "{note}");
-        contents.noted(vec![note]).at(ranged.revision)
+        contents.noted(vec![note]).with_revision(ranged.revision)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) type ClusterRead = Option<(KubeClient, String)>;
 /// Called with `true` for each change, and with `false` where a watch begins, since there may have been one before.
 type Changed<'a> = &'a (dyn Fn(bool) + Send + Sync);
 
-/// What is watched for hints.
+/// Objects that are watched for hints.
 #[derive(Debug)]
 pub(super) enum Hints {
     /// A file, or a folder of files.
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Watches objects for so long, at an apiserver that answers each watch as told. Returns the number of watches, and
+    /// Watches objects for this time, at an apiserver with the given answers. Returns the number of watches, and
     /// of changes that were noticed.
     async fn watched(answer: impl Fn(usize) -> String, lasting: Duration) -> (usize, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -266,11 +266,11 @@ mod tests {
         fs::write(&path, config.to_string()).unwrap();
         let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
         let client = KubeClient::open(&access).await.unwrap();
-        let (asked, noticed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (watches, noticed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let serve = async {
             loop {
                 let (mut socket, _) = listener.accept().await.unwrap();
-                let answer = answer(asked.fetch_add(1, Relaxed));
+                let answer = answer(watches.fetch_add(1, Relaxed));
                 let _ = socket.read(&mut [0; 4096]).await.unwrap();
                 socket.write_all(answer.as_bytes()).await.unwrap();
             }
@@ -282,7 +282,7 @@ mod tests {
             never = Hints::Kubernetes(vec!["/apis/a".to_owned()], read).watch(&count) => match never {},
             () = sleep(lasting) => {}
         }
-        (asked.load(Relaxed), noticed.load(Relaxed))
+        (watches.load(Relaxed), noticed.load(Relaxed))
     }
 
     fn http(status: u16, body: &str) -> String {

@@ -190,16 +190,15 @@ impl KubernetesSource {
     /// [`ReadError`]; the last good read stays cached.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         let began = Instant::now();
-        let asking = timeout(READ_TIMEOUT, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
-        let asked = asking.unwrap_or_else(|_| {
+        let lists = timeout(READ_TIMEOUT, fetch(&mut self.connection, &self.place, self.adoption.as_mut())).await;
+        let lists = lists.unwrap_or_else(|_| {
             let server = self.connection.server();
             Err(KubeError::TimedOut { server, patience: READ_TIMEOUT }.into())
         });
-        if let Err(ReadError::Kube(error)) = &asked {
+        if let Err(ReadError::Kube(error)) = &lists {
             self.connection.failed(error);
         }
-        let lists = asked?;
-        self.process(lists, began + READ_TIMEOUT).await
+        self.process(lists?, began + READ_TIMEOUT).await
     }
 
     /// Processes the lists if the store is the known one and its revision has not decreased.
@@ -360,7 +359,7 @@ fn assemble(
     let contents = match last.filter(|last| last.files == files && last.notes == notes) {
         Some(last) if references::unchanged(&last, folder) => Contents { as_of: Some(now), ..last },
         Some(last) => references::follow(Contents { as_of: Some(now), ..last }, folder),
-        None => references::follow(Contents::new(files, Default::default()).noted(notes).at(now), folder),
+        None => references::follow(Contents::new(files, Default::default()).noted(notes).with_revision(now), folder),
     };
     let view = adopted.map(|(adopt, shared, view)| {
         let updates =

@@ -135,7 +135,7 @@ impl LabelledObjects {
 
     /// Renews the lease and returns true if this replica leads. Also reads the replica's username, if it is unknown.
     async fn renew_lease(&mut self) -> bool {
-        let asked = async {
+        let renewal = async {
             let client = self.connection.client().await?;
             let labelled = self.engine.current.labelled();
             if labelled.account().is_none() {
@@ -143,7 +143,7 @@ impl LabelledObjects {
             }
             self.election.hold(&client).await
         };
-        match asked.await {
+        match renewal.await {
             Ok(holds) => {
                 // The new leader logs that it begins.
                 self.log = FailureLog::default();
@@ -184,9 +184,9 @@ impl LabelledObjects {
                 }
                 _ = tick.tick() => {
                     if renewed.elapsed() >= RENEWAL_INTERVAL {
-                        let asked = Instant::now();
+                        let requested = Instant::now();
                         if self.renew_lease().await {
-                            renewed = asked;
+                            renewed = requested;
                             if let Ok(client) = self.connection.client().await {
                                 clients.send_replace(client);
                             }

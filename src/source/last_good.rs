@@ -1,7 +1,7 @@
 //! Last good file: the configuration in force, on disk, for a start that finds an invalid one or none. This module
 //! reads and writes the file; `runtime::last_good` decides when to, and uses the configuration at the start.
 //!
-//! The file contains what is needed to check and compile the configuration again: documents, and the files that they
+//! The file contains everything required to check and compile the configuration again: documents, and the files that they
 //! refer to. These include private keys, so only the owner may read the file.
 //!
 //! ```text
@@ -38,7 +38,7 @@ const LIMIT: u64 = 192 << 20;
 /// Length of the third line in bytes.
 const CONFIRMATION_LEN: usize = 36 + 1 + 20 + 1 + 16 + 1;
 
-/// Reason why a file is not used or not written: its path, what is wrong, and what to do.
+/// Reason why a file is not used or not written: its path, the problem, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {what}")]
 pub struct LastGoodError {

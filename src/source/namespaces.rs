@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    live::{Discovery, Namespaces, namespaces::NamespaceQuestion},
+    live::{Discovery, Namespaces, namespaces::NamespaceLookup},
     telemetry::{Throttle, UnreadableObjects},
 };
 use gatepost_api::Labels;
@@ -44,7 +44,7 @@ pub struct NamespaceWatcher {
     client: KubeClient,
     namespaces: Arc<Namespaces>,
     discovery: Arc<Discovery>,
-    questions: mpsc::Receiver<NamespaceQuestion>,
+    lookups: mpsc::Receiver<NamespaceLookup>,
 }
 
 /// Part of a Namespace that is needed.
@@ -62,8 +62,8 @@ struct NamespaceMetadata {
 impl NamespaceWatcher {
     /// Creates the watcher without namespaces. Sends no request before [`NamespaceWatcher::run`].
     pub fn new(client: KubeClient) -> Self {
-        let (namespaces, questions) = Namespaces::new(Instant::now());
-        Self { client, namespaces, discovery: Arc::default(), questions }
+        let (namespaces, lookups) = Namespaces::new(Instant::now());
+        Self { client, namespaces, discovery: Arc::default(), lookups }
     }
 
     /// Returns the known namespaces, for readers.
@@ -78,9 +78,9 @@ impl NamespaceWatcher {
 
     /// Watches the namespaces until dropped, and answers lookups of unknown ones.
     pub async fn run(self) {
-        let Self { client, namespaces, discovery, questions } = self;
+        let Self { client, namespaces, discovery, lookups } = self;
         let mut labels = LabelFollower { client: client.clone(), namespaces, listed: Vec::new() };
-        tokio::join!(follow(&mut labels), answer(&client, questions), follow_discovery(discovery, client.clone()));
+        tokio::join!(follow(&mut labels), answer(&client, lookups), follow_discovery(discovery, client.clone()));
     }
 }
 
@@ -156,8 +156,8 @@ pub(super) async fn labels_of(client: &KubeClient, namespace: &str) -> Result<Op
 }
 
 /// Answers lookups, each by a request of its own, so that none waits for another.
-async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQuestion>) {
-    while let Some(NamespaceQuestion { namespace, mut answer }) = questions.recv().await {
+async fn answer(client: &KubeClient, mut lookups: mpsc::Receiver<NamespaceLookup>) {
+    while let Some(NamespaceLookup { namespace, mut answer }) = lookups.recv().await {
         let client = client.clone();
         tokio::spawn(async move {
             let found = tokio::select! {

@@ -116,7 +116,7 @@ mod tests {
              clientConfig: {{url: 'grpcs://a.example.com:1', caFile: {path:?}}}\n"
         );
         let file = SourceFile { name: "a.yaml".to_owned(), bytes: Bytes::from(text) };
-        Contents::new(vec![file], BTreeMap::new()).at(7)
+        Contents::new(vec![file], BTreeMap::new()).with_revision(7)
     }
 
     #[test]
@@ -185,7 +185,7 @@ spec: {validations: [{expression: 'object.spec.tarFile.matches(''\\.tar$'')'}]}"
     }
 
     #[test]
-    fn the_store_s_revision_stays_and_the_digest_counts_what_was_followed() {
+    fn digest_includes_references_and_revision_is_the_source_s() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
         fs::write(&path, "one").unwrap();

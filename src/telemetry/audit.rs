@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_yet_keeps_nobody_waiting_and_is_written_once_somebody_does() {
+    fn unread_pipe_blocks_no_caller_and_is_written_once_read() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.pipe");
         assert!(Command::new("mkfifo").arg(&path).status().expect("runs").success());

@@ -22,8 +22,8 @@ use prometheus_client::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics,
-    PolicyMetrics, PolicyOutcome, ReadOutcome, Reading, Refused, RequestOutcome, ShadowDrop, ShadowMetrics, TlsReload,
-    UnmetConditions, UnreadableObjects,
+    PolicyMetrics, PolicyOutcome, ReadOutcome, Reading, RefusalReason, RequestOutcome, ShadowDrop, ShadowMetrics,
+    TlsReload, UnmetConditions, UnreadableObjects,
     hook::{BUCKETS, DroppedAnnotation, Repeat, Sums},
     log, reading,
     table::{self, BOUNDS_NANOS, Family, MetricKind},
@@ -65,7 +65,7 @@ impl Collector for Scrape {
         let requests = metrics.requests.sums();
         family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
         family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, |_| true))?;
-        counters(encoder, &table::REFUSED, &Refused::LABELS, &metrics.refused)?;
+        counters(encoder, &table::REFUSED, &RefusalReason::LABELS, &metrics.refused)?;
         self.calls(encoder)?;
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;

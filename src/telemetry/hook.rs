@@ -129,15 +129,15 @@ impl HookMetrics {
     pub fn record(&self, worker: usize, outcome: HookOutcome, took: Duration) {
         let index = match outcome {
             HookOutcome::Allowed => {
-                self.recent.succeeded();
+                self.recent.record_success();
                 0
             }
             HookOutcome::Denied => {
-                self.recent.succeeded();
+                self.recent.record_success();
                 1
             }
             HookOutcome::WouldDeny => {
-                self.recent.succeeded();
+                self.recent.record_success();
                 HookOutcome::WOULD_DENY
             }
             HookOutcome::FailedOpen(kind) => {
@@ -154,7 +154,7 @@ impl HookMetrics {
     }
 
     /// Records that the hook rejected a request with this code.
-    pub fn rejected(&self, operation: Operation, cause: RejectionCause, code: i32) {
+    pub fn record_rejection(&self, operation: Operation, cause: RejectionCause, code: i32) {
         self.rejections.count(operation, cause, code);
     }
 
@@ -164,12 +164,12 @@ impl HookMetrics {
     }
 
     /// Records a review that matched the hook and skipped it, since the hook has not passed a probe.
-    pub fn skipped_unproven(&self) {
+    pub fn record_skipped_unproven(&self) {
         self.skipped_unproven.fetch_add(1, Relaxed);
     }
 
     /// Records a discarded speculative call.
-    pub fn discarded(&self) {
+    pub fn record_discard(&self) {
         self.discarded.fetch_add(1, Relaxed);
     }
 
@@ -251,7 +251,7 @@ impl HookMetrics {
 
     fn failed(&self, kind: FailureKind, policy: usize) {
         self.failures[kind as usize][policy].fetch_add(1, Relaxed);
-        self.recent.failed(kind as u8, self.counts());
+        self.recent.record_failure(kind as u8, self.counts());
     }
 }
 
@@ -395,7 +395,7 @@ mod tests {
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
         let discarded = metrics.recently_discarded(now);
         assert_eq!(discarded, None);
-        metrics.discarded();
+        metrics.record_discard();
         let discarded = metrics.recently_discarded(now).unwrap();
         assert_eq!((discarded.discarded, discarded.calls), (1, 4), "those that were cancelled are calls too");
         for minute in 0..7 {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_told_apart_up_to_a_bound() {
+    fn rejection_codes_are_distinguished_up_to_a_limit() {
         let rejections = Rejections::default();
         for code in [403, 403, 601, i32::MAX, -1] {
             rejections.count(Operation::Create, RejectionCause::Denied, code);
@@ -461,7 +461,10 @@ mod tests {
         let all = rejections.all();
         assert_eq!(all.len(), MAX_REJECTION_KINDS + 1);
         rejections.count(Operation::Delete, RejectionCause::FailedClosed, 500);
-        assert!(rejections.all().contains(&of("DELETE", "failed_closed", "500", 1)), "a code of ours is always told");
+        assert!(
+            rejections.all().contains(&of("DELETE", "failed_closed", "500", 1)),
+            "a code of ours is always counted"
+        );
         assert!(all.contains(&of("CREATE", "denied", "403", 3)), "known ones count on: {all:?}");
         let deleted: Vec<_> = all.iter().filter(|(operation, ..)| *operation == "DELETE").collect();
         assert_eq!(deleted.iter().map(|(.., count)| count).sum::<u64>(), 1000, "none is lost");

@@ -77,9 +77,9 @@ impl InitializerMetrics {
     /// Records the end of a turn.
     pub fn record(&self, worker: usize, outcome: InitializerOutcome, took: Duration) {
         if outcome.is_failure() {
-            self.recent.failed(outcome as u8, self.counts());
+            self.recent.record_failure(outcome as u8, self.counts());
         } else {
-            self.recent.succeeded();
+            self.recent.record_success();
         }
         self.turns.record(worker, outcome as usize, took);
     }

@@ -217,7 +217,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
     const BOUNDS: Bounds = Bounds { lines: 4, bytes: 100, wakes: true };
 
-    /// A sink that says when it is asked to write, and waits for leave.
+    /// A sink that reports the start of each write, and waits for permission.
     struct Stuck(Sender<()>, Receiver<()>);
 
     impl Write for Stuck {
@@ -234,8 +234,8 @@ mod tests {
 
     /// A writer whose thread is stuck with its first line.
     fn stuck() -> (LineWriter, Sender<()>) {
-        let ((asked, entered), (leave, wait)) = (mpsc::channel(), mpsc::channel());
-        let writer = LineWriter::start("lines", Stuck(asked, wait), BOUNDS, || {}, |_| None).expect("starts");
+        let ((started, entered), (leave, wait)) = (mpsc::channel(), mpsc::channel());
+        let writer = LineWriter::start("lines", Stuck(started, wait), BOUNDS, || {}, |_| None).expect("starts");
         assert!(writer.push(b"first".to_vec()));
         entered.recv().expect("it is stuck");
         (writer, leave)

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, PolicyMetrics, ReadOutcome,
-    Reading, Refused, RequestOutcome, ShadowDrop, TlsReload, hook::Cells, reading::Readings,
+    Reading, RefusalReason, RequestOutcome, ShadowDrop, TlsReload, hook::Cells, reading::Readings,
 };
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};
@@ -24,7 +24,7 @@ pub struct Metrics {
     pub(super) requests: Cells<7>,
     /// Mutating phases of requests.
     pub(super) mutations: Cells<1>,
-    pub(super) refused: [AtomicU64; Refused::LABELS.len()],
+    pub(super) refused: [AtomicU64; RefusalReason::LABELS.len()],
     pub(super) copied: AtomicU64,
     pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
     pub(super) access_reviews: Cells<{ AccessReviewOutcome::LABELS.len() }>,
@@ -122,12 +122,12 @@ impl Metrics {
     }
 
     /// Records a call or connection that ended without a verdict.
-    pub fn refused(&self, reason: Refused) {
+    pub fn record_refusal(&self, reason: RefusalReason) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// Records a request that was not decided in shadow.
-    pub fn shadow_dropped(&self, reason: ShadowDrop) {
+    pub fn record_shadow_drop(&self, reason: ShadowDrop) {
         self.shadow_dropped[reason as usize].fetch_add(1, Relaxed);
     }
 
@@ -147,12 +147,12 @@ impl Metrics {
     }
 
     /// Records the end of an access review.
-    pub fn access_review(&self, outcome: AccessReviewOutcome, took: Duration) {
+    pub fn record_access_review(&self, outcome: AccessReviewOutcome, took: Duration) {
         self.access_reviews.record(0, outcome as usize, took);
     }
 
     /// Records a change of the TLS files.
-    pub fn tls_reload(&self, outcome: TlsReload) {
+    pub fn record_tls_reload(&self, outcome: TlsReload) {
         self.tls_reloads[outcome as usize].fetch_add(1, Relaxed);
     }
 

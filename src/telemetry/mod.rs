@@ -23,7 +23,7 @@ pub use gatepost_base::throttle::Throttle;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, RejectionCause, Repeat, UnmetConditions};
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::{BypassMetrics, Metrics};
-pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
+pub use outcome::{AccessReviewOutcome, ReadOutcome, RefusalReason, RequestOutcome, TlsReload};
 pub use policy::{PolicyMetrics, PolicyOutcome};
 pub use reading::{Reading, UnreadableObjects};
 pub use recent::{LastFailure, RecentCallFailures, RecentDiscards, Recovery, SAMPLE_INTERVAL};

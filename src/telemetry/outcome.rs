@@ -25,7 +25,7 @@ labels! {
 
 labels! {
     /// Reason why a call or connection ended without a verdict. The bounded label of `gatepost_refused_total`.
-    pub enum Refused {
+    pub enum RefusalReason {
         /// Neither HTTP/2 nor HTTP/1.1, or an invalid or too long head.
         Protocol = "protocol",
         /// The TLS handshake failed.
@@ -102,11 +102,11 @@ pub enum ReadOutcome {
     Unchanged,
     /// Changed contents are in force.
     Changed,
-    /// Changed contents are invalid, or every change is held back: what was in force stays.
+    /// Changed contents are invalid, or every change is quarantined: the configuration in force stays.
     Rejected,
     /// Changed contents enforce less than before, and wait for a second read with the same relaxations.
     Unconfirmed,
-    /// Changed contents are in force, except documents that are held back.
+    /// Changed contents are in force, except documents that are quarantined.
     HeldBack,
     /// The source could not be read; see [`ReadError::kind`](crate::source::ReadError::kind).
     Failed(&'static str),

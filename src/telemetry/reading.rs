@@ -117,7 +117,7 @@ pub fn hook_worker_panics() -> u64 {
     HOOK_WORKER_PANICS.load(Relaxed)
 }
 
-/// Records the replacement of a connection to a hook whose flow control left no room for calls.
+/// Records the replacement of a connection to a hook whose flow control window stayed exhausted.
 pub fn connection_starved() {
     STARVED_CONNECTIONS.fetch_add(1, Relaxed);
 }

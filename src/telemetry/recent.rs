@@ -97,14 +97,14 @@ pub(super) struct RecentResults {
 
 impl RecentResults {
     /// Records a failed call of this kind; `counts` are the counters before it.
-    pub(super) fn failed(&self, kind: u8, counts: Counts) {
+    pub(super) fn record_failure(&self, kind: u8, counts: Counts) {
         self.succeeded_before.store(counts.succeeded(), Relaxed);
         self.last_failure.store(seconds() << 8 | u64::from(kind), Relaxed);
     }
 
     /// Records a successful call. Costs one load if no call has failed yet.
     #[inline]
-    pub(super) fn succeeded(&self) {
+    pub(super) fn record_success(&self) {
         if self.last_failure.load(Relaxed) == 0 {
             return;
         }

@@ -22,7 +22,7 @@ labels! {
         WouldDeny = "would_deny",
         /// Its call or evaluation failed.
         Failed = "failed",
-        /// It has not decided: the process stopped before, or had no memory or thread to spare.
+        /// It has not decided: the process stopped before, or had no memory or idle thread.
         Abandoned = "abandoned",
     }
 }

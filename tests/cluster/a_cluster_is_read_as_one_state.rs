@@ -80,7 +80,7 @@ async fn every_kind_is_listed_at_the_revision_of_the_first() {
 }
 
 #[tokio::test]
-async fn what_is_unchanged_keeps_its_revision_and_what_changes_gets_the_read_s() {
+async fn changed_objects_get_the_revision_of_the_read() {
     let cluster = Cluster::start().await;
     cluster.has(CONFIGURATIONS, configuration("a", "a.example.com"));
     let (mut source, _folder) = source(&cluster, OURS).await;
@@ -115,7 +115,7 @@ async fn what_is_unchanged_keeps_its_revision_and_what_changes_gets_the_read_s()
 }
 
 #[tokio::test]
-async fn no_objects_are_a_configuration_without_hooks_and_said_to_be_one() {
+async fn empty_cluster_is_a_reported_configuration() {
     let cluster = Cluster::start().await;
     let (mut source, _folder) = source(&cluster, OURS).await;
     let contents = source.read().await.unwrap();
@@ -139,7 +139,7 @@ async fn our_own_registration_is_left_out_and_noted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_named_and_nothing_of_it_is_remembered() {
+async fn unusable_objects_are_named_and_not_stored() {
     let cluster = Cluster::start().await;
     for name in ["a", "b", "c"] {
         cluster.has(CONFIGURATIONS, configuration(name, &format!("{name}.example.com")));

@@ -62,7 +62,7 @@ fn conditions(cluster: &Cluster) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn starting_replica_gives_back_unservable_webhooks_and_reads_the_rest() {
+async fn starting_replica_gives_back_unservable_webhooks() {
     let cluster = Cluster::start().await;
     let (mut source, mut reads, _folder) = started(&cluster).await;
     let error = source.read().await.unwrap_err();
@@ -85,7 +85,7 @@ async fn starting_replica_gives_back_unservable_webhooks_and_reads_the_rest() {
 }
 
 #[tokio::test]
-async fn what_the_apiserver_refuses_to_give_back_is_not_waited_for() {
+async fn rejected_give_back_does_not_block_startup() {
     let cluster = Cluster::start().await;
     let (mut source, mut reads, _folder) = started(&cluster).await;
     cluster.says(&format!("{VALIDATING}/c"), Say::Status(403));
@@ -98,7 +98,7 @@ async fn what_the_apiserver_refuses_to_give_back_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_without_a_live_replica_says_so_and_gives_back_at_once() {
+async fn release_without_a_live_replica_gives_back_at_once() {
     let cluster = Cluster::start().await;
     let (_, _, folder) = started(&cluster).await;
     let renewed = "2026-01-01T00:00:00.000000Z";

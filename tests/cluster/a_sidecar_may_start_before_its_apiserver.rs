@@ -23,7 +23,7 @@ use serde_json::json;
 const STOCK: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"shop","name":"web","userInfo":{"username":"ann"},"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"}}}}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
+async fn requests_are_refused_until_the_apiserver_answers() {
     let hook = ScriptedHook::start(Script::Deny("not today")).await;
     let (listener, cluster) = Cluster::listening().await;
     let mut object = configuration("main", "a.example.com");
@@ -54,7 +54,7 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothing_was_read() {
+async fn start_with_one_bad_object_reports_it_to_callers() {
     let cluster = Cluster::start().await;
     let mut bad = configuration("bad", "a.example.com");
     bad["externalAdmissionHooks"][0]["clientConfig"]["url"] = json!("https://me:secret@");

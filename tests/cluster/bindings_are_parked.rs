@@ -143,7 +143,7 @@ impl Replica {
 }
 
 #[tokio::test]
-async fn binding_is_parked_once_every_replica_evaluates_the_policy_and_is_given_back() {
+async fn binding_is_parked_once_every_replica_evaluates_it() {
     let mut replica = started("p").await;
     let (both, one) = ([("r/1", true), ("q/1", true)], [("r/1", true), ("q/1", false)]);
     replica.turn(&one).await;
@@ -171,7 +171,7 @@ async fn binding_is_parked_once_every_replica_evaluates_the_policy_and_is_given_
 }
 
 #[tokio::test]
-async fn binding_that_its_owner_names_again_is_parked_again_and_then_left() {
+async fn repeatedly_restored_binding_is_left() {
     let mut replica = started("p").await;
     let both = [("r/1", true), ("q/1", true)];
     let mut taken = 0;
@@ -191,7 +191,7 @@ async fn binding_that_its_owner_names_again_is_parked_again_and_then_left() {
 }
 
 #[tokio::test]
-async fn starting_replica_gives_back_a_binding_whose_policy_it_cannot_evaluate() {
+async fn starting_replica_gives_back_unevaluable_bindings() {
     let mut replica = started("p.parked.gatepost.dev").await;
     let mut policy = replica.cluster.stored(POLICIES, "p").unwrap();
     policy["spec"]["validations"][0]["expression"] = "1 +".into();
@@ -204,7 +204,7 @@ async fn starting_replica_gives_back_a_binding_whose_policy_it_cannot_evaluate()
 
 /// kube-apiserver would evaluate it with outdated params if it were given back later.
 #[tokio::test]
-async fn binding_whose_params_become_those_of_a_built_in_kind_is_evaluated_until_it_is_given_back() {
+async fn binding_with_built_in_params_is_evaluated_until_given_back() {
     let mut replica = started("p.parked.gatepost.dev").await;
     assert_eq!(replica.turn(&[("r/1", true)]).await.decisions[0].1, Decision::Keep);
     let mut policy = replica.cluster.stored(POLICIES, "p").unwrap();
@@ -223,7 +223,7 @@ async fn binding_whose_params_become_those_of_a_built_in_kind_is_evaluated_until
 
 /// Without the policy, only one may write params who may read everything.
 #[tokio::test]
-async fn binding_whose_policy_is_deleted_stays_parked_and_has_its_params_once_there_is_one() {
+async fn binding_of_deleted_policy_gets_params_with_a_new_policy() {
     let mut replica = started("p.parked.gatepost.dev").await;
     let both = [("r/1", true), ("q/1", true)];
     assert_eq!(replica.turn(&both).await.decisions[0].1, Decision::Keep);
@@ -244,7 +244,7 @@ async fn binding_whose_policy_is_deleted_stays_parked_and_has_its_params_once_th
 }
 
 #[tokio::test]
-async fn starting_replica_leaves_a_binding_parked_whose_policy_is_deleted() {
+async fn starting_replica_keeps_binding_of_deleted_policy_parked() {
     let mut replica = started("p.parked.gatepost.dev").await;
     replica.cluster.forgets(POLICIES);
     replica.cluster.knows(POLICIES);
@@ -253,7 +253,7 @@ async fn starting_replica_leaves_a_binding_parked_whose_policy_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_gives_back_a_binding_whose_policy_is_deleted_although_replicas_are_alive() {
+async fn release_gives_back_bindings_of_deleted_policies() {
     let mut replica = started("p.parked.gatepost.dev").await;
     replica.cluster.forgets(POLICIES);
     replica.cluster.knows(POLICIES);
@@ -274,7 +274,7 @@ async fn release_gives_back_a_binding_whose_policy_is_deleted_although_replicas_
 
 /// The write that gives back meets another change, so the binding is given back by force.
 #[tokio::test]
-async fn binding_whose_annotation_is_lost_has_its_params_back_although_it_changes_meanwhile() {
+async fn binding_without_annotation_gets_its_params_back() {
     for changes in [false, true] {
         let mut replica = started("p.parked.gatepost.dev").await;
         assert_eq!(replica.turn(&[("r/1", true)]).await.decisions[0].1, Decision::Keep);
@@ -296,7 +296,7 @@ async fn binding_whose_annotation_is_lost_has_its_params_back_although_it_change
 }
 
 #[tokio::test]
-async fn policies_that_may_not_be_listed_are_not_taken_over_and_nothing_parked_is_forgotten() {
+async fn unlistable_policies_keep_parked_bindings() {
     let mut replica = started("p.parked.gatepost.dev").await;
     assert!(replica.read().await.contains(&POLICY.to_owned()));
     let view = std::sync::Arc::clone(&replica.reads.views.borrow_and_update());

@@ -45,7 +45,7 @@ fn conditions(cluster: &Cluster) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_taken_is_so_once_the_apiserver_says_that_it_carries_the_condition() {
+async fn webhook_is_taken_once_the_condition_is_stored() {
     let cluster = Cluster::start().await;
     let client = client(&cluster).await;
     has(&cluster, false);
@@ -58,7 +58,7 @@ async fn what_is_taken_is_so_once_the_apiserver_says_that_it_carries_the_conditi
 }
 
 #[tokio::test]
-async fn an_object_that_has_changed_is_not_taken_and_given_back_at_once() {
+async fn changed_object_is_given_back_at_once() {
     let cluster = Cluster::start().await;
     let client = client(&cluster).await;
     has(&cluster, false);

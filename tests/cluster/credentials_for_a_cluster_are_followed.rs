@@ -116,7 +116,7 @@ fn runs(folder: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_plugin_s_token_that_is_refused_is_asked_for_anew_and_not_without_end() {
+async fn refused_plugin_token_is_renewed_a_limited_number_of_times() {
     let (cluster, folder) = (Cluster::start().await, tempfile::tempdir().unwrap());
     put(folder.path(), "credential", "first");
     let path = cluster.kubeconfig(folder.path(), plugin(folder.path(), ""), None);

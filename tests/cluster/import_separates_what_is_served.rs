@@ -39,7 +39,7 @@ const NOT_SUPPORTED: &str = "google.protobuf.Duration{} == duration('0s')";
 const ASKS: &str = "authorizer.path('/x').check('get').allowed()";
 
 #[tokio::test]
-async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_to_be_parked() {
+async fn unservable_object_is_not_parked_and_stops_no_other() {
     let cluster = Cluster::start().await;
     let condition = |expression| json!({"matchConditions": [{"name": "c", "expression": expression}]});
     let conditions = condition(NOT_SUPPORTED);

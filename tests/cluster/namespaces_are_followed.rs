@@ -81,7 +81,7 @@ async fn a_watch_that_ends_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_watched_on_is_listed_anew() {
+async fn interrupted_watch_is_relisted() {
     type Way = (&'static str, fn(&Apiserver));
     let ways: [Way; 6] = [
         ("the revision is forgotten", |apiserver| apiserver.send_event("ERROR", json!({"code": 410}))),
@@ -111,7 +111,7 @@ async fn what_cannot_be_watched_on_is_listed_anew() {
 }
 
 #[tokio::test]
-async fn an_apiserver_that_hangs_up_at_once_is_not_asked_without_pause() {
+async fn apiserver_that_hangs_up_is_retried_with_a_pause() {
     let apiserver = Apiserver::start(&[]).await;
     let began = Instant::now();
     let _namespaces = followed(&apiserver).await;
@@ -123,7 +123,7 @@ async fn an_apiserver_that_hangs_up_at_once_is_not_asked_without_pause() {
 }
 
 #[tokio::test]
-async fn a_refused_list_is_asked_for_again_and_what_is_known_stays() {
+async fn refused_list_is_retried_and_known_labels_stay() {
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     let namespaces = followed(&apiserver).await;
     apiserver.refuses(Asked::List, 403);
@@ -180,7 +180,7 @@ fn refused_with(verdict: &Verdict, code: i32, says: &str) {
 const LONG: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn an_unknown_namespace_is_asked_about_for_this_request() {
+async fn unknown_namespace_is_looked_up_for_the_request() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     let namespaces = followed(&apiserver).await;
@@ -201,7 +201,7 @@ async fn an_unknown_namespace_is_asked_about_for_this_request() {
 }
 
 #[tokio::test]
-async fn labels_that_cannot_be_had_are_a_failure_of_each_hook_by_its_policy() {
+async fn unavailable_labels_fail_each_hook_by_its_policy() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let (namespaces, questions) = Namespaces::new(Instant::now());
     drop(questions);
@@ -241,7 +241,7 @@ resourceInitializers:
 }
 
 #[tokio::test]
-async fn before_the_first_list_every_namespace_is_asked_about() {
+async fn namespaces_are_looked_up_before_the_first_list() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     (0..100).for_each(|_| apiserver.refuses(Asked::List, 403));
@@ -252,7 +252,7 @@ async fn before_the_first_list_every_namespace_is_asked_about() {
 }
 
 #[tokio::test]
-async fn an_apiserver_that_is_silent_costs_no_more_than_the_requests_time() {
+async fn silent_apiserver_costs_at_most_the_request_deadline() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     let namespaces = followed(&apiserver).await;
@@ -267,7 +267,7 @@ async fn an_apiserver_that_is_silent_costs_no_more_than_the_requests_time() {
 }
 
 #[tokio::test]
-async fn labels_that_are_too_old_are_asked_for_one_by_one() {
+async fn stale_labels_are_looked_up_one_by_one() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let then = Instant::now().checked_sub(TOO_OLD_AFTER).expect("a machine that has been up for a while");
     let (namespaces, mut questions) = Namespaces::new(then);
@@ -314,7 +314,7 @@ async fn a_list_has_no_more_bytes_than_its_caller_takes() {
 }
 
 #[tokio::test]
-async fn a_page_that_breaks_off_is_asked_for_in_halves() {
+async fn interrupted_page_is_requested_in_halves() {
     let apiserver = Apiserver::start(&[]).await;
     for number in 0..60 {
         apiserver.has(&format!("ns-{number}"), "a");

@@ -143,7 +143,7 @@ resourceInitializers:
 }
 
 #[tokio::test]
-async fn an_object_nested_too_deep_fails_by_its_policy_and_others_are_initialized() {
+async fn too_deeply_nested_object_fails_alone() {
     for (policy, ended) in [("Fail", "DELETE deep"), ("Ignore", "PATCH deep")] {
         let objects = [("a", 1), ("deep", 150), ("deeper", 5000), ("b", 1)];
         let objects = objects.map(|(name, depth)| (name, waiting(name, depth))).to_vec();

@@ -41,7 +41,7 @@ async fn apiservers_are_counted_by_their_identity() {
 }
 
 #[tokio::test]
-async fn endpoints_are_told_by_their_pods() {
+async fn endpoints_are_identified_by_their_pods() {
     let cluster = Cluster::start().await;
     let endpoint = |pod: &str| json!({"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}});
     cluster.has(SLICES, json!({"metadata": {"name": "s"}, "endpoints": [endpoint("a"), {"addresses": ["10.0.0.2"]}]}));

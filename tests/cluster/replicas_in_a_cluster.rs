@@ -105,7 +105,7 @@ impl Replica {
 }
 
 #[tokio::test]
-async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
+async fn replica_entries_are_listed() {
     let trial = Trial::begin().await;
     let (mut one, mut two) = (trial.replica("one", true).await, trial.replica("two", true).await);
     one.publish().await.unwrap();
@@ -126,7 +126,7 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
 }
 
 #[tokio::test]
-async fn what_was_published_is_not_published_again_before_it_is_due() {
+async fn unchanged_status_is_republished_only_when_due() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
     for _ in 0..3 {
@@ -141,7 +141,7 @@ async fn what_was_published_is_not_published_again_before_it_is_due() {
 }
 
 #[tokio::test]
-async fn a_generation_is_observed_when_the_store_was_read_as_of_it_and_nothing_rejected() {
+async fn generation_is_observed_after_an_accepted_read() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
     one.report.observed = Some(11);
@@ -166,7 +166,7 @@ async fn a_generation_is_observed_when_the_store_was_read_as_of_it_and_nothing_r
 }
 
 #[tokio::test]
-async fn each_object_says_whether_it_is_in_force_and_what_stands_in_its_way() {
+async fn object_status_reports_effect_or_obstacle() {
     let trial = Trial::begin().await;
     for name in ["bad", "new"] {
         let mut object = configuration(name, &format!("{name}.example.com"));
@@ -204,7 +204,7 @@ async fn each_object_says_whether_it_is_in_force_and_what_stands_in_its_way() {
 }
 
 #[tokio::test]
-async fn an_object_is_held_from_its_deletion_until_every_live_replica_has_drained() {
+async fn deleted_object_is_held_until_all_replicas_drain() {
     let trial = Trial::begin().await;
     let (mut one, mut two) = (trial.replica("one", true).await, trial.replica("two", true).await);
     for replica in [&mut one, &mut two] {
@@ -229,7 +229,7 @@ async fn an_object_is_held_from_its_deletion_until_every_live_replica_has_draine
 }
 
 #[tokio::test]
-async fn a_live_replica_that_says_nothing_of_a_deleted_object_holds_it() {
+async fn replica_without_a_report_holds_a_deleted_object() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", true).await;
     one.publish().await.unwrap();
@@ -309,7 +309,7 @@ async fn an_object_that_changes_meanwhile_is_tried_again() {
 }
 
 #[tokio::test]
-async fn without_the_finalizer_and_without_rights_there_is_a_reason_and_no_harm() {
+async fn missing_finalizer_or_rights_is_reported() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
     one.publish().await.unwrap();

@@ -103,7 +103,7 @@ async fn a_dry_run_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_missing_right_and_what_was_done_before() {
+async fn refusal_names_the_missing_right_and_completed_steps() {
     let stage = Stage::with(&ALL).await;
     stage.apiserver.refuses(Asked::Patch, 403);
     let (code, message, complaint) = stage.runlevels(&["--apply"]).await;
@@ -128,7 +128,7 @@ async fn an_add_on_that_is_not_there_is_a_slip() {
 }
 
 #[tokio::test]
-async fn what_is_printed_leaves_nothing_for_check_to_find() {
+async fn printed_runlevels_pass_check() {
     let stage = Stage::with(&ALL).await;
     let (code, printed, _) = stage.runlevels(&["--print", "--add-on", "kube-dns"]).await;
     assert_eq!((code, stage.apiserver.times(Asked::Patch)), (Some(0), 0), "{printed}");
@@ -163,7 +163,7 @@ async fn what_is_printed_leaves_nothing_for_check_to_find() {
 }
 
 #[tokio::test]
-async fn without_a_kubeconfig_a_configuration_is_printed_without_asking_anybody() {
+async fn runlevels_are_printed_without_a_kubeconfig() {
     let stage = Stage::with(&[]).await;
     let (code, printed, _) = run(&["--print", "--config", &text(&stage.path("hooks.yaml"))]).await;
     assert_eq!((code, stage.apiserver.times(Asked::List)), (Some(0), 0));

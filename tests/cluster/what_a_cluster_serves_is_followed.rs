@@ -69,7 +69,7 @@ async fn is_known(discovery: &Discovery) {
 }
 
 #[tokio::test]
-async fn the_versions_that_are_served_decide_who_is_meant() {
+async fn served_versions_decide_which_hooks_match() {
     for old in [false, true] {
         let apiserver = Apiserver::start(&[]).await;
         apiserver.serves(&SERVES);
@@ -94,7 +94,7 @@ async fn the_versions_that_are_served_decide_who_is_meant() {
 
 /// A CustomResourceDefinition and then its first object: kube-apiserver knows, and so must we.
 #[tokio::test]
-async fn a_resource_that_is_newer_is_asked_for_and_what_has_not_changed_is_not_sent_again() {
+async fn newer_resource_is_looked_up_by_conditional_request() {
     let apiserver = Apiserver::start(&[]).await;
     apiserver.serves(&SERVES);
     let discovery = discovery(&apiserver).await;
@@ -139,7 +139,7 @@ async fn half_a_reading_is_no_reading() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_known() {
+async fn unreadable_discovery_is_unknown() {
     let apiserver = Apiserver::start(&[]).await;
     apiserver.serves(&SERVES);
     apiserver.refuses(Asked::Discovery, 403);

@@ -75,7 +75,7 @@ async fn create(gate: &AdmissionDeps, user: &str) -> Verdict {
 }
 
 #[tokio::test]
-async fn whoever_the_apiserver_lets_initialize_writes_the_list() {
+async fn users_permitted_by_the_apiserver_write_the_list() {
     for (allowed, code) in [(true, None), (false, Some(403))] {
         let apiserver = Apiserver::start(&[]).await;
         if allowed {
@@ -94,7 +94,7 @@ async fn whoever_the_apiserver_lets_initialize_writes_the_list() {
 }
 
 #[tokio::test]
-async fn an_apiserver_that_does_not_say_lets_nobody() {
+async fn unanswered_access_review_permits_no_user() {
     // It refuses to say, or says something else.
     for code in [403, 201] {
         let apiserver = Apiserver::start(&[]).await;

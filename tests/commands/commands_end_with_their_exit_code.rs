@@ -68,7 +68,7 @@ fn check_refuses_a_key_of_another_certificate() {
 }
 
 #[test]
-fn check_prints_what_would_be_in_force() {
+fn check_prints_the_effective_configuration() {
     let folder = tempfile::tempdir().expect("folder");
     let entry = hook("a.example.com", "grpc://127.0.0.1:1", "failurePolicy: Ignore\ntimeout: 250ms");
     fs::write(folder.path().join("gatepost.yaml"), document(&[entry])).expect("written");
@@ -154,7 +154,7 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
 }
 
 #[test]
-fn register_prints_a_registration_and_refuses_what_it_cannot_serve() {
+fn register_prints_a_registration_or_rejects_the_hooks() {
     let folder = tempfile::tempdir().expect("folder");
     let out = folder.path().join("gatepost.yaml");
     let register = ["register", "--form", "static", "--url", "https://127.0.0.1:9440", "--out"];
@@ -175,7 +175,7 @@ fn register_prints_a_registration_and_refuses_what_it_cannot_serve() {
 }
 
 #[test]
-fn register_behind_a_service_excludes_namespaces_of_gatepost_pods() {
+fn service_registration_excludes_gatepost_namespaces() {
     let folder = tempfile::tempdir().expect("folder");
     let register = ["register", "--service", "policy/gatepost"];
     let with = |more: &[&str]| ended(gatepost(&[&register[..], more, &["--config"]].concat(), folder.path()));

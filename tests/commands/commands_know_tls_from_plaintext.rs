@@ -63,7 +63,7 @@ fn ran(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn health_asks_over_tls_and_advises_it_otherwise() {
+fn health_uses_tls_or_advises_it() {
     let served = Served::start();
     let asked = |more: &[&str]| ran(&[&["health", "--timeout", "30s", "--admin", &served.admin], more].concat());
     assert_eq!(asked(&["--ca", &served.certificate]), (Some(0), String::new()));

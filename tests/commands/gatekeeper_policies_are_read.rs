@@ -48,7 +48,7 @@ fn gatekeeper_assertions_fail_where_violations_differ() {
 }
 
 #[test]
-fn what_of_gatekeeper_is_not_run_is_a_problem_and_the_rest_is_run() {
+fn unsupported_gatekeeper_features_are_problems() {
     const PASSES: &str = "{name: passes, template: marked.yaml, constraint: constraints/all.yaml, cases: [{object: \
                           objects/pod.yaml, assertions: [{violations: yes}]}]}";
     for (test, says) in [
@@ -78,7 +78,7 @@ fn what_of_gatekeeper_is_not_run_is_a_problem_and_the_rest_is_run() {
 }
 
 #[test]
-fn gatekeeper_constraints_become_admission_policies_that_are_served() {
+fn gatekeeper_constraints_become_served_policies() {
     let paths =
         ["all", "kinds", "selected", "elsewhere", "owner", "dryrun"].map(|name| format!("constraints/{name}.yaml"));
     let import = ["policy", "import", "marked.yaml", "required-labels.yaml"];

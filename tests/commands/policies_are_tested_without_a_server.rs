@@ -473,7 +473,7 @@ fn kyverno_tests_of_kyverno_policies_are_run() {
 }
 
 #[test]
-fn kyverno_result_pass_of_a_policy_that_excludes_the_resource_fails() {
+fn kyverno_pass_of_an_excluded_resource_fails() {
     let excluding = format!("  matchConditions: [{{name: c, expression: 'false'}}]\n{LABELLED}");
     let test = "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: k}\npolicies: [p.yaml]\nresources: \
                 [pod.yaml]\nresults: [{policy: m, kind: Pod, resources: [web], result: pass}]\n";
@@ -505,7 +505,7 @@ fn kyverno_policies_become_admission_policies_that_are_served() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_a_problem_with_its_place() {
+fn untranslatable_parts_are_problems_with_their_place() {
     for (kind, spec, says) in [
         (
             "ValidatingPolicy",
@@ -583,7 +583,7 @@ fn policy_that_costs_more_than_its_baseline_is_slower() {
 }
 
 #[test]
-fn bench_without_tests_says_what_to_do() {
+fn bench_without_tests_gives_advice() {
     let folder = folder(&[("p.yaml", &policy("p", "  validations: [{expression: 'true'}]\n"))]);
     for (arguments, exit, says) in [
         (&["missing"][..], 1, "missing: cannot be read: "),
@@ -728,7 +728,7 @@ fn policy_of_an_older_version_is_decided_as_there() {
 }
 
 #[test]
-fn configuration_is_applied_to_a_custom_resource_by_its_definition() {
+fn apply_configuration_uses_a_custom_resource_s_definition() {
     let policy = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: p}\nspec:\n  \
                   reinvocationPolicy: Never\n  matchConstraints: {resourceRules: [{apiGroups: [example.com], \
                   apiVersions: ['*'], operations: [CREATE], resources: [widgets/status, widgets]}]}\n  mutations:\n  - \

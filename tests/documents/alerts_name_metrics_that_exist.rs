@@ -182,7 +182,7 @@ fn labels_named(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_an_alert_names_is_exposed() {
+fn metrics_of_alerts_are_exposed() {
     let (exposed, rules) = (exposition(), rules());
     assert!(rules.len() > 20, "{} alerts", rules.len());
     let mut names = BTreeSet::new();
@@ -245,7 +245,7 @@ fn the_documentation_has_the_same_alerts() {
 }
 
 #[test]
-fn each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
+fn each_alert_has_a_firing_and_a_silent_case() {
     let (document, exposed) = (yaml("deploy/kubernetes/alerts_test.yaml"), exposition());
     let (mut fires, mut rests) = (BTreeSet::new(), BTreeSet::new());
     for case in list(&document, "tests") {

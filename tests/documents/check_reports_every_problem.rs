@@ -522,7 +522,7 @@ fn initializers() {
 }
 
 #[test]
-fn resources_that_cannot_be_stored_unfinished_are_refused_with_the_reason() {
+fn resources_without_unfinished_storage_are_rejected() {
     let of = |entry: &str| problems(&format!("{HEAD}resourceInitializers: [{{stored: Label, {entry}}}]\n"));
     let changes = |text: &str| format!("resource: pods, initializers: [{{name: a.b.c, {text}}}]");
     let leaves = ["owners: {users: [a]}, changes: Metadata", "builtIn: {labels: {a: b}, annotations: {c: d}}"];

@@ -123,7 +123,7 @@ fn the_earlier_forms_mean_the_same() {
 }
 
 #[test]
-fn a_rollout_fails_open_and_remembers_what_comes_after() {
+fn rollout_fails_open_and_keeps_the_later_settings() {
     let snapshot = snapshot(&[("b.yaml", TWO)]);
     assert_eq!(snapshot.hooks[1].failure_policy, FailurePolicy::Ignore);
     let origin = snapshot.origin(1).expect("origin");
@@ -131,7 +131,7 @@ fn a_rollout_fails_open_and_remembers_what_comes_after() {
 }
 
 #[test]
-fn hooks_over_http_say_how_they_want_the_review() {
+fn http_hooks_choose_the_form_of_the_review() {
     let hook = |n: usize, keys: &str| format!("- {{name: hook{n}, rules: [], {keys}}}\n");
     let asked = [
         "clientConfig: {url: 'https://h/a?b=c'}, admissionReviewVersions: [v1beta1]",

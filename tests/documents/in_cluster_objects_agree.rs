@@ -39,7 +39,7 @@ fn its_roles_are_those_of_the_files_for_other_places() {
 }
 
 #[test]
-fn every_file_is_in_the_base_but_the_one_that_says_it_is_not() {
+fn every_file_is_in_the_base_except_one() {
     let mut there: Vec<_> = fs::read_dir(FOLDER)
         .expect(FOLDER)
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
@@ -58,7 +58,7 @@ fn every_file_is_in_the_base_but_the_one_that_says_it_is_not() {
 }
 
 #[test]
-fn the_component_for_adoption_grants_what_its_sibling_grants_to_the_service_account_alone() {
+fn adoption_component_grants_equal_its_sibling() {
     let of_kind = |path: &str, kind: &str| {
         let all = objects(path).into_iter().filter(|object| object["kind"] == kind);
         all.map(|object| (object["metadata"]["namespace"].clone(), object["rules"].clone())).collect::<Vec<_>>()

@@ -88,7 +88,7 @@ fn the_table_of_go_holds() {
 }
 
 #[test]
-fn a_copy_says_nothing_of_what_was_removed_before() {
+fn copy_omits_removed_members() {
     let object = Rope::new([bytes(r#"{"a":{"name":"x"},"metadata":null}"#)]);
     let patch = r#"[{"op":"remove","path":"/a/name"},{"op":"copy","from":"/a","path":"/metadata"}]"#;
     let document = apply(object, patch).unwrap();

@@ -66,7 +66,7 @@ fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
 }
 
 #[test]
-fn committed_rust_is_what_proto_generates() {
+fn committed_rust_equals_generated_code() {
     let mut expected = generate(SERVICES, |builder| builder.bytes(".").btree_map("."));
     expected.insert("descriptors.bin".into(), descriptors());
     compare("crates/wire/src/pb", &expected);
@@ -74,12 +74,12 @@ fn committed_rust_is_what_proto_generates() {
 
 /// The naive reference of the benches and the load test decodes objects into `Vec<u8>`, as most people would.
 #[test]
-fn naive_reference_is_what_proto_generates() {
+fn naive_reference_equals_generated_code() {
     compare("loadtest/naive/pb", &generate(SERVICE, |builder| builder));
 }
 
 /// We only ask etcd; nothing here answers in its place.
 #[test]
-fn etcd_client_is_what_proto_generates() {
+fn etcd_client_equals_generated_code() {
     compare("crates/etcd-client/src/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
 }

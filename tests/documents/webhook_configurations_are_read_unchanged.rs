@@ -102,7 +102,7 @@ const VALIDATING: &str = "ValidatingWebhookConfiguration";
 const MUTATING: &str = "MutatingWebhookConfiguration";
 
 #[test]
-fn static_configurations_come_first_and_see_the_configuration_of_admission() {
+fn static_configurations_come_first() {
     let ours = "{apiVersion: gatepost.dev/v1alpha1, kind: AdmissionControlConfiguration, metadata: {name: m}, \
                 externalAdmissionHooks: [{name: ours, clientConfig: {url: 'https://h'}, rules: []}]}";
     let text = [
@@ -139,7 +139,7 @@ fn a_static_configuration_names_no_service() {
 }
 
 #[test]
-fn a_name_alone_makes_nothing_static_that_was_in_an_apiservers_store() {
+fn stored_objects_are_not_static_by_name() {
     for sign in ["annotations: {gatepost.dev/static: 'false'}", "uid: 0e2f1f0a-2f0c-4d69-9a4e-0a7c9b54d1f3"] {
         let text = one(VALIDATING, "x.static.k8s.io", "a.b.c", "")
             .replace("url: 'https://h'", "service: {namespace: a, name: b}")
@@ -151,7 +151,7 @@ fn a_name_alone_makes_nothing_static_that_was_in_an_apiservers_store() {
 }
 
 #[test]
-fn mutating_hooks_are_served_beside_validating_ones_of_the_same_name() {
+fn mutating_and_validating_hooks_may_share_a_name() {
     let text = one(MUTATING, "m", "a.b.c", "reinvocationPolicy: IfNeeded");
     let snapshot = loaded(&[("m.yaml", &text), ("v.yaml", &one(VALIDATING, "m", "a.b.c", ""))]).expect("good");
     let types: Vec<_> = snapshot.hooks.iter().map(|hook| hook.hook_type).collect();
@@ -169,7 +169,7 @@ fn mutating_hooks_are_served_beside_validating_ones_of_the_same_name() {
 }
 
 #[test]
-fn what_is_refused_is_refused_where_it_stands() {
+fn rejections_name_the_place_in_the_document() {
     for (kind, more, place) in [
         (VALIDATING, "reinvocationPolicy: Never", "webhooks[0].reinvocationPolicy: is not a known key"),
         (MUTATING, "reinvocationPolicy: Always", "webhooks[0].reinvocationPolicy: \"Always\""),
@@ -207,7 +207,7 @@ fn what_is_refused_is_refused_where_it_stands() {
 }
 
 #[test]
-fn names_of_one_kind_are_unique_and_hooks_within_their_configuration() {
+fn configuration_and_hook_names_are_unique() {
     let two = |first: (&str, &str), second: (&str, &str)| {
         let [first, second] = [first, second].map(|(kind, name)| one(kind, name, "a.b.c", ""));
         loaded(&[("a.yaml", &first), ("b.yaml", &second)]).map(|_| ())
@@ -225,7 +225,7 @@ fn names_of_one_kind_are_unique_and_hooks_within_their_configuration() {
 }
 
 #[test]
-fn the_items_of_a_typed_list_need_not_say_what_they_are() {
+fn items_of_a_typed_list_need_no_kind() {
     let list = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfigurationList",
         "metadata": {"resourceVersion": "1"},
@@ -238,7 +238,7 @@ fn the_items_of_a_typed_list_need_not_say_what_they_are() {
 
 /// Annotations of a configuration of webhooks say what our own kind says for each hook by keys.
 #[test]
-fn an_annotation_says_what_the_rejections_of_webhooks_do() {
+fn annotation_sets_the_enforcement_of_webhooks() {
     let written = |kind: &str, annotation: &str| {
         let webhook = "clientConfig: {url: 'https://h.example.com/'}, admissionReviewVersions: [v1], sideEffects: None";
         format!(
@@ -310,7 +310,7 @@ fn an_annotation_makes_a_configuration_of_one_webhook_a_canary() {
 
 /// A name that is not there, or that cannot share requests, is noted: the canary then decides every request.
 #[test]
-fn what_a_canary_cannot_replace_is_noted() {
+fn canary_without_a_counterpart_is_noted() {
     let head = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: n}\nexternalAdmissionHooks:\n";
     let hook = |name: &str, more: &str| {
         format!("- {{name: {name}, clientConfig: {{url: 'grpc://[::1]:1'}}, rules: []{more}}}\n")
@@ -372,7 +372,7 @@ fn only_what_is_called_by_one_review_shares_requests() {
 }
 
 #[test]
-fn annotations_say_how_mutating_webhooks_are_called() {
+fn annotations_configure_calls_of_mutating_webhooks() {
     let written = |kind: &str, annotations: &str| {
         let webhook = "{name: a.b.c, clientConfig: {url: 'https://h.example.com/'}, admissionReviewVersions: [v1], sideEffects: None}";
         format!(

@@ -36,7 +36,7 @@ fn each_requirement_of_initializers_is_in_the_matrix() {
 }
 
 #[test]
-fn the_tables_of_the_vectors_name_files_and_tests_that_are_there() {
+fn tables_of_the_vectors_name_existing_tests() {
     let tests = Tests::read();
     let page = fs::read_to_string(format!("{VECTORS}/README.md")).expect("the page");
     let rows = rows(&page);

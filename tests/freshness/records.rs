@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_not_passed_over() {
+    fn unknown_records_are_errors() {
         let line = |revision: &str, reason: &str, hooks: &str| {
             format!(
                 r#"{{"time_us":1,"took_us":1,"uid":"1","revision":"{revision}","reason":"{reason}","hooks":[{hooks}]}}"#

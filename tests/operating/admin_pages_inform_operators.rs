@@ -10,7 +10,7 @@ use std::{
 use gatepost::{
     front::admin::Admin,
     live::{Current, FailedRead, Generation, Namespaces, Rejection, ReplicaHealth},
-    telemetry::{Metrics, Refused},
+    telemetry::{Metrics, RefusalReason},
 };
 use gatepost_api::Labels;
 use gatepost_config::{Problem, Snapshot};
@@ -139,7 +139,7 @@ async fn admin_refuses_other_paths_and_methods_in_words() {
 #[tokio::test]
 async fn metrics_are_openmetrics() {
     let metrics = Arc::new(Metrics::default());
-    metrics.refused(Refused::TooLarge);
+    metrics.record_refusal(RefusalReason::TooLarge);
     let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &metrics).await;
     let (status, head, body) = ask(address, "GET", "/metrics").await;
     assert_eq!(status, 200);
@@ -148,7 +148,7 @@ async fn metrics_are_openmetrics() {
 }
 
 #[tokio::test]
-async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
+async fn configz_shows_active_and_rejected_configuration() {
     let current = Arc::new(Current::new(Instant::now()));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
     let address = admin(&health, &Arc::default()).await;

@@ -226,7 +226,7 @@ async fn break_glass_command_works_beside_broken_files() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn break_glass_file_works_without_a_source_unless_others_may_write_it() {
+async fn break_glass_file_must_not_be_writable_by_others() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let (folder, beside) = (tempfile::tempdir().expect("folder"), tempfile::tempdir().expect("folder"));
     let file = beside.path().join("break-glass.yaml");

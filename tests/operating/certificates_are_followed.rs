@@ -155,7 +155,7 @@ async fn expired_certificate_makes_the_sidecar_unready() {
 }
 
 #[test]
-fn plaintext_is_not_served_unless_a_flag_says_so() {
+fn plaintext_requires_a_flag() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());
@@ -168,7 +168,7 @@ fn plaintext_is_not_served_unless_a_flag_says_so() {
 }
 
 #[tokio::test]
-async fn admin_pages_use_the_same_certificate_and_ask_for_none() {
+async fn admin_pages_use_the_same_server_certificate() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());

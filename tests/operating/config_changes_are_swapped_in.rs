@@ -59,7 +59,7 @@ async fn hook_is_called_once_added_and_until_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn hook_that_fails_its_probe_is_not_called_and_says_why() {
+async fn unproven_hook_is_not_called_and_reports_the_reason() {
     let a = ScriptedHook::start(Script::Allow).await;
     let b = ScriptedHook::start(Script::Http(503)).await;
     let a_entry = hook(A, &a.url(), "");
@@ -106,7 +106,7 @@ async fn unproven_fail_closed_hook_refuses_nothing_until_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn moved_hook_is_called_at_its_old_endpoint_until_the_new_one_answers() {
+async fn moved_hook_is_called_at_old_endpoint_until_new_answers() {
     let old = ScriptedHook::start(Script::Deny("old")).await;
     let new = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&[hook(A, &old.url(), "")]);
@@ -127,7 +127,7 @@ async fn moved_hook_is_called_at_its_old_endpoint_until_the_new_one_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn moved_hook_keeps_all_its_settings_until_the_new_endpoint_answers() {
+async fn moved_hook_keeps_settings_until_new_endpoint_answers() {
     let old = HttpHook::plain(HttpScript::Deny("old")).await;
     let new = HttpHook::plain(HttpScript::Status(503, None)).await;
     let at = |url: &str, path: &str, more: &str| hook(A, &format!("{url}/{path}"), more);
@@ -188,7 +188,7 @@ fn adds(label: &str) -> Script {
 /// The turn of the second hook comes when the configuration no longer has it, or has it elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[allow(clippy::expect_used, reason = "a test")]
-async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review_under_way() {
+async fn removed_mutating_hook_still_serves_reviews_in_flight() {
     for moves in [false, true] {
         let held = ScriptedHook::start(Script::Held).await;
         let (old, new) = (ScriptedHook::start(adds("old")).await, ScriptedHook::start(adds("new")).await);

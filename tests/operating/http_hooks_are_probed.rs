@@ -59,7 +59,7 @@ async fn probe_passes_with_any_answer_of_the_hook_itself() {
 }
 
 #[tokio::test]
-async fn probe_fails_with_an_answer_of_no_hook_and_says_what_to_do() {
+async fn probe_of_a_non_hook_fails_with_advice() {
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
         for (status, fix) in [

@@ -81,7 +81,7 @@ async fn status_shows_each_replica_and_fails_when_one_is_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
+async fn status_waits_for_the_revision_on_every_replica() {
     let h = ScriptedHook::start(Script::Allow).await;
     let changed = document(&[hook(HOOK, &h.url(), "")]);
     let none = ["  []\n".to_owned()];
@@ -238,7 +238,7 @@ async fn status_shows_at_which_step_a_probe_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn status_lists_what_is_in_shadow_and_a_stop_does_not_wait_for_it() {
+async fn status_lists_shadows_and_stop_does_not_wait_for_them() {
     let h = ScriptedHook::start(Script::Deny("no")).await;
     let a = Configured::named("a", &[hook(HOOK, &h.url(), "enforcement: Shadow\ntimeout: 30s")]);
     let (_, table, _) = gatepost(&["status", "--shadow"], &[&a]).await;

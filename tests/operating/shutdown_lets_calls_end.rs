@@ -198,7 +198,7 @@ async fn shutdown_lets_a_writing_caller_over_tls_read_its_last_answer() {
 }
 
 #[tokio::test]
-async fn shutdown_lets_a_writing_caller_over_http1_read_its_last_answer() {
+async fn shutdown_delivers_the_last_http1_answer() {
     let sidecar = sidecar(FrontLimits::default()).await;
     let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
     let whole = webhook::review("last", 1000);

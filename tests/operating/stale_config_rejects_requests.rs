@@ -60,7 +60,7 @@ impl Road {
         SLEPT.set(Duration::ZERO);
         let began = time::Instant::now();
         let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();
-        let current = Arc::new(Current::by(|| SLEPT.get(), began.into_std()));
+        let current = Arc::new(Current::with_clock(|| SLEPT.get(), began.into_std()));
         gate.current = Arc::clone(&current);
         let workers = vec![tokio::runtime::Handle::current()];
         let options = RotatorOptions {
@@ -127,7 +127,7 @@ impl Road {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_config_refuses_from_five_seconds_to_the_first_good_read() {
+async fn stale_config_refuses_from_5s_to_the_first_good_read() {
     for broken in [Read::Failed, Read::GivenUp] {
         Road::walk(async |road| {
             road.at(900).await.assert_refused().await;
@@ -295,7 +295,7 @@ fn suspended_meanwhile() -> Duration {
 async fn generation_is_taken_after_its_age_is_checked() {
     let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();
     let (first, now) = (gate.current.load(), Instant::now());
-    let current = Arc::new(Current::by(suspended_meanwhile, now));
+    let current = Arc::new(Current::with_clock(suspended_meanwhile, now));
     current.publish(Arc::clone(&first));
     current.freshness().stamp_awake(now);
     gate.current = Arc::clone(&current);

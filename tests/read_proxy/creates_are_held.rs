@@ -185,7 +185,7 @@ async fn a_watch_that_breaks_is_begun_again() {
 }
 
 #[tokio::test]
-async fn what_stores_nothing_or_is_finished_is_not_held() {
+async fn dry_runs_and_finished_objects_are_not_held() {
     let apiserver = Apiserver::default();
     let world = apiserver.world(4, LONG).await;
     assert_eq!(world.post(&format!("{ALL}?dryRun=All"), &new()).await.0, 201, "a dry run");
@@ -253,7 +253,7 @@ async fn a_hold_of_a_deeply_nested_object_ends_with_it() {
 
 /// An apiserver leaves out warnings where there are many.
 #[tokio::test]
-async fn an_object_with_the_label_is_held_without_a_warning_and_in_every_form() {
+async fn labelled_object_is_held_in_every_encoding() {
     let world = World::new(async |request: Request<Incoming>| {
         if request.uri().query().is_some_and(|query| query.contains("watch=1")) {
             let event = json!({"type": "MODIFIED", "object": config_map("a", 9, None)});

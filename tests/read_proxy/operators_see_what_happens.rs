@@ -168,7 +168,7 @@ async fn an_apiserver_that_fails_is_seen() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_ready_once_the_apiserver_has_answered_and_until_it_drains() {
+async fn proxy_is_ready_from_the_first_answer_until_the_drain() {
     let refusals = AtomicUsize::new(1);
     let world = World::new(move |request: Request<Incoming>| {
         let refused = refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();

@@ -19,7 +19,7 @@ use tokio::{
 use crate::world::{Content, LONG, World, ask, chunks, content, reply};
 
 #[tokio::test]
-async fn events_of_a_watch_arrive_one_by_one_and_a_client_that_leaves_ends_it() {
+async fn watch_events_arrive_one_by_one() {
     let senders = Arc::new(Mutex::new(Vec::new()));
     let scripted = Arc::clone(&senders);
     let world = World::new(move |_: Request<Incoming>| {

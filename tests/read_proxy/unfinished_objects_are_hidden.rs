@@ -77,7 +77,7 @@ async fn controllers_that_must_see_all_do_and_others_by_permission() {
 }
 
 #[tokio::test]
-async fn without_an_answer_about_a_user_the_request_is_to_be_sent_again() {
+async fn unanswered_user_lookup_asks_the_client_to_retry() {
     // A watch that is filtered by mistake stays so for as long as it lasts.
     for failing in ["tokenreviews", "subjectaccessreviews"] {
         let world = World::new(move |request: Request<Incoming>| async move {
@@ -100,7 +100,7 @@ async fn without_an_answer_about_a_user_the_request_is_to_be_sent_again() {
 }
 
 #[tokio::test]
-async fn a_token_of_nobody_is_refused_as_an_apiserver_does() {
+async fn invalid_token_is_refused_as_by_an_apiserver() {
     let world = World::new(async |request: Request<Incoming>| match is_review(&request) {
         true => reply(201, &json!({"status": {"error": "[invalid bearer token, the webhook timed out]"}})),
         false => lists(request).await,
@@ -115,7 +115,7 @@ async fn a_token_of_nobody_is_refused_as_an_apiserver_does() {
 
 /// The sender of a request is known before the apiserver is asked anything else in the proxy's name.
 #[tokio::test]
-async fn little_is_asked_for_whoever_makes_up_users() {
+async fn invented_users_cause_few_lookups() {
     let world = World::new(async |request: Request<Incoming>| match request.uri().path().ends_with("tokenreviews") {
         true => reply(201, &json!({"status": {"authenticated": false}})),
         false => lists(request).await,
@@ -139,7 +139,7 @@ async fn little_is_asked_for_whoever_makes_up_users() {
 
 /// A field that `Connection` names does not reach the apiserver, and so must not decide here either.
 #[tokio::test]
-async fn only_what_the_apiserver_gets_decides() {
+async fn only_forwarded_headers_decide() {
     let world = World::new(lists).await;
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
     let include = format!("{ALL}?includeUninitialized=true");
@@ -307,7 +307,7 @@ async fn a_hidden_object_is_a_202_in_every_form() {
 
 /// A body of the past, from a cache, beside metadata of the present.
 #[tokio::test]
-async fn what_shows_no_labels_is_read_after_the_object_was_found_finished() {
+async fn views_without_labels_are_read_after_a_finished_check() {
     for is_replaced in [false, true] {
         let reads = std::sync::atomic::AtomicUsize::new(0);
         let world = World::new(move |request: Request<Incoming>| {
@@ -346,7 +346,7 @@ async fn metadata_that_cannot_be_read_shows_nothing() {
 }
 
 #[tokio::test]
-async fn a_hidden_object_is_shown_to_whoever_may_see_it() {
+async fn hidden_object_is_shown_to_permitted_users() {
     let world = World::new(objects).await;
     let get = async |token: &str, target: &str| {
         let request = ask("GET", target, token).header("accept", "application/json").body(Full::default()).unwrap();
@@ -393,7 +393,7 @@ async fn a_deeply_nested_object_is_shown_in_every_form() {
 
 /// Of another group than that whose `Table` shows objects as rows.
 #[tokio::test]
-async fn an_object_of_a_kind_named_table_is_hidden_whatever_its_rows_say() {
+async fn object_of_kind_table_is_hidden_regardless_of_rows() {
     let world = World::new(async |request: Request<Incoming>| {
         if is_review(&request) {
             return review(request).await;

@@ -37,7 +37,7 @@ async fn the_owner_of_a_certificate_is_named_by_the_front_proxy() {
 }
 
 #[tokio::test]
-async fn a_token_passes_untouched_over_a_connection_without_a_certificate() {
+async fn token_passes_untouched_without_a_certificate() {
     let world = world().await;
     for token in ["of-bob", ""] {
         let request = ask("GET", TARGET, token).header("x-remote-user", "admin").body(Full::default()).unwrap();
@@ -70,7 +70,7 @@ async fn both_versions_of_http_are_spoken_on_either_side() {
 
 /// A connection may last for days: its certificate is worth no more than in a new handshake.
 #[tokio::test]
-async fn a_certificate_whose_authority_is_replaced_counts_no_longer() {
+async fn certificate_of_a_replaced_ca_is_rejected() {
     let world = world().await;
     let pair = world.pair("ann");
     for http2 in [true, false] {

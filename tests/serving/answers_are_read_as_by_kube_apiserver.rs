@@ -113,7 +113,7 @@ async fn metadata_and_empty_details_of_a_denial_are_kept() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_a_failed_call_and_nobody_else_is_asked() {
+async fn redirect_is_a_failure_and_not_followed() {
     let elsewhere = HttpHook::plain(HttpScript::Allow).await;
     for status in [301, 302, 303, 307, 308] {
         let redirect = HttpScript::Reply(status, vec![("location", format!("{}/v", elsewhere.url()))], Bytes::new());
@@ -129,7 +129,7 @@ async fn a_redirect_is_a_failed_call_and_nobody_else_is_asked() {
 }
 
 #[tokio::test]
-async fn a_date_to_retry_after_is_none_and_every_call_has_the_same_timeout() {
+async fn retry_after_dates_are_ignored() {
     for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 06 Nov 2076 08:49:37 GMT", "1.5"] {
         let scripted = HttpHook::plain(HttpScript::Status(503, Some(date))).await;
         assert!(!ask(&gated(&scripted.url(), "Fail"), create_pod("u", 10)).await.allowed());

@@ -71,7 +71,7 @@ async fn a_review_without_a_uid() {
 }
 
 #[tokio::test]
-async fn a_review_without_what_rules_look_at() {
+async fn review_without_fields_that_rules_need_is_rejected() {
     let mut request =
         AdmissionRequest { uid: Some("1".into()), operation: Some("CREATE".into()), ..Default::default() };
     let kind = request.kind.insert(GroupVersionKind { version: Some("v1".into()), ..Default::default() });
@@ -233,7 +233,7 @@ async fn no_room_in_the_memory_budget() {
 }
 
 #[tokio::test]
-async fn a_review_larger_than_the_memory_budget_is_not_told_to_try_again() {
+async fn review_above_the_memory_budget_gets_no_retry_hint() {
     let sidecar = sidecar_with_budget(limits(), 180_000).await;
     let caller = front::caller(sidecar.address).await;
     let refused = caller.call(grpc(REVIEW), [review("never", 140_000)]).await;
@@ -271,7 +271,7 @@ async fn garbage_instead_of_http_is_dropped() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_else_takes_the_place_of_one() {
+async fn excess_connection_replaces_only_idle_ones() {
     let sidecar = sidecar(FrontLimits { connections: 1, ..limits() }).await;
     let caller = front::caller(sidecar.address).await;
     let (slow, mut rest) = caller.begin(grpc(REVIEW)).await;

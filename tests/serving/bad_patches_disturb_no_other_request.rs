@@ -118,7 +118,7 @@ async fn undisturbed(to: SocketAddr, n: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_of_others_get_their_own_verdicts_while_a_hook_answers_one_caller_badly() {
+async fn bad_answer_to_one_caller_affects_no_other() {
     let bad = judging(|request| BAD[number(request["uid"].as_str().unwrap()) % BAD.len()].0.clone()).await;
     let label = judging(|request| add_label("of", request["uid"].as_str().unwrap())).await;
     // It allows nothing that was not labelled for just this request.

@@ -172,7 +172,7 @@ async fn a_skipped_request_is_let_past_before_freshness_is_looked_at() {
 }
 
 #[tokio::test]
-async fn fail_open_lets_past_what_cannot_be_asked_and_not_what_is_denied() {
+async fn fail_open_bypass_passes_failures_and_not_denials() {
     let broken = ScriptedHook::start(Script::Allow).await;
     let url = broken.url();
     broken.retire();
@@ -251,7 +251,7 @@ impl Write for Kept {
 }
 
 #[tokio::test]
-async fn the_audit_record_says_why_and_a_hook_cannot() {
+async fn audit_record_of_a_bypass_cannot_be_forged_by_hooks() {
     let hook_says = ScriptedHook::start(Script::Allow).await;
     let lie = gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
         uid: Some("u".into()),

@@ -42,7 +42,7 @@ async fn a_call_that_the_hook_resets_for_another_reason_is_not() {
 /// The connection was kept from an earlier review, and ends with the next call before a byte of its answer: the hook may
 /// have acted on it. One that declares `NoneOnDryRun` acts on real requests.
 #[tokio::test]
-async fn a_call_over_a_stale_connection_is_sent_over_a_new_one_where_that_does_no_harm() {
+async fn safe_call_over_a_stale_connection_is_retried() {
     for (terms, dry_run, sent) in [
         (HARMFUL, false, 1),
         (HARMLESS, false, 2),

@@ -127,7 +127,7 @@ fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>, host: &str) -> Re
 }
 
 #[test]
-fn every_row_comes_to_what_go_says_but_for_the_differences_that_are_named() {
+fn certificate_verdicts_equal_go_s_except_named_differences() {
     let table = table();
     let mut differences: BTreeMap<String, String> = read("differences.tsv", |text| {
         let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -209,7 +209,7 @@ async fn dropped_channel_returns_its_connections_to_the_budget() {
 }
 
 #[tokio::test]
-async fn a_hook_that_closes_every_connection_is_not_dialled_for_each_call() {
+async fn hook_that_closes_connections_is_dialled_with_backoff() {
     let hook = HttpHook::plain(HttpScript::GiveUp).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let (began, calls) = (Instant::now(), 1000);

@@ -90,7 +90,7 @@ fn told(verdict: &Verdict) -> (Option<&str>, Option<&str>) {
 }
 
 #[tokio::test]
-async fn denials_and_failures_of_a_hook_are_told_as_its_enforcement_says() {
+async fn hook_rejections_take_effect_by_enforcement() {
     let scripted = ScriptedHook::start(Script::Allow).await;
     let failed = "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: the hook \
                   answered with gRPC status INTERNAL: bug";
@@ -119,7 +119,7 @@ async fn denials_and_failures_of_a_hook_are_told_as_its_enforcement_says() {
 }
 
 #[tokio::test]
-async fn a_hook_that_warns_rejects_nothing_by_dry_runs_conditions_selectors_or_lateness() {
+async fn warning_hook_never_rejects() {
     let hung = ScriptedHook::start(Script::Hang).await;
     let dry_run = AdmissionRequest { dry_run: Some(true), ..create_pod("1", 0) };
     let elsewhere = AdmissionRequest { namespace: Some("nowhere".into()), ..create_pod("1", 0) };
@@ -163,7 +163,7 @@ async fn the_deadline_rejects_only_if_something_that_enforces_is_late() {
 
 /// Also what would have been called once more, and what would have been called after the others.
 #[tokio::test]
-async fn the_deadline_rejects_if_something_that_enforces_has_calls_to_come() {
+async fn deadline_rejects_if_enforcing_calls_remain() {
     let (hung, yes) = (ScriptedHook::start(Script::Hang).await, ScriptedHook::start(Script::Allow).await);
     let (allows, patches) = (judging(|_| json!({"allowed": true})).await, judging(|_| add_label("team", "a")).await);
     let late = |hook_type: &str| hook("l.example.com", &hung.url(), &format!("type: {hook_type}\nenforcement: Audit"));
@@ -200,7 +200,7 @@ async fn a_denial_that_is_enforced_rejects_beside_one_that_is_not() {
 }
 
 #[tokio::test]
-async fn the_patch_of_a_mutating_hook_that_warns_applies_and_its_rejections_do_not() {
+async fn warning_mutating_hook_s_patch_applies() {
     let allowed = |answer: Value| async move { judging(move |_| answer.clone()).await };
     let patches = allowed(add_label("team", "a")).await;
     let breaks = allowed(patch(json!([{"op": "remove", "path": "/absent"}]))).await;
@@ -221,7 +221,7 @@ async fn the_patch_of_a_mutating_hook_that_warns_applies_and_its_rejections_do_n
 }
 
 #[tokio::test]
-async fn the_audit_log_has_what_would_have_been() {
+async fn audit_log_has_unenforced_rejections() {
     let folder = tempfile::tempdir().unwrap();
     let no = ScriptedHook::start(Script::Deny("no")).await;
     for (number, has_messages) in [true, false].into_iter().enumerate() {
@@ -244,7 +244,7 @@ async fn the_audit_log_has_what_would_have_been() {
 }
 
 #[tokio::test]
-async fn denials_and_failures_of_a_policy_are_told_as_its_annotation_or_its_bindings_says() {
+async fn policy_rejections_take_effect_by_annotation_or_bindings() {
     const WARN: &str = "gatepost.dev/enforcement: Warn";
     const AUDIT: &str = "gatepost.dev/enforcement: Audit";
     const DENY: &str = "gatepost.dev/enforcement: Deny";
@@ -273,7 +273,7 @@ async fn denials_and_failures_of_a_policy_are_told_as_its_annotation_or_its_bind
 }
 
 #[tokio::test]
-async fn a_hook_in_shadow_decides_after_the_verdict_and_is_only_counted() {
+async fn shadow_hook_is_called_after_the_verdict_and_counted() {
     let scripted = ScriptedHook::start(Script::Allow).await;
     for (script, time, counted) in [
         (Script::Allow, "10s", "allowed"),
@@ -304,7 +304,7 @@ async fn a_hook_in_shadow_decides_after_the_verdict_and_is_only_counted() {
 }
 
 #[tokio::test]
-async fn mutating_hooks_in_shadow_see_the_object_as_it_arrived_and_validating_ones_that_of_the_verdict() {
+async fn shadow_mutating_hooks_see_the_original_object() {
     let labels = |name: &'static str| {
         move |request: &Value| {
             let seen = request["object"]["metadata"]["labels"]["team"].as_str() == Some("a");
@@ -366,7 +366,7 @@ async fn policies_in_shadow_are_only_counted() {
 }
 
 #[tokio::test]
-async fn what_is_denied_or_let_past_is_not_decided_in_shadow() {
+async fn denied_or_bypassed_requests_are_not_shadowed() {
     let (no, shadow) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Allow).await);
     let in_shadow = enforced("Shadow", &shadow.url(), "");
     let denied = gate(&document(&[hook("no.example.com", &no.url(), ""), in_shadow.clone()]), Reasons::First);
@@ -429,7 +429,7 @@ fn policy_counts(gate: &AdmissionDeps) -> Vec<Vec<(&'static str, u64)>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shadows_share_the_steps_of_a_worker_and_are_dropped_while_no_thread_is_free() {
+async fn shadow_calls_are_dropped_without_a_free_thread() {
     let (begun, mut has_begun) = mpsc::unbounded_channel();
     let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
     let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
@@ -457,7 +457,7 @@ async fn shadows_share_the_steps_of_a_worker_and_are_dropped_while_no_thread_is_
 }
 
 #[tokio::test]
-async fn shadows_leave_the_memory_of_answers_to_what_enforces() {
+async fn shadow_calls_leave_answer_memory_to_enforcing_hooks() {
     let scripted = ScriptedHook::start(Script::Allow).await;
     for (bytes, counted, dropped) in [(4 << 20, "would_patch", "0"), (1 << 20, "abandoned", "1")] {
         let mutation = "mutations: [{patchType: JSONPatch, jsonPatch: {expression: \"[JSONPatch{op: 'add', path: \
@@ -476,7 +476,7 @@ async fn shadows_leave_the_memory_of_answers_to_what_enforces() {
 }
 
 #[tokio::test]
-async fn a_hook_in_shadow_that_never_answers_holds_up_neither_a_verdict_nor_a_shutdown() {
+async fn silent_shadow_hook_delays_no_verdict_or_shutdown() {
     let hung = ScriptedHook::start(Script::Hang).await;
     let gate = gate(&document(&[enforced("Shadow", &hung.url(), "timeout: 30s")]), Reasons::First);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -521,7 +521,7 @@ fn with_messages(text: &str) -> Arc<AdmissionDeps> {
 }
 
 #[tokio::test]
-async fn one_of_a_canarys_pair_decides_each_request_and_the_other_in_shadow() {
+async fn one_of_a_canary_pair_decides_and_the_other_shadows() {
     let (old, new) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
     let canary = hook("new.example.com", &new.url(), "canary: 30% of old.example.com");
     for (swapped, message) in [(false, "no"), (true, "old")] {
@@ -567,7 +567,7 @@ async fn one_of_a_canarys_pair_decides_each_request_and_the_other_in_shadow() {
 }
 
 #[tokio::test]
-async fn a_canary_that_decides_alike_is_counted_and_what_does_not_match_allows() {
+async fn equal_canary_decisions_are_counted() {
     let (old, new) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Deny("never")).await);
     let old_hook = hook("old.example.com", &old.url(), "");
     let canary = |more: &str| hook("new.example.com", &new.url(), &format!("canary: 50% of old.example.com\n{more}"));

@@ -20,7 +20,7 @@ async fn a_denial_is_a_denial_under_every_policy() {
 }
 
 #[tokio::test]
-async fn retry_asks_once_more_on_another_connection() {
+async fn retry_uses_another_connection() {
     let scripted = ScriptedHook::start(Script::Status(14, "draining")).await;
     let more = "failurePolicy: Retry\nsideEffects: None";
     let gate = gate(&document(&[hook("h.example.com", &scripted.url(), more)]), Reasons::First);
@@ -30,7 +30,7 @@ async fn retry_asks_once_more_on_another_connection() {
 }
 
 #[tokio::test]
-async fn retry_does_not_repeat_what_the_hook_answered() {
+async fn answered_calls_are_not_retried() {
     let scripted = ScriptedHook::start(Script::Status(13, "bug")).await;
     let more = "failurePolicy: Retry\nsideEffects: None";
     let gate = gate(&document(&[hook("h.example.com", &scripted.url(), more)]), Reasons::First);
@@ -91,7 +91,7 @@ async fn a_hook_that_restarts_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_hook_that_retires_a_connection_loses_no_call_and_holds_up_none() {
+async fn retired_connection_loses_and_delays_no_call() {
     let scripted = ScriptedHook::start(Script::Held).await;
     let gate = gate(&document(&[hook("h.example.com", &scripted.url(), "")]), Reasons::First);
     let other = gate.clone();
@@ -109,7 +109,7 @@ async fn a_hook_that_retires_a_connection_loses_no_call_and_holds_up_none() {
 }
 
 #[tokio::test]
-async fn transactional_hooks_are_called_one_by_one_once_all_others_allow() {
+async fn transactional_hooks_are_called_last_one_by_one() {
     let [other, first, second] = [(); 3].map(|()| ScriptedHook::start(Script::Allow));
     let (other, first, second) = tokio::join!(other, first, second);
     let phase = "phase: Transactional\nsideEffects: NoneOnDryRun";

@@ -112,7 +112,7 @@ async fn a_full_disk_loses_audit_lines_counts_them_says_so_once_and_stops_no_ver
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_whose_name_is_not_found_fails_by_name_and_its_policy_decides() {
+async fn unresolvable_hook_fails_by_its_policy() {
     let a = ScriptedHook::start(Script::Allow).await;
     // No name server knows this one (RFC 6761), whether there is a name server or not.
     let url = "grpc://nowhere.invalid:9001";

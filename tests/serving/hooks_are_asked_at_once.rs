@@ -110,7 +110,7 @@ async fn denied_beside_a_slow_warning(reasons: Reasons, budget: Duration) -> (Ve
 }
 
 #[tokio::test]
-async fn within_the_grace_period_slower_hooks_still_warn_and_nobody_waits_for_more() {
+async fn slower_hooks_may_warn_within_the_grace_period() {
     let grace = Duration::from_secs(2);
     let (verdict, took) = denied_beside_a_slow_warning(Reasons::Within(grace), Duration::from_secs(20)).await;
     assert_eq!(verdict.warnings, ["mind the gap"]);
@@ -166,7 +166,7 @@ async fn the_caller_s_deadline_bounds_every_hook() {
 }
 
 #[tokio::test]
-async fn a_request_without_time_is_a_timeout_and_asks_nobody() {
+async fn expired_request_times_out_without_calls() {
     let scripted = ScriptedHook::start(Script::Allow).await;
     let gate = gate(&document(&[hook("a.example.com", &scripted.url(), "")]), Reasons::First);
     let refusal = ask_within(&gate, create_pod("u", 10), Duration::ZERO).await.refusal.expect("refused");

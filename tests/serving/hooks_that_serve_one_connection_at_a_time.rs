@@ -153,23 +153,23 @@ async fn every_worker_is_answered(channel: &Channel) {
 }
 
 #[tokio::test]
-async fn a_hook_with_one_closing_connection_at_a_time_answers_every_worker() {
+async fn single_closing_connection_serves_every_worker() {
     every_worker_is_answered(&channel(hook(Says::Close, None), None)).await;
 }
 
 #[tokio::test]
-async fn a_hook_with_one_kept_connection_at_a_time_answers_every_worker() {
+async fn single_kept_connection_serves_every_worker() {
     every_worker_is_answered(&channel(hook(Says::KeepAlive, None), None)).await;
 }
 
 #[tokio::test]
-async fn a_tls_hook_with_one_closing_connection_at_a_time_answers_every_worker() {
+async fn single_closing_tls_connection_serves_every_worker() {
     let (ca, config) = localhost(&[HTTP1]);
     every_worker_is_answered(&channel(hook(Says::Close, Some(config)), Some(&ca))).await;
 }
 
 #[tokio::test]
-async fn a_tls_hook_with_one_kept_connection_at_a_time_answers_every_worker() {
+async fn single_kept_tls_connection_serves_every_worker() {
     let (ca, config) = localhost(&[HTTP1]);
     every_worker_is_answered(&channel(hook(Says::KeepAlive, Some(config)), Some(&ca))).await;
 }

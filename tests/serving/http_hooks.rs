@@ -218,7 +218,7 @@ async fn an_http_answer_shorter_than_announced_is_a_call_failure() {
 }
 
 #[tokio::test]
-async fn calls_at_once_take_several_http_1_connections_and_one_http_2_connection() {
+async fn concurrent_calls_share_one_http2_connection() {
     for (protocol, connections) in [(HTTP1, 8), (H2, 1)] {
         let hook = HttpHook::tls(HttpScript::Held, &[protocol]).await;
         let channel = channel(&hook);
@@ -466,7 +466,7 @@ async fn a_call_over_a_stale_connection_is_resent_once() {
 }
 
 #[tokio::test]
-async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
+async fn http_call_over_a_stale_connection_is_not_retried() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let channel = channel(&hook);
     post(&channel).await.expect("a reply");
@@ -486,7 +486,7 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_twice_once_the_hook_has_begun_to_answer() {
+async fn call_is_not_repeated_after_the_answer_began() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let channel = at(&listener);
     let asked = async {

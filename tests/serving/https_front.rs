@@ -92,7 +92,7 @@ async fn other_protocols_than_http_are_refused() {
 }
 
 #[tokio::test]
-async fn tls_1_2_is_spoken_only_when_asked_for() {
+async fn tls_1_2_is_disabled_by_default() {
     let authority = Authority::new("cluster");
     let old = client(&authority, None, &["http/1.1"], &[&rustls::version::TLS12]);
     let message = answered(&choosy(&authority, None, &[]).await, &old).await.expect_err("refused");
@@ -121,7 +121,7 @@ async fn with_a_client_authority_only_its_clients_get_in() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_its_own_authority_gets_in_and_nobody_by_an_authority_that_has_ended() {
+async fn self_signed_client_is_accepted_and_expired_ca_rejected() {
     let authority = Authority::new("cluster");
     let (ours, another) = (Pair::own("kube-apiserver"), Pair::own("kube-apiserver"));
     let folder = tempfile::tempdir().expect("folder");
@@ -177,7 +177,7 @@ async fn a_resumed_session_does_not_outlive_the_client_s_certificate() {
 }
 
 #[tokio::test]
-async fn plaintext_and_garbage_on_a_tls_port_end_cleanly_and_disturb_nobody() {
+async fn plaintext_and_garbage_on_a_tls_port_end_cleanly() {
     let authority = Authority::new("cluster");
     let sidecar = choosy(&authority, None, &[]).await;
     let config = client(&authority, None, HTTP, BOTH);

@@ -166,7 +166,7 @@ async fn nothing_but_new_objects_of_that_resource_is_initialized() {
 }
 
 #[tokio::test]
-async fn selectors_say_which_objects_an_initializer_acts_on() {
+async fn initializer_acts_only_on_selected_objects() {
     let web = "objectSelector: {matchLabels: {app: web}},";
     let blue = "namespaceSelector: {matchLabels: {team: blue}},";
     let made = "objectSelector: {matchLabels: {a: x}},";
@@ -177,7 +177,7 @@ async fn selectors_say_which_objects_an_initializer_acts_on() {
 }
 
 #[tokio::test]
-async fn only_who_may_initialize_writes_the_list_itself() {
+async fn only_permitted_users_write_the_initializer_list() {
     let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
     let listing = |names: &str| annotated("gatepost.dev/initializers", names, create_pod("u", 0));
     for names in ["", "b.example.com"] {
@@ -206,7 +206,7 @@ async fn only_who_may_initialize_writes_the_list_itself() {
 }
 
 #[tokio::test]
-async fn a_mirror_pod_passes_where_a_kubelet_says_so_and_nobody_else() {
+async fn mirror_pods_pass_only_from_kubelets() {
     let gate = configured(&labels("a", "", "a: x"), "");
     let mirror = || annotated("kubernetes.io/config.mirror", "hash", create_pod("u", 0));
     assert_eq!(ask(&gate, Phase::Mutate, by("system:node:n", &["system:nodes"], mirror())).await.patch, None);
@@ -214,7 +214,7 @@ async fn a_mirror_pod_passes_where_a_kubelet_says_so_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_not_complete_yet_is_completed_before_it_is_validated() {
+async fn incomplete_object_is_initialized_before_validation() {
     let added = "  - {name: main.example.com, builtIn: {containers: [{name: main, image: app}]}}\n";
     let request = with_object(create_pod("u", 0), |object| object["spec"] = json!({}));
     let arrived = request.object.clone().unwrap().raw.unwrap();
@@ -246,7 +246,7 @@ async fn failed_initializer_is_passed_over_or_rejects_by_policy() {
 }
 
 #[tokio::test]
-async fn a_request_whose_time_is_over_is_not_created_or_goes_on_by_the_policy() {
+async fn expired_request_follows_the_failure_policy() {
     let late = |policy: &'static str| async move {
         let process = format!("  - {{name: a.example.com, failurePolicy: {policy}, attach: {{commonNames: [x]}}}}\n");
         let gate = configured(&(process + &labels("b", "failurePolicy: Fail,", "b: x")), "");
@@ -275,7 +275,7 @@ async fn a_large_object_is_initialized_beside_the_worker() {
 }
 
 #[tokio::test]
-async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
+async fn initializer_skipped_by_break_glass_never_acts() {
     let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
     open_break_glass(&gate, &["a.example.com"]);
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));

@@ -21,7 +21,7 @@ use crate::{
 const HELD: usize = 1_000;
 
 #[tokio::test(start_paused = true)]
-async fn every_creator_gets_an_answer_when_the_initializer_of_ten_thousand_dies() {
+async fn creators_get_answers_if_a_busy_initializer_dies() {
     for (policy, objects, code) in [("Fail", 10_000, Some(504)), ("Ignore", 2_000, None)] {
         let gate = configured(&format!("  - {{name: a.example.com, failurePolicy: {policy}, @TOKEN}}\n"));
         let hub = Arc::clone(gate.current.hub());

@@ -164,7 +164,7 @@ fn object(task: &InitializerTask) -> Value {
 }
 
 #[tokio::test]
-async fn each_gets_the_object_its_creator_and_its_namespace_and_its_patch_counts() {
+async fn initializer_gets_object_creator_and_namespace() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut first = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -188,7 +188,7 @@ async fn each_gets_the_object_its_creator_and_its_namespace_and_its_patch_counts
 }
 
 #[tokio::test]
-async fn a_no_is_what_the_creator_gets_and_names_the_initializer() {
+async fn initializer_s_rejection_reaches_the_creator() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -207,7 +207,7 @@ async fn a_no_is_what_the_creator_gets_and_names_the_initializer() {
 }
 
 #[tokio::test]
-async fn one_may_add_initializers_of_the_resource_behind_itself_and_no_others() {
+async fn initializer_may_add_only_later_ones_of_its_resource() {
     let selector = "objectSelector: {matchLabels: {never: x}}";
     let more = format!("  - {{name: more.example.com, {selector}, builtIn: {{labels: {{more: '1'}}}}}}\n");
     let gate = configured(&format!("  - {{name: a.example.com, @TOKEN, failurePolicy: Fail}}\n{more}"));
@@ -227,7 +227,7 @@ async fn one_may_add_initializers_of_the_resource_behind_itself_and_no_others() 
 }
 
 #[tokio::test]
-async fn the_task_of_one_that_dies_goes_to_another_which_recognizes_the_repeat() {
+async fn task_of_a_dead_instance_is_reassigned() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut first = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -249,7 +249,7 @@ async fn the_task_of_one_that_dies_goes_to_another_which_recognizes_the_repeat()
 }
 
 #[tokio::test]
-async fn only_who_may_have_a_name_gets_it() {
+async fn only_permitted_clients_claim_a_name() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com}\n");
     let sidecar = serving(&gate).await;
     for (name, token) in [
@@ -265,7 +265,7 @@ async fn only_who_may_have_a_name_gets_it() {
 }
 
 #[tokio::test]
-async fn one_that_says_nonsense_is_cut_off_and_others_are_not() {
+async fn malformed_instance_alone_is_disconnected() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut good = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_dry_run_reaches_only_one_without_side_effects() {
 }
 
 #[tokio::test]
-async fn one_that_leaves_gets_no_more_and_a_process_that_ends_says_so() {
+async fn leaving_instance_gets_no_tasks_and_drain_is_announced() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut leaving = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -399,7 +399,7 @@ async fn those_that_touch_other_fields_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn the_first_of_several_has_its_turn_while_the_others_have_not_answered() {
+async fn earlier_initializer_acts_while_later_ones_are_pending() {
     let gate = configured(SIDE_BY_SIDE);
     let sidecar = serving(&gate).await;
     let mut a = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -445,7 +445,7 @@ async fn a_review_that_not_every_reader_can_read_reaches_no_instance() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_memory_nothing_is_created_and_no_initializer_passed_over() {
+async fn exhausted_memory_rejects_the_create() {
     let mut gate = Arc::into_inner(configured("  - {name: a.example.com, @TOKEN}\n")).unwrap();
     gate.memory = MemoryBudget::new(64);
     let refusal = create(&gate, create_pod("u", 0)).await.refusal.expect("also under Ignore");
@@ -497,7 +497,7 @@ async fn a_request_that_comes_again_runs_nothing_twice() {
 }
 
 #[tokio::test]
-async fn operators_see_who_is_there_and_what_waits() {
+async fn metrics_show_instances_and_waiting_tasks() {
     let gate =
         configured("  - {name: a.example.com, failurePolicy: Fail, @TOKEN}\n  - {name: b.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
@@ -547,7 +547,7 @@ async fn an_initializer_that_does_not_answer_is_late() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_name_that_is_taken_away_ends_and_its_task_by_the_policy() {
+async fn revoked_name_ends_its_stream() {
     let gate = configured("  - {name: a.example.com, failurePolicy: Fail, timeout: 1s, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();

@@ -80,7 +80,7 @@ async fn evaluations_of_conditions_are_timed() {
 }
 
 #[tokio::test]
-async fn reviews_whose_conditions_are_not_met_are_counted_once() {
+async fn unmet_conditions_are_counted_once_per_review() {
     let yes = ScriptedHook::start(Script::Allow).await;
     for (more, hook_type) in [("", "validating"), ("type: Mutating\nsideEffects: None\n", "mutating")] {
         let named = |name: &str, policy: &str, expression: &str| {
@@ -196,7 +196,7 @@ async fn conditions_decide_after_rules_and_selectors() {
 }
 
 #[tokio::test]
-async fn an_error_rejects_before_any_hook_is_asked() {
+async fn condition_error_rejects_before_any_call() {
     let (first, second) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
     let slow = conditions("Fail", &["lists.range(100).all(x, lists.range(100).all(y, x + y >= 0))"]);
     let failing = conditions("Fail", &["object.missing == 1"]);
@@ -207,7 +207,7 @@ async fn an_error_rejects_before_any_hook_is_asked() {
 }
 
 #[tokio::test]
-async fn conditions_that_take_too_much_processor_time_go_by_the_failure_policy() {
+async fn expensive_conditions_follow_the_failure_policy() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     // As in the test below.
     let expressions = ["lists.range(8000).exists(i, double(object.digits) < 0.0)"];
@@ -257,7 +257,7 @@ fn authorized(yaml: &str, decided: fn() -> AccessResult) -> (Arc<AdmissionDeps>,
 }
 
 #[tokio::test]
-async fn the_authorizer_is_asked_once_for_all_hooks_of_a_review() {
+async fn equal_access_checks_of_a_review_are_sent_once() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let allowed = "authorizer.group('').resource('pods').check('get').allowed()";
     let skip = "!authorizer.requestResource.check('skip').allowed()";
@@ -278,7 +278,7 @@ async fn the_authorizer_is_asked_once_for_all_hooks_of_a_review() {
 }
 
 #[tokio::test]
-async fn an_authorizer_that_cannot_be_asked_leaves_it_to_the_failure_policy() {
+async fn unavailable_authorizer_follows_the_failure_policy() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     for (policy, code) in [("Fail", Some(403)), ("Ignore", None)] {
         let expressions = ["authorizer.path('/x').check('get').allowed()"];
@@ -292,7 +292,7 @@ async fn an_authorizer_that_cannot_be_asked_leaves_it_to_the_failure_policy() {
 }
 
 #[tokio::test]
-async fn an_authorizer_that_is_silent_is_waited_for_until_the_deadline() {
+async fn silent_authorizer_is_awaited_until_the_deadline() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let expressions = ["authorizer.path('/x').check('get').allowed()"];
     let yaml = document(&[hook("h.example.com", &no.url(), &conditions("Ignore", &expressions))]);

@@ -67,7 +67,7 @@ async fn a_bypass_skips_one_and_the_others_change_the_object() {
 }
 
 #[tokio::test]
-async fn a_bypass_that_fails_open_passes_over_what_does_not_answer_and_no_refusal() {
+async fn fail_open_bypass_skips_failures_but_no_denials() {
     let hooks = two().await;
     let gate = gate_of(&hooks, "bypass:\n- {name: r, reason: told so, users: [ann], effect: FailOpen}\n");
     assert!(!ask(&gate, Phase::Mutate, create_pod("u", 0)).await.allowed(), "a no is a no");

@@ -116,7 +116,7 @@ async fn forbidden_patch_rejects_in_the_hooks_name_under_every_policy() {
 /// A patch that adds too much is a failed call, as an answer that is too long is. Beyond the other limits it is refused
 /// whatever the policy: a client must not be able to keep a hook with Ignore from changing its object.
 #[tokio::test]
-async fn a_patch_beyond_a_limit_is_a_failed_call_where_the_hook_alone_is_the_cause() {
+async fn oversized_patch_fails_the_call_if_the_hook_is_the_cause() {
     let large = "hunter2".repeat(150_000);
     let copies = (0..4).map(|n| json!({"op": "copy", "from": "/spec/large", "path": format!("/spec/copy{n}")}));
     let copies = std::iter::once(json!({"op": "add", "path": "/spec/large", "value": large})).chain(copies);
@@ -246,7 +246,7 @@ async fn unreadable_patch_is_a_failed_call() {
 }
 
 #[tokio::test]
-async fn the_warnings_of_an_answer_whose_patch_cannot_be_read_reach_the_client() {
+async fn warnings_of_an_answer_with_a_bad_patch_are_kept() {
     for (patch, patch_type) in [("[1, 2]", "JSONPatch"), (r#"[{"op":"add","path":"/a","value":1}]"#, "Merge")] {
         for policy in ["Fail", "Ignore"] {
             let (hook, _others, gate) = among_others(policy).await;

@@ -32,7 +32,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn each_sees_what_those_before_it_made_and_the_caller_gets_one_patch() {
+async fn hooks_see_earlier_patches_and_the_caller_gets_one() {
     let first = judging(|_| add_label("a", "1")).await;
     let second = judging(|request| match &labels(request)["a"] {
         Value::String(_) => add_label("b", "2"),
@@ -65,7 +65,7 @@ async fn each_sees_what_those_before_it_made_and_the_caller_gets_one_patch() {
 }
 
 #[tokio::test]
-async fn hooks_that_change_nothing_are_asked_in_one_round() {
+async fn hooks_that_change_nothing_are_called_in_one_round() {
     let mut hooks = Vec::new();
     for _ in 0..8 {
         hooks.push(HttpHook::plain(HttpScript::Held).await);
@@ -89,7 +89,7 @@ async fn hooks_that_change_nothing_are_asked_in_one_round() {
 }
 
 #[tokio::test]
-async fn a_hook_with_side_effects_is_asked_only_when_it_is_its_turn() {
+async fn hook_with_side_effects_is_never_called_speculatively() {
     for effects in ["NoneOnDryRun", "Some", "Unknown"] {
         let first = judging(|_| add_label("a", "1")).await;
         let ledger = judging(|_| json!({"allowed": true})).await;
@@ -160,7 +160,7 @@ async fn a_grpc_hook_that_only_changes_objects_passes_its_probe() {
 
 /// The answer of a later hook makes no difference where a hook has used the time up.
 #[tokio::test]
-async fn a_hook_that_uses_the_time_up_ends_the_request_whoever_else_has_answered() {
+async fn hook_that_exhausts_the_deadline_ends_the_request() {
     let hangs = HttpHook::plain(HttpScript::Hang).await;
     let patches = judging(|_| add_label("a", "1")).await;
     let entries = [
@@ -193,7 +193,7 @@ async fn patches_without_operations_end_no_round() {
 
 /// The apiserver sets the label by which namespaces are selected by name, whatever a hook makes of the labels.
 #[tokio::test]
-async fn a_namespace_keeps_its_name_for_the_hooks_behind_one_that_replaces_its_labels() {
+async fn namespace_keeps_its_name_label_if_labels_are_replaced() {
     let first =
         judging(|_| patch(json!([{"op": "replace", "path": "/metadata/labels", "value": {"new": "yes"}}]))).await;
     let second = judging(|_| json!({"allowed": true})).await;
@@ -248,7 +248,7 @@ async fn third_of_eight_patches() -> (Vec<HttpHook>, Vec<String>) {
 }
 
 #[tokio::test]
-async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
+async fn no_speculative_calls_behind_a_hook_known_to_patch() {
     let (hooks, entries) = third_of_eight_patches().await;
     let gate = gate(&document(&entries), Reasons::First);
     for _ in 0..20 {
@@ -271,7 +271,7 @@ async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
 }
 
 #[tokio::test]
-async fn hooks_are_asked_by_themselves_where_they_or_all_are_configured_so() {
+async fn speculation_is_disabled_by_configuration() {
     // Of one hook: nobody is asked with it, before and behind it others are together.
     let (hooks, mut entries) = third_of_eight_patches().await;
     entries[4] = entry("h4", "Mutating", &hooks[4], "sideEffects: None\ndispatch: Serial");
@@ -424,7 +424,7 @@ fn asking_together_comes_to_the_same_as_asking_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_patch_that_puts_back_what_is_there_is_no_change() {
+async fn patch_to_equal_content_is_no_change() {
     let first = judging(|_| add_label("z", "1")).await;
     let second =
         judging(|_| patch(json!([{"op": "replace", "path": "/metadata/labels", "value": {"app": "web", "z": "1"}}])))

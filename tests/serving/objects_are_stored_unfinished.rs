@@ -139,7 +139,7 @@ async fn the_list_is_stored_and_each_acts_where_its_turn_comes() {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_say_so_is_not_concerned() {
+async fn caller_without_the_capability_is_unaffected() {
     let gate = in_turns();
     let review = view(Rope::new([message(create(&pod()))])).unwrap();
     let verdict = decide(&gate, &review, &Caller { phase: Phase::Review, ..caller(LONG) }).await;
@@ -148,7 +148,7 @@ async fn a_caller_that_does_not_say_so_is_not_concerned() {
 }
 
 #[tokio::test]
-async fn the_owner_of_the_head_alone_changes_the_list_and_who_may_not_initialize_nothing() {
+async fn only_the_head_s_owner_changes_the_list() {
     let gate = in_turns();
     let stored = patched(&ask(&gate, create(&pod())).await, &pod());
     let next = without_head(&stored);
@@ -199,7 +199,7 @@ async fn an_own_list_needs_permission_and_the_empty_one_passes_all_by() {
 }
 
 #[tokio::test]
-async fn a_result_stays_and_what_cannot_go_on_in_flight_becomes_one() {
+async fn result_stays_and_failed_in_flight_turn_becomes_one() {
     let gate = configured(
         "  - {name: a.example.com}\n  - {name: gone.example.com, failurePolicy: Fail, attach: {commonNames: [x]}}\n",
         "",

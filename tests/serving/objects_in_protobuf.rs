@@ -175,7 +175,7 @@ async fn shadow_that_takes_protobuf_gets_it() {
 }
 
 #[tokio::test]
-async fn malformed_objects_are_rejected_whatever_fails_open() {
+async fn malformed_objects_are_rejected_despite_fail_open() {
     let hook_asked = ScriptedHook::start(Script::Allow).await;
     let open = format!("{TAKES}\nfailurePolicy: Ignore\nobjectSelector: {{matchLabels: {{app: web}}}}");
     let gate = gate(&document(&[hook("a.example.com", &hook_asked.url(), &open)]), Reasons::First);
@@ -191,7 +191,7 @@ async fn malformed_objects_are_rejected_whatever_fails_open() {
 
 /// Until its new endpoint has passed a probe it is called as its former entry says.
 #[tokio::test]
-async fn a_hook_that_moves_and_did_not_take_protobuf_has_the_caller_send_json() {
+async fn moving_json_hook_makes_the_caller_send_json() {
     let moves = ScriptedHook::start(Script::Allow).await;
     let text = document(&[hook("moves.example.com", &moves.url(), &format!("{TAKES}\nfailurePolicy: Ignore"))]);
     let file = SourceFile { name: "test.yaml".into(), bytes: text.into() };

@@ -112,7 +112,7 @@ async fn policies_decide_about_objects_too_large_for_the_worker() {
 }
 
 #[tokio::test]
-async fn a_policy_at_fault_stops_no_other_and_its_failure_policy_decides() {
+async fn failing_policy_follows_its_failure_policy() {
     let absent = "object.spec.absent == 1";
     let named = |failure_policy| validating("broken", failure_policy, absent) + &validating("good", "Fail", "true");
     let ignored = gate(&named("Ignore"), Reasons::First);
@@ -147,7 +147,7 @@ pub(crate) fn loops(depth: usize) -> String {
 
 /// Each binding needs a million steps: together more than the policy may take. What the first ones deny stays denied.
 #[tokio::test]
-async fn a_denial_outlives_the_bindings_that_are_not_evaluated_any_more() {
+async fn denial_stands_if_later_bindings_are_not_evaluated() {
     let spec =
         format!("failurePolicy: Ignore\n  validations: [{{expression: 'false'}}, {{expression: {:?}}}]", loops(6));
     let bindings: String = (10..50)
@@ -198,7 +198,7 @@ async fn with_all_reasons_each_policy_that_denies_is_named() {
 }
 
 #[tokio::test]
-async fn hooks_see_what_mutating_policies_have_changed() {
+async fn hooks_see_changes_of_mutating_policies() {
     let hook = judging(|request| match labels(request)["team"].as_str() {
         Some("a") => json!({"allowed": true}),
         other => json!({"allowed": false, "status": {"message": format!("{other:?}")}}),
@@ -212,7 +212,7 @@ async fn hooks_see_what_mutating_policies_have_changed() {
 }
 
 #[tokio::test]
-async fn a_mutating_policy_decides_once_more_if_a_hook_changes_the_object() {
+async fn mutating_policy_is_reinvoked_if_a_hook_changes_the_object() {
     let add = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "x"}]);
     let hook = judging(move |_| crate::support::mutating::patch(add.clone())).await;
     let count = "[JSONPatch{op: 'add', path: '/metadata/labels/seen', \
@@ -227,7 +227,7 @@ async fn a_mutating_policy_decides_once_more_if_a_hook_changes_the_object() {
 /// As in upstream, which dispatches anew: to policies that were applied, and whose selectors and conditions still
 /// match.
 #[tokio::test]
-async fn a_mutating_policy_decides_once_more_only_where_it_was_applied_and_still_applies() {
+async fn reinvocation_requires_that_the_policy_applied_and_applies() {
     let add = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "x"}]);
     let hook = judging(move |_| crate::support::mutating::patch(add.clone())).await;
     let count = "[JSONPatch{op: 'add', path: '/metadata/labels/seen', \
@@ -271,7 +271,7 @@ async fn large_objects_are_mutated_beside_the_worker() {
 
 /// A suspended evaluation goes on behind the binding that has denied; the denial must not be lost.
 #[tokio::test]
-async fn a_mutating_policy_that_moves_beside_the_worker_keeps_its_denials() {
+async fn offloaded_mutating_policy_keeps_its_denials() {
     for value in ["'a'".to_owned(), format!("{} ? 'a' : 'b'", loops(5))] {
         let patch = format!("[JSONPatch{{op: 'add', path: '/metadata/labels/team', value: {value}}}]");
         let spec = format!(

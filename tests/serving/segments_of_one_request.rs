@@ -41,7 +41,7 @@ fn calls(hooks: &[HttpHook; 3]) -> [usize; 3] {
 }
 
 #[tokio::test]
-async fn every_segment_but_the_only_one_is_refused_where_hooks_have_just_moved() {
+async fn segments_are_refused_while_hooks_move() {
     let hooks = three().await;
     let gate = configured(&hooks, true, "");
     assert!(ask(&gate, 1).await.allowed());

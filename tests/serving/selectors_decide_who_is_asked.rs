@@ -99,7 +99,7 @@ async fn labels_of_a_large_object_count_like_those_of_a_small_one() {
 }
 
 #[tokio::test]
-async fn a_namespace_nobody_knows_is_not_found_where_a_rule_matches() {
+async fn unknown_namespace_is_not_found_if_a_rule_matches() {
     let yes = ScriptedHook::start(Script::Allow).await;
     let selector = "failurePolicy: Ignore\nnamespaceSelector: {matchLabels: {a: b}}";
     let gate = gate(&document(&[hook("h.example.com", &yes.url(), selector)]), Reasons::First);

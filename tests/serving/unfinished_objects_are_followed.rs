@@ -158,7 +158,7 @@ impl Follower {
 }
 
 #[tokio::test]
-async fn a_read_shows_what_is_initialized_unless_who_may_asks_for_all() {
+async fn reads_hide_uninitialized_objects_by_default() {
     let (_sidecar, caller) = serving(&configured()).await;
     let read = async |user, include_uninitialized| {
         let request = ReadPolicyRequest {
@@ -224,7 +224,7 @@ async fn a_write_is_answered_with_its_quota() {
 }
 
 #[tokio::test]
-async fn holds_end_as_the_apiserver_reports_and_late_heads_are_corrected() {
+async fn holds_end_on_reports_and_late_heads_are_corrected() {
     let gate = configured();
     let (_sidecar, caller) = serving(&gate).await;
     let mut follower = Follower::new(&caller).await;
@@ -257,7 +257,7 @@ async fn holds_end_as_the_apiserver_reports_and_late_heads_are_corrected() {
 }
 
 #[tokio::test]
-async fn a_hold_out_of_time_names_the_object_and_another_sidecar_goes_on() {
+async fn expired_hold_names_the_object() {
     let (gate, another) = (configured(), configured());
     let (sidecar, caller) = serving(&gate).await;
     let mut follower = Follower::new(&caller).await;
@@ -313,7 +313,7 @@ fn dropped(gate: &AdmissionDeps) -> [u64; 7] {
 }
 
 #[tokio::test]
-async fn the_end_of_an_object_that_nobody_knows_is_counted_and_harms_nothing() {
+async fn end_of_an_unknown_object_is_only_counted() {
     let gate = configured();
     let (_sidecar, caller) = serving(&gate).await;
     let mut follower = Follower::new(&caller).await;

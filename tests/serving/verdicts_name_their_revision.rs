@@ -30,7 +30,7 @@ impl Write for Kept {
 }
 
 #[tokio::test]
-async fn whatever_it_is() {
+async fn verdict_has_the_revision_for_every_outcome() {
     let hooks = [ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await];
     let yaml = document(&[
         hook("a.example.com", &hooks[0].url(), ""),

@@ -36,7 +36,7 @@ async fn ask(gate: &AdmissionDeps, sent: &str, made: &str, other_versions: Other
 }
 
 #[tokio::test]
-async fn a_hook_that_wants_another_version_fails_or_is_asked_apart() {
+async fn hook_for_another_version_fails_or_is_called_separately() {
     let (one, two) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
     let gate = gate(&document(&[hook_for("v1", &one, ""), hook_for("v2", &two, "")]), Reasons::First);
     for made in ["v1", "v2"] {
@@ -56,7 +56,7 @@ async fn a_hook_that_wants_another_version_fails_or_is_asked_apart() {
 
 /// As hooks: another review of the request has the version that the policy wants.
 #[tokio::test]
-async fn a_policy_that_wants_another_version_fails_or_is_asked_apart() {
+async fn policy_for_another_version_fails_or_runs_separately() {
     let policy = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
                   metadata: {name: no}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [x.io], \
                   apiVersions: [v1], operations: ['*'], resources: [things]}]}\n  validations: [{expression: 'false'}]\n\
@@ -78,7 +78,7 @@ async fn a_policy_that_wants_another_version_fails_or_is_asked_apart() {
 }
 
 #[tokio::test]
-async fn asked_apart_nothing_is_noted_and_other_failures_count() {
+async fn separate_version_calls_count_other_failures() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let gate = gate(&document(&[hook_for("v1", &no, "  failurePolicy: Ignore\n")]), Reasons::First);
     let noted = ask(&gate, "v2", "v2", OtherVersions::Fail).await;
@@ -91,7 +91,7 @@ async fn asked_apart_nothing_is_noted_and_other_failures_count() {
 /// A rule for Pods in `v9`, of which `check` says that it never matches, leaves the writing of Pods alone; what no
 /// table knows may be served in any version, and is not passed over.
 #[tokio::test]
-async fn a_version_that_does_not_exist_fails_no_write_of_a_known_resource() {
+async fn unserved_version_fails_no_write_of_a_known_resource() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let ninth = |group: &str, resource: &str| {
         let rule = "[x.io], apiVersions: [v9], resources: [things]";
@@ -109,7 +109,7 @@ async fn a_version_that_does_not_exist_fails_no_write_of_a_known_resource() {
 /// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks
 /// the second, and the one that sends it converted must not ask it again.
 #[tokio::test]
-async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
+async fn hook_for_the_requested_version_is_called_once() {
     let (one, any) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
     let all = hook_for("v9", &any, "").replace("apiVersions: [v9]", "apiVersions: ['*']");
     let gate = gate(&document(&[hook_for("v1", &one, ""), all]), Reasons::First);

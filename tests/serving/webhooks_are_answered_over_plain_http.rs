@@ -141,7 +141,7 @@ async fn bodies_that_are_no_reviews() {
 
 /// Rules could not see them; a field that is named twice is read in two ways.
 #[tokio::test]
-async fn reviews_that_lack_what_rules_look_at() {
+async fn incomplete_webhook_reviews_are_rejected() {
     let sidecar = sidecar(limits()).await;
     let whole = String::from_utf8(review("1", 10).to_vec()).unwrap();
     for mut connection in both(&sidecar).await {
@@ -280,7 +280,7 @@ async fn no_room_in_the_memory_budget() {
 }
 
 #[tokio::test]
-async fn a_body_in_one_payload_is_not_copied_and_one_in_many_is_copied_once() {
+async fn body_in_several_payloads_is_copied_once() {
     let sidecar = sidecar(limits()).await;
     let caller = front::caller(sidecar.address).await;
     let whole = review("1", 5000);
@@ -293,7 +293,7 @@ async fn a_body_in_one_payload_is_not_copied_and_one_in_many_is_copied_once() {
 }
 
 #[tokio::test]
-async fn grpc_over_http_1_is_told_to_use_http_2() {
+async fn grpc_over_http_1_is_refused_with_advice() {
     let sidecar = sidecar(limits()).await;
     let grpc = with(post(front::REVIEW), "content-type", "application/grpc");
     let refused = http1(&sidecar).await.call(grpc, "x".into()).await;

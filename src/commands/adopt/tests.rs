@@ -39,7 +39,7 @@ fn status_names_replicas_that_do_not_call_a_taken_webhook() {
 }
 
 #[test]
-fn parked_binding_of_a_deleted_policy_is_neither_taken_nor_released() {
+fn binding_of_a_deleted_policy_stays_parked() {
     let is = |policy_name: &str| {
         let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": policy_name}});
         let standing = gatepost_adopt::bindings_of(HookType::Validating, &[], &[binding]).remove(0);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn break_glass_reads_names_of_hooks_initializers_and_policies_from_a_folder() {
+    async fn break_glass_reads_entry_names_from_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\

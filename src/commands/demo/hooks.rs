@@ -47,7 +47,7 @@ pub(super) struct Hook {
     policy: Policy,
 }
 
-/// What a hook does about a request. Conditions are those of `gatepost hook --deny-if`.
+/// Behaviour of a hook. Conditions are those of `gatepost hook --deny-if`.
 #[derive(Clone, Copy)]
 enum Policy {
     /// Deny with this message if the condition is met.
@@ -56,7 +56,7 @@ enum Policy {
     Warn(&'static str, &'static str),
     /// Annotate the size of the object.
     Measure,
-    /// Never answer.
+    /// Leaves every call unanswered.
     Hang,
 }
 

@@ -202,7 +202,7 @@ impl Story<'_> {
         };
         let bytes = object_bytes(&request);
         let review = AdmissionReview { request: Some(request), response: None };
-        let (response, took) = self.0.ask(Method::Mutate, &review).await?;
+        let (response, took) = self.0.send_review(Method::Mutate, &review).await?;
         let title = format!("CREATE pods shop/{name}, {image}, by {user}");
         verdict(&title, bytes, &response, ["CREATED", "REFUSED", "REFUSED"]);
         let mut turns = Vec::new();

@@ -51,7 +51,7 @@ pub(super) fn perform() -> Result<(), String> {
         story.introduce();
         // Open the connections first, so that the measurements below do not include connecting.
         for review in [&pod, &example!("deployment-update.json"), &service] {
-            story.ask(review).await?;
+            story.send_review(review).await?;
         }
         heading("Reviews, one at a time");
         for (review, allowed) in [
@@ -146,8 +146,8 @@ impl Story<'_, '_> {
     }
 
     /// Sends a review without printing.
-    async fn ask(&self, review: &AdmissionReview) -> Result<ReviewResult, String> {
-        let (response, took) = self.stage.ask(Method::Review, review).await?;
+    async fn send_review(&self, review: &AdmissionReview) -> Result<ReviewResult, String> {
+        let (response, took) = self.stage.send_review(Method::Review, review).await?;
         let uid = response.uid();
         let record = |log: &str| log.lines().find(|line| line.contains(uid)).map(Record::parse).transpose();
         let record = self.stage.audit_log(record).await?;
@@ -166,7 +166,7 @@ impl Story<'_, '_> {
     ) -> Result<(), String> {
         let metrics = &self.stage.sidecar.metrics;
         let before = metrics.copied_bytes();
-        let result = self.ask(review).await?;
+        let result = self.send_review(review).await?;
         let copied = (metrics.copied_bytes() - before) as usize;
         let ReviewResult { response, record, took } = &result;
         self.durations.push(*took);
@@ -274,7 +274,7 @@ impl Story<'_, '_> {
         self.hooks.start(&NO_PRIVILEGED)?;
         let back = Instant::now();
         loop {
-            let result = self.ask(pod).await?;
+            let result = self.send_review(pod).await?;
             if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|hook| result.has_allowed(hook)) {
                 break;
             }

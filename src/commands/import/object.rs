@@ -104,12 +104,12 @@ impl Object {
     }
 
     /// Returns the names of its hooks whose conditions query the authorizer.
-    pub(super) fn asking_authorizer(&self) -> impl Iterator<Item = &str> {
-        let asks = |hook: &&Value| {
+    pub(super) fn authorizer_hooks(&self) -> impl Iterator<Item = &str> {
+        let uses = |hook: &&Value| {
             let mut conditions = hook["matchConditions"].as_array().into_iter().flatten();
             conditions.any(|condition| condition["expression"].as_str().is_some_and(uses_authorizer))
         };
-        self.hooks().filter(asks).filter_map(|hook| hook["name"].as_str())
+        self.hooks().filter(uses).filter_map(|hook| hook["name"].as_str())
     }
 
     fn hooks(&self) -> impl Iterator<Item = &Value> {
@@ -139,7 +139,7 @@ fn sorted(value: Value) -> Value {
 const MAX_LISTED_NAMES: usize = 5;
 
 /// Returns the steps by which Gatepost replaces the originals of these objects, without a moment in which nobody calls
-/// their hooks, and what the hooks require. `kept` are objects that stay in the cluster because they cannot be served.
+/// their hooks, and the requirements of the hooks. `kept` are objects that stay in the cluster because they cannot be served.
 /// `sound` is true if the files have no problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
@@ -159,13 +159,13 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
         next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
     }
     let selecting: Vec<_> = objects.iter().flat_map(Object::namespace_selectors).collect();
-    let asking: Vec<_> = objects.iter().flat_map(Object::asking_authorizer).collect();
-    let authorizer = if asking.is_empty() { "" } else { " --authorizer" };
+    let with_authorizer: Vec<_> = objects.iter().flat_map(Object::authorizer_hooks).collect();
+    let authorizer = if with_authorizer.is_empty() { "" } else { " --authorizer" };
     next(&format!(
         "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect{authorizer} \
          {folder}"
     ));
-    let from = if selecting.is_empty() && asking.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
+    let from = if selecting.is_empty() && with_authorizer.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
     next("see in /metrics that reviews arrive; until the next step every hook is called twice");
@@ -213,7 +213,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
              whose user may get, list and watch namespaces; without it a review that such a hook may want is rejected",
         ),
         (
-            asking,
+            with_authorizer,
             "with matchConditions that ask the authorizer",
             "let --namespaces-from name a kubeconfig (or in-cluster) whose user may create subjectaccessreviews; \
              without it the configuration is refused",

@@ -1,7 +1,7 @@
 //! Park: the originals of imported files stay in the cluster, and kube-apiserver does not call them.
 //!
 //! Each webhook gets the match condition that adoption writes, so that `import` and `release` know it. Nobody watches
-//! over it here: adoption, where it serves, gives back what it has not taken itself.
+//! over it here: adoption, if it runs, gives back webhooks that it has not taken itself.
 
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
@@ -32,7 +32,7 @@ struct Original {
 /// State of the file in the folder that `import` has made of a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyState {
-    /// It says what the cluster says now.
+    /// Its content equals the object in the cluster.
     Current,
     /// It says something else.
     Different,

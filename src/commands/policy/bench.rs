@@ -179,7 +179,7 @@ impl PolicyBenchArgs {
         let deps = deps_with_cluster(with_namespaces(snapshot, &cluster, &tests), cluster);
         let mut all: Vec<Measures> = Vec::new();
         for test in &tests {
-            // `policy test` says what is wrong with such a request.
+            // `policy test` reports the problem of such a request.
             let Ok(review) = json_view::view(Bytes::from(test.review.to_string())) else { continue };
             for iteration in 0..self.iterations {
                 let caller = caller_of(Phase::Review, DECISION_TIMEOUT);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_template_says_what_it_does() {
+    fn every_template_has_a_description() {
         for template in TEMPLATES {
             let sentence = template.sentence();
             assert!(sentence.ends_with('.') && sentence.len() > 20, "{}: {sentence:?}", template.name);

@@ -44,9 +44,9 @@ fn deps(snapshot: Snapshot, cluster: Option<Arc<FixtureCluster>>) -> AdmissionDe
     current.publish(Arc::new(generation));
     current.freshness().stamp_awake(Instant::now() + LIFETIME);
     let cluster = cluster.map(|cluster| {
-        let ((objects, reads), (authorizer, questions)) = (ClusterObjects::new(), Authorizer::new());
+        let ((objects, reads), (authorizer, requests)) = (ClusterObjects::new(), Authorizer::new());
         tokio::spawn(Arc::clone(&cluster).serve_objects(reads));
-        tokio::spawn(cluster.serve_access(questions));
+        tokio::spawn(cluster.serve_access(requests));
         (objects, authorizer)
     });
     let (objects, authorizer) = cluster.unzip();

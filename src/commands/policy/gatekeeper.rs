@@ -100,7 +100,7 @@ fn is_source(source: &Field<'_>) -> bool {
     source.problem_count() == before
 }
 
-/// What a constraint is translated for.
+/// Purpose for which a constraint is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A policy to serve.
@@ -410,7 +410,7 @@ fn texts(all: &[String]) -> String {
 /// Maximum size of parameters with the defaults of their schema: of each value one, and the length of its text.
 const MAX_PARAMETERS: usize = 1 << 20;
 
-/// Adds what a schema has as defaults, as an apiserver does for custom resources. Takes their size from `left`, and returns
+/// Adds the defaults of a schema, as an apiserver does for custom resources. Takes their size from `left`, and returns
 /// `None` if that is too little: defaults with defaults multiply.
 fn fill_defaults(value: &mut Value, schema: &Value, left: &mut usize) -> Option<()> {
     *left = left.checked_sub(1 + value.as_str().map_or(0, str::len))?;
@@ -455,7 +455,7 @@ fn literal(value: &Value) -> String {
 /// Number of variables that come before those of a template.
 const OWN_VARIABLES: usize = 2;
 
-/// Reports what keeps the policy from being served, at the place in the template or the constraint it comes from.
+/// Reports the obstacles to serving the policy, at the place in the template or the constraint it comes from.
 fn compiled(template: &Template<'_>, constraint: &Field<'_>, documents: [&Value; 2]) {
     let bytes = documents.map(|document| format!("{document}\n")).concat();
     let source = SourceFile { name: "policy.json".to_owned(), bytes: bytes.into() };

@@ -67,7 +67,7 @@ fn is_skipped(field: &Field<'_>) -> bool {
     field.get("skip").and_then(|skip| skip.bool()) == Some(true)
 }
 
-/// What the tests of a suite are read with.
+/// Inputs for the tests of a suite.
 struct SuiteReader<'a> {
     folder: &'a Path,
     file: &'a str,

@@ -102,7 +102,7 @@ fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control() || matches!(letter, '\u{85}' | '\u{2028}' | '\u{2029}'), " ")
 }
 
-/// Adds translated documents, behind a comment with their title and what was left out.
+/// Adds translated documents, after a comment with their title and the omitted parts.
 fn write(output: &mut String, title: &str, notes: &[String], documents: &[Value]) -> Result<(), String> {
     for (index, document) in documents.iter().enumerate() {
         output.push_str("---\n");

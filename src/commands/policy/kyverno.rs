@@ -164,7 +164,7 @@ fn report_unread(field: &Field<'_>, keys: &[&str]) {
     }
 }
 
-/// Returns a binding that denies what the policy finds.
+/// Returns a binding that denies the policy's violations.
 fn implied(policy: &Value) -> Value {
     let name = &policy["metadata"]["name"];
     denying(json!({
@@ -185,7 +185,7 @@ fn denying(mut document: Value) -> Value {
     document
 }
 
-/// What the results of one policy are read with.
+/// Inputs for the results of one policy.
 struct ResultReader<'a> {
     policy: &'a str,
     is_validating: bool,

@@ -19,7 +19,7 @@ pub(super) struct RequestObjects {
     pub(super) options: Option<Value>,
 }
 
-/// Returns the request of a test as an AdmissionReview. Reports what is missing or contradictory.
+/// Returns the request of a test as an AdmissionReview. Reports missing and contradictory fields.
 pub(super) fn review(test: &Field<'_>, objects: RequestObjects) -> Option<Value> {
     let RequestObjects { mut object, mut old_object, options } = objects;
     let operation = operation(test, object.is_some(), old_object.is_some())?;

@@ -370,7 +370,7 @@ pub(super) struct ExpectedViolations {
 pub(super) struct Assertion {
     /// Their number; `None` for at least one.
     pub(super) count: Option<u64>,
-    /// What a message must match; `None` for any.
+    /// Expected message; `None` for any.
     pub(super) message: Option<Regex>,
 }
 

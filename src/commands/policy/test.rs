@@ -193,7 +193,7 @@ pub(super) fn with_namespaces(snapshot: Snapshot, cluster: &FixtureCluster, test
     snapshot.with_namespaces(names.map(|name| (name.into(), labels_of(&cluster.namespace(name)))).collect::<Vec<_>>())
 }
 
-/// Returns the messages of everything that is denied of these reviews, each behind what it is to begin with.
+/// Returns the messages of all denials of these reviews, each after its expected prefix.
 ///
 /// # Errors
 /// A review cannot be read.
@@ -204,7 +204,7 @@ async fn violations(deps: &AdmissionDeps, caller: &Caller, reviews: &[(String, V
         let review = review.map_err(|error| format!("the request cannot be read: {error}"))?;
         let trials = try_policies(deps, &review, caller, false).await;
         let denials = trials.into_iter().flat_map(|trial| trial.outcome.denials);
-        // What comes before names the policy and the binding.
+        // The text before it names the policy and the binding.
         let message = |text: &str| text.split_once(" denied request: ").map_or(text, |(_, own)| own).to_owned();
         messages.extend(denials.map(|denial| format!("{prefix}{}", message(&denial.message))));
     }

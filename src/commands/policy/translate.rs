@@ -79,7 +79,7 @@ pub(super) struct Translation {
     pub(super) name: String,
     /// Policies, each with its binding behind it.
     pub(super) documents: Vec<Value>,
-    /// What Kyverno does and these do not, without a change of the verdict.
+    /// Features of Kyverno that are dropped without a change of the verdict.
     pub(super) notes: Vec<String>,
 }
 
@@ -334,7 +334,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
     output
 }
 
-/// Reports what keeps a translated policy from being served, at the place in the policy it comes from.
+/// Reports the obstacles to serving a translated policy, at the place in the policy it comes from.
 fn compiled(field: &Field<'_>, policy: &Value) {
     let source = SourceFile { name: "policy.json".to_owned(), bytes: policy.to_string().into() };
     let Err(problems) = gatepost_config::load(&[source], &|_| Err(std::io::ErrorKind::NotFound.into())) else { return };

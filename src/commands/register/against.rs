@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn check_against_counts_an_entry_with_a_foreign_condition_as_a_gap() {
+    fn check_against_counts_foreign_conditions_as_gaps() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("register.yaml");
         let with = |name: &str, more: &str| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn check_against_compares_mutating_hooks_with_the_mutating_registration() {
+    fn check_against_compares_mutating_hooks() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = folder.path().join(name);
@@ -203,7 +203,7 @@ mod tests {
             assert_eq!(covered, is_covered, "{path}: {text}");
         }
         assert!(read(&mutating("/validate")).is_err(), "a webhook of the other kind");
-        // To be asked apart, and asked with others.
+        // Called in a segment of its own, and called with others.
         let two = snapshot(
             PODS,
             "type: Mutating\n- name: alone.example.com\n  clientConfig: {url: 'grpc://127.0.0.1:2'}\n  type: Mutating\n  isolate: true\n  rules: []",
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn check_against_compares_initializers_with_the_mutating_registration() {
+    fn check_against_compares_initializers() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     resourceInitializers:\n\
                     - {resource: pods, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\

@@ -131,11 +131,11 @@ mod tests {
             let of_service = webhooks[0]["clientConfig"].get("service").is_some();
             assert_eq!(kept, if of_service { json!(["gatepost", "kube-system"]) } else { Value::Null });
             // A namespace that only the former hooks left out is sent to those that want it.
-            let mut told = registration.clone();
-            told["metadata"]["annotations"] = json!({"gatepost.dev/never-sent": "gatepost"});
-            told["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions": [requirement]});
-            let told = super::webhooks(&snapshot("pods"), &told, HookType::Validating).unwrap();
-            let kept = told[0]["namespaceSelector"]["matchExpressions"][0]["values"].clone();
+            let mut patched = registration.clone();
+            patched["metadata"]["annotations"] = json!({"gatepost.dev/never-sent": "gatepost"});
+            patched["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions": [requirement]});
+            let patched = super::webhooks(&snapshot("pods"), &patched, HookType::Validating).unwrap();
+            let kept = patched[0]["namespaceSelector"]["matchExpressions"][0]["values"].clone();
             assert_eq!(kept, if of_service { json!(["gatepost"]) } else { Value::Null });
         }
         let none =

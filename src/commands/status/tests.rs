@@ -192,7 +192,7 @@ fn status_counts_the_policies_of_a_replica() {
 }
 
 #[test]
-fn what_does_not_enforce_is_named_and_shadows_are_listed() {
+fn status_lists_unenforced_entries_and_shadows() {
     let denial = |message: Option<&str>| KeptRequestReport {
         at: "2026-01-01T00:00:00Z".to_owned(),
         request: "CREATE Pod shop/web".to_owned(),

@@ -67,7 +67,7 @@ impl Identity {
 /// total is below three quarters: the last quarter is reserved for known clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// What the client itself may use.
+    /// Share of the client itself.
     pub(crate) own: usize,
     /// Total of all clients beyond which this client may use no more.
     pub(crate) of_all: usize,
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_identity_ignores_what_a_client_can_choose() {
+    fn client_identity_ignores_client_chosen_values() {
         let of = |address: &str| Identity::of(address.parse().unwrap());
         assert_eq!(of("127.0.0.1"), of("127.9.9.9"));
         assert_eq!(of("::1"), of("::ffff:127.0.0.1"));

@@ -35,7 +35,7 @@ use crate::{
         drain::{self, DrainSignal, ServerStage},
         state::Front,
     },
-    telemetry::{Reading, Refused, Throttle},
+    telemetry::{Reading, RefusalReason, Throttle},
 };
 use gatepost_base::clock::Backoff;
 
@@ -203,14 +203,14 @@ impl Acceptor {
                 if let Some(suppressed) = TOO_MANY.pass() {
                     tracing::warn!(limit, suppressed, "too many connections; this one is closed");
                 }
-                return metrics.refused(Refused::Connections);
+                return metrics.record_refusal(RefusalReason::Connections);
             }
             Err(ConnectionRefusal::Share) => {
                 static SHARE: Throttle = Throttle::new();
                 if let Some(suppressed) = SHARE.pass() {
                     tracing::warn!(suppressed, "a client is at its share of the connections; this one is closed");
                 }
-                return metrics.refused(Refused::ClientShare);
+                return metrics.record_refusal(RefusalReason::ClientShare);
             }
         };
         let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections()) else { return };

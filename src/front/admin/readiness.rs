@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_among_replicas_stays_where_no_endpoint_would_open_or_close_something() {
+    fn replica_stays_ready_if_no_endpoint_changes_outcomes() {
         let bypass = |hooks: &str| {
             format!(r#"{}, "bypass": [{{"name": "b", "reason": "r", "users": ["ann"]{hooks}}}]"#, hook("Fail"))
         };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_waits_for_the_account_that_initializes_stored_objects() {
+    fn readiness_waits_for_the_initializing_account() {
         let entry = |stored: &str| {
             format!(
                 r#""resourceInitializers": [{{"resource": "configmaps"{stored}, "initializers": [
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_among_replicas_with_break_glass_needs_no_configuration() {
+    fn break_glass_replica_is_ready_without_configuration() {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [(); 2].map(|()| ReplicaHealth::new(Arc::new(Current::new(Instant::now()))));
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);

@@ -22,7 +22,7 @@ use crate::{
         route::{self, Route},
         state::ConnectionContext,
     },
-    telemetry::Refused,
+    telemetry::RefusalReason,
 };
 
 /// Serves one connection that does not begin as HTTP/2. When the caller disconnects, hyper drops the pending answer,
@@ -67,21 +67,21 @@ where
             }
             () = &mut evicted, if !eviction_begun => {
                 eviction_begun = true;
-                front.deps.metrics.refused(Refused::Evicted);
+                front.deps.metrics.record_refusal(RefusalReason::Evicted);
                 if !session.is_busy() {
                     return;
                 }
                 Pin::new(&mut connection).graceful_shutdown();
             }
             now = beat.tick() => if session.unsent.has_expired(now.into_std()) {
-                return front.deps.metrics.refused(Refused::Unread);
+                return front.deps.metrics.record_refusal(RefusalReason::Unread);
             }
         }
     };
     match ended {
         Err(error) if error.is_parse() => {
             tracing::debug!(%error, "a connection did not speak HTTP/1.1");
-            front.deps.metrics.refused(Refused::Protocol);
+            front.deps.metrics.record_refusal(RefusalReason::Protocol);
         }
         Err(error) => return tracing::debug!(%error, "a connection broke"),
         Ok(()) => {}

@@ -25,7 +25,7 @@ use crate::{
         route::{self, Route},
         state::ConnectionContext,
     },
-    telemetry::Refused,
+    telemetry::RefusalReason,
 };
 
 /// Time to send the reason for the close to a peer that misbehaves.
@@ -66,15 +66,15 @@ where
         biased;
         begun = timeout(limits::HANDSHAKE_TIMEOUT, handshake) => begun,
         () = drain.grace_over() => return,
-        () = &mut evicted => return metrics.refused(Refused::Evicted),
+        () = &mut evicted => return metrics.record_refusal(RefusalReason::Evicted),
     };
     let mut connection = match begun {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a connection did not begin as HTTP/2");
-            return metrics.refused(Refused::Protocol);
+            return metrics.record_refusal(RefusalReason::Protocol);
         }
-        Err(_) => return metrics.refused(Refused::Protocol),
+        Err(_) => return metrics.record_refusal(RefusalReason::Protocol),
     };
     let mut keepalive = Keepalive::new(connection.ping_pong());
     let mut beat = interval(limits::BEAT_INTERVAL);
@@ -90,7 +90,7 @@ where
                 }
                 Some(Err(error)) => {
                     if error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::QuotaExceeded) {
-                        metrics.refused(Refused::Flood);
+                        metrics.record_refusal(RefusalReason::Flood);
                     }
                     return tracing::debug!(%error, "a connection broke");
                 }
@@ -99,7 +99,7 @@ where
             () = &mut draining, if !closing => true,
             () = &mut evicted, if evicted_at.is_none() => {
                 evicted_at = Some(Instant::now());
-                metrics.refused(Refused::Evicted);
+                metrics.record_refusal(RefusalReason::Evicted);
                 !closing
             }
             now = beat.tick() => {
@@ -107,7 +107,7 @@ where
                     return;
                 }
                 if session.unsent.has_expired(now.into_std()) {
-                    metrics.refused(Refused::Unread);
+                    metrics.record_refusal(RefusalReason::Unread);
                     return farewell(connection).await;
                 }
                 match keepalive.beat(connection.has_streams(), closing) {
@@ -115,7 +115,7 @@ where
                     Beat::Idle => true,
                     Beat::Dead => {
                         if !closing {
-                            metrics.refused(Refused::Unanswered);
+                            metrics.record_refusal(RefusalReason::Unanswered);
                         }
                         return;
                     }

@@ -25,7 +25,7 @@ use super::{
     limits,
     state::{ConnectionContext, Front},
 };
-use crate::telemetry::{Refused, Throttle};
+use crate::telemetry::{RefusalReason, Throttle};
 use gatepost_tls::{HandshakeFailure, HandshakeFault, ServerConfig};
 
 /// First byte that a TLS client sends (RFC 8446, 5.1: handshake).
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
         served = begin => if let Err(error) = served {
             tracing::debug!(%error, "a connection ended before it began");
         },
-        () = drain.over() => {}
+        () = drain.ended() => {}
     }
 }
 
@@ -70,14 +70,14 @@ where
         biased;
         version = timeout(limits::HANDSHAKE_TIMEOUT, socket.sniff()) => version,
         () = context.drain.grace_over() => return,
-        () = context.session.evicted() => return metrics.refused(Refused::Evicted),
+        () = context.session.evicted() => return metrics.record_refusal(RefusalReason::Evicted),
     };
     match version {
         Ok(Ok(Some(HttpVersion::Http2))) => http2::serve(context, socket).await,
         Ok(Ok(Some(HttpVersion::Http1))) => http1::serve(context, socket).await,
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
-        Err(_) => metrics.refused(Refused::Protocol),
+        Err(_) => metrics.record_refusal(RefusalReason::Protocol),
     }
 }
 
@@ -105,30 +105,30 @@ async fn serve_tls(
         biased;
         begun = timeout(limits::HANDSHAKE_TIMEOUT, begin_tls(stream, config, front.buffers().tls)) => begun,
         () = drain.grace_over() => return,
-        () = session.evicted() => return metrics.refused(Refused::Evicted),
+        () = session.evicted() => return metrics.record_refusal(RefusalReason::Evicted),
     };
     let stream = match begun {
         Ok(Ok(TlsBeginning::Tls(stream))) => stream,
         Ok(Ok(TlsBeginning::Plaintext(stream))) => {
-            metrics.refused(Refused::NotTls);
+            metrics.record_refusal(RefusalReason::NotTls);
             return Socket::new(stream).close_unless_evicted(session).await;
         }
         Ok(Ok(TlsBeginning::Nothing)) => return,
         Ok(Ok(TlsBeginning::Failed(error, stream))) => {
             report(&HandshakeFailure::of(&error), &stream);
-            metrics.refused(Refused::TlsHandshake);
+            metrics.record_refusal(RefusalReason::TlsHandshake);
             return Socket::new(stream).close_unless_evicted(session).await;
         }
         Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
         Err(_) => {
             tracing::debug!(within = ?limits::HANDSHAKE_TIMEOUT, "a TLS handshake was not finished in time");
-            return metrics.refused(Refused::TlsHandshake);
+            return metrics.record_refusal(RefusalReason::TlsHandshake);
         }
     };
     // The name in a verified client certificate replaces the address as the identity of the client.
     if let Some(name) = gatepost_tls::client_name(stream.get_ref().1) {
         if admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err() {
-            return metrics.refused(Refused::ClientShare);
+            return metrics.record_refusal(RefusalReason::ClientShare);
         }
         context.session = Arc::clone(&admitted.session);
     }

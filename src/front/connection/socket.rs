@@ -2,9 +2,9 @@
 //! stalled writes, and lingers on close so that the peer receives the last answer.
 //!
 //! Closing a socket with unread bytes, or receiving bytes after the close, resets the connection. The peer may then
-//! never see the last answer: the reset discards what the system has not sent yet, and some clients (such as Go's
+//! never see the last answer: the reset discards data that the system has not sent yet, and some clients (such as Go's
 //! HTTP/2) drop unread answers as soon as one of their writes fails. So the shutdown of a socket *lingers*: it ends our
-//! side, then reads and drops what the peer sends, until the peer has closed its side too.
+//! side, then reads and drops data from the peer, until the peer has closed its side too.
 
 use std::{
     io::{self, IoSlice},
@@ -33,7 +33,7 @@ const LINGER_READ: usize = 16 << 10;
 /// Version of HTTP that a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HttpVersion {
-    /// Anything that is not HTTP/2; hyper rejects what is not HTTP/1.1.
+    /// Anything that is not HTTP/2; hyper rejects everything but HTTP/1.1.
     Http1,
     Http2,
 }

@@ -3,7 +3,7 @@
 //! Their calls are few and small. Limits apply to the bytes that a call sends, to the duration of a call that is no
 //! watch, and to the number of calls; each call reserves memory ([`Quota`](crate::front::limits::Quota)).
 //!
-//! A call's body is read here and not by the service: what a service does not read would stay in the connection's
+//! A call's body is read here and not by the service: data that a service does not read would stay in the connection's
 //! window, which no limit counts. The body is small enough to be queued.
 
 use std::{

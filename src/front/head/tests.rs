@@ -213,7 +213,7 @@ fn go_duration_is_read() {
 }
 
 #[test]
-fn go_duration_refuses_what_go_refuses() {
+fn go_duration_rejects_the_same_texts_as_go() {
     for text in [
         "",
         "10",

@@ -53,7 +53,7 @@ fn inflight_request_holds_its_bytes_until_it_ends() {
 }
 
 #[test]
-fn review_larger_than_the_budget_is_not_told_to_retry() {
+fn review_larger_than_the_budget_gets_no_retry_after() {
     let scene = scene();
     let admitted = scene.connect(stranger(1));
     let mut entered = scene.enter(&admitted);

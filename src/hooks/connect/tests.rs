@@ -116,13 +116,13 @@ fn address_families_take_turns_and_each_dial_begins_elsewhere() {
 }
 
 #[tokio::test]
-async fn every_address_of_a_name_is_tried_and_each_dial_begins_with_another() {
+async fn dials_try_all_addresses_in_rotating_order() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     // The other two have no listener.
     let addresses = ["127.0.0.2", "127.0.0.1", "127.0.0.3"];
     let addresses = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), 0));
-    let resolver = Resolver::with(move |_| Ok(addresses.to_vec()));
+    let resolver = Resolver::with_lookup(move |_| Ok(addresses.to_vec()));
     let further_attempts = &Semaphore::new(10);
     let resolver = &resolver;
     let until = Instant::now() + Duration::from_secs(20);

@@ -132,20 +132,20 @@ impl CallRunner {
                 let was_refused = matches!(why.step, Step::Resolve | Step::Connect);
                 let failure = CallFailure::Connect(why);
                 if !was_refused {
-                    self.arbiter.breaker.failed(attempt, now(), &failure);
+                    self.arbiter.breaker.record_failure(attempt, now(), &failure);
                 }
                 return Err(failure.into());
             }
         };
-        let connection = Http1Connection::over(socket, self.gone.clone()).await?;
+        let connection = Http1Connection::connect(socket, self.gone.clone()).await?;
         match self.post(connection, &call).await {
             Ok(outcome) => {
-                self.arbiter.answered();
+                self.arbiter.record_answer();
                 Ok(outcome)
             }
             Err(error) => {
                 if error.no_response_head {
-                    self.arbiter.breaker.failed(attempt, now(), &error.failure);
+                    self.arbiter.breaker.record_failure(attempt, now(), &error.failure);
                 }
                 Err(error.failure.into())
             }
@@ -230,7 +230,7 @@ impl Drop for Http1Connection {
 
 impl Http1Connection {
     /// Connects over this socket; `gone` is notified when the connection ends.
-    pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
+    pub(super) async fn connect(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
         let (read_limit, is_beyond_guarantee) = (ReadLimit::default(), socket.slot.is_beyond_guarantee());
         let connected = handshake(socket, read_limit.clone()).await;
         let (sender, connection) =

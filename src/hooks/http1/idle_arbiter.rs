@@ -79,8 +79,8 @@ impl IdleArbiter {
     }
 
     /// Records an answered call on a new connection.
-    pub(super) fn answered(&self) {
-        self.breaker.answered();
+    pub(super) fn record_answer(&self) {
+        self.breaker.record_answer();
         if self.idle.load(SeqCst) > 0 {
             self.serves_several.store(true, SeqCst);
         }
@@ -156,7 +156,7 @@ impl ConnectBreaker {
     }
 
     /// Records a connection without an answer.
-    pub(super) fn failed(&self, attempt: ConnectionAttempt, now: Instant, failure: &CallFailure) {
+    pub(super) fn record_failure(&self, attempt: ConnectionAttempt, now: Instant, failure: &CallFailure) {
         let mut streak = self.streak();
         streak.length = streak.length.saturating_add(1);
         streak.last = Some(failure.clone());
@@ -168,7 +168,7 @@ impl ConnectBreaker {
     }
 
     /// Records a connection with an answer.
-    pub(super) fn answered(&self) {
+    pub(super) fn record_answer(&self) {
         let mut streak = self.streak();
         if streak.length > 0 {
             *streak = FailureStreak { pause_count: streak.pause_count + 1, ..FailureStreak::default() };
@@ -186,17 +186,17 @@ mod tests {
         assert!(!arbiter.eviction_wanted());
         let waiting = arbiter.want_eviction();
         assert!(arbiter.eviction_wanted());
-        arbiter.answered();
+        arbiter.record_answer();
         assert!(arbiter.eviction_wanted(), "nothing was idle: the hook may serve one after the other");
         drop(waiting);
         assert!(!arbiter.eviction_wanted());
     }
 
     #[test]
-    fn a_hook_that_serves_several_at_once_keeps_its_idle_connections() {
+    fn concurrent_hook_keeps_its_idle_connections() {
         let arbiter = Arc::new(IdleArbiter::default());
         let guard = arbiter.idle_guard();
-        arbiter.answered();
+        arbiter.record_answer();
         drop(guard);
         let _waiting = arbiter.want_eviction();
         assert!(!arbiter.eviction_wanted());
@@ -211,7 +211,7 @@ mod tests {
         let times = (0..millis).map(|after| from + Duration::from_millis(after));
         let made = times.filter(|now| match breaker.begin_attempt(*now) {
             Ok(attempt) => {
-                breaker.failed(attempt, *now, &lost());
+                breaker.record_failure(attempt, *now, &lost());
                 true
             }
             Err(failure) => failure != lost(),
@@ -231,7 +231,7 @@ mod tests {
     fn an_answer_ends_the_breaker_s_pauses() {
         let (breaker, now) = (ConnectBreaker::default(), Instant::now());
         assert_eq!(connections_made(&breaker, now, 100), 16 + 1);
-        breaker.answered();
+        breaker.record_answer();
         assert_eq!(connections_made(&breaker, now, 16), 16);
     }
 
@@ -239,7 +239,7 @@ mod tests {
     fn connections_that_break_together_cause_one_pause() {
         let (breaker, now) = (ConnectBreaker::default(), Instant::now());
         let attempts: Vec<_> = (0..64).map(|_| breaker.begin_attempt(now).expect("may be made")).collect();
-        attempts.into_iter().for_each(|attempt| breaker.failed(attempt, now, &lost()));
+        attempts.into_iter().for_each(|attempt| breaker.record_failure(attempt, now, &lost()));
         assert!(breaker.begin_attempt(now).is_err());
         assert!(breaker.begin_attempt(now + FIRST_PAUSE).is_ok());
         assert!(breaker.begin_attempt(now + FIRST_PAUSE).is_err(), "one is enough to find out");

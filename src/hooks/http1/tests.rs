@@ -20,7 +20,7 @@ async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
         let (ours, hook) = UnixStream::pair().expect("a pair");
         let slot = pool.runner.dialler.slot().await.expect("room");
         let socket = Socket { stream: Stream::Unix(ours), slot };
-        let connection = Http1Connection::over(socket, pool.runner.gone.clone()).await.expect("a connection");
+        let connection = Http1Connection::connect(socket, pool.runner.gone.clone()).await.expect("a connection");
         let _guard = pool.runner.arbiter.idle_guard();
         pool.idle.push_back(Idle { since: now(), connection, _guard });
         hooks.push(hook);
@@ -41,7 +41,7 @@ async fn idle_connections_are_closed_after_a_timeout() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_gives_way_to_a_client_that_waits_for_a_slot() {
+async fn idle_connection_yields_its_slot_to_a_waiting_client() {
     let (mut pool, _hooks) = pool(MAX_CONNECTIONS).await;
     let dialler = pool.runner.dialler.clone();
     pool.tidy(Instant::now());
@@ -58,7 +58,7 @@ async fn an_idle_connection_gives_way_to_a_client_that_waits_for_a_slot() {
 }
 
 #[tokio::test]
-async fn a_client_with_more_than_its_part_gives_a_connection_up_although_its_own_calls_wait() {
+async fn client_above_its_share_gives_up_a_connection() {
     let (mut pool, _hooks) = pool(MAX_CONNECTIONS).await;
     let mut links: Vec<_> = pool.idle.drain(..).map(|idle| idle.connection).collect();
     // One call of this client waits, and one of another.

@@ -68,7 +68,7 @@ pub(super) struct DriveOutcome<S> {
     pub(super) draining: Option<Http2Connection<S>>,
     /// True if the hook has answered a call on it.
     pub(super) answered: bool,
-    /// True if the hook's flow control left no room for calls.
+    /// True if the hook's flow control window stayed exhausted.
     pub(super) starved: bool,
 }
 

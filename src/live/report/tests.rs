@@ -17,7 +17,7 @@ use gatepost_base::clock::now;
 use gatepost_config::{Problem, SourceFile, load};
 
 #[test]
-fn replica_report_round_trips_and_tolerates_words_of_later_versions() {
+fn replica_report_tolerates_values_of_later_versions() {
     let now = Instant::now();
     let current = Arc::new(Current::new(now));
     let health = ReplicaHealth::new(Arc::clone(&current));
@@ -117,7 +117,7 @@ fn open_break_glass_is_reported_with_its_local_closing_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generation_is_reported_once_every_plugin_has_acknowledged_its_rule_index() {
+async fn generation_is_reported_once_plugins_acknowledge() {
     let current = Arc::new(Current::new(now()));
     let health = ReplicaHealth::new(Arc::clone(&current));
     let publish = |number: u64, resource: &str| {

@@ -47,7 +47,7 @@ async fn generation_is_known_at_once_without_followers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generation_is_known_when_the_last_follower_acknowledges_its_index() {
+async fn generation_is_known_after_the_last_acknowledgement() {
     let current = current();
     current.publish(generation(1, "pods"));
     let [mut one, mut other] = [current.rule_index().follow(), current.rule_index().follow()];
@@ -67,7 +67,7 @@ async fn generation_is_known_when_the_last_follower_acknowledges_its_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generation_is_known_when_the_validity_of_the_former_index_has_lapsed() {
+async fn generation_is_known_once_the_former_index_expires() {
     let current = current();
     current.publish(generation(1, "pods"));
     let mut follower = current.rule_index().follow();
@@ -102,7 +102,7 @@ async fn generation_with_an_equal_index_is_known_with_that_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_in_quick_succession_do_not_put_off_the_lapse_of_the_first() {
+async fn quick_changes_do_not_delay_expiry_of_the_first() {
     let current = current();
     current.publish(generation(1, "pods"));
     let mut follower = current.rule_index().follow();
@@ -140,7 +140,7 @@ async fn follower_that_may_use_no_index_yet_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn follower_that_has_left_is_waited_for_until_its_index_has_lapsed() {
+async fn departed_follower_delays_until_its_index_expires() {
     let current = current();
     current.publish(generation(1, "pods"));
     let mut follower = current.rule_index().follow();
@@ -179,7 +179,7 @@ async fn follower_is_woken_by_another_index_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generations_that_nobody_acknowledges_are_bounded() {
+async fn unacknowledged_generations_are_bounded() {
     let current = current();
     current.publish(generation(1, "pods"));
     let mut follower = current.rule_index().follow();

@@ -61,7 +61,7 @@ fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
 }
 
 #[test]
-fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
+fn failure_without_an_answer_is_retried_once() {
     let retried = RetryState { retried_by_policy: true, ..RetryState::default() };
     let answered = CallFailure::Grpc { code: "INTERNAL", message: String::new() };
     let away = CallFailure::Grpc { code: "UNAVAILABLE", message: String::new() };
@@ -82,7 +82,7 @@ fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
 }
 
 #[test]
-fn a_hook_that_asks_for_time_has_it_ten_times_within_the_deadline() {
+fn retry_after_is_honoured_ten_times_within_the_deadline() {
     let tenth = RetryState { pauses: MAX_PAUSES, ..RetryState::default() };
     let rest = |seconds| NextStep::Pause(Duration::from_secs(seconds));
     for (asks, status, retry_after, expected) in [
@@ -118,7 +118,7 @@ fn every_step_is_counted() {
 
 /// The number of calls about one review is bounded, however a hook behaves.
 #[test]
-fn the_number_of_asks_is_bounded() {
+fn number_of_attempts_is_bounded() {
     let away = reply(503, Some(0));
     for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { may_have_arrived: true }, Unknown] {
         let (mut asks, mut asked) = (RetryState::default(), 0);
@@ -140,7 +140,7 @@ fn the_number_of_asks_is_bounded() {
 
 /// A round has a list of each, and twenty hooks are usual: neither list is to need a page of its own.
 #[test]
-fn attempts_and_records_of_twenty_hooks_take_less_than_a_page_each() {
+fn attempt_and_record_fit_a_page_for_twenty_hooks() {
     let (attempt, outcome) = (size_of::<Attempt<'_>>(), size_of::<CallRecord<'_>>());
     assert!(20 * attempt < 4096 && 20 * outcome < 4096, "{attempt} {outcome}");
 }

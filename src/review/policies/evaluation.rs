@@ -24,7 +24,7 @@ use gatepost_policy::Suspended;
 /// audit annotations.
 const MAX_POLICY_STEPS: u64 = 6 * MAX_OFFLOADED_STEPS;
 
-/// Returns true if what the policies read is too large to be read on a worker's thread.
+/// Returns true if the input of the policies is too large to be read on a worker's thread.
 fn is_large(review: &Review, tasks: &[PolicyTask], namespace: Option<&Bytes>) -> bool {
     let params = tasks.iter().flat_map(|task| &task.bindings).flat_map(|bound| bound.params.iter().flatten());
     let read: usize = params.flatten().chain(namespace).map(Bytes::len).sum();
@@ -52,7 +52,7 @@ pub(super) trait Evaluation: Send + Sized + 'static {
     }
 }
 
-/// What bounds an evaluation.
+/// Limits of an evaluation.
 pub(super) struct Bounds {
     /// Steps left on the worker's thread.
     pub(super) steps: Cell<u64>,

@@ -92,7 +92,7 @@ async fn change<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, mut tasks
     }
     let mutating = match ended {
         Ok(mutating) => mutating,
-        // What they have changed so far is lost as well.
+        // Their earlier changes are lost as well.
         Err(_) if fails_open => return draft.flow(),
         Err(refusal) => return draft.refuse(refusal),
     };

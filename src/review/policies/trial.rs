@@ -16,7 +16,7 @@ use gatepost_api::{HookType, Review};
 use gatepost_cel::{Allowance, JsonDocument};
 use gatepost_policy::{Explanation, Outcome, Policy, explain};
 
-/// What one policy makes of a review.
+/// Decision of one policy about a review.
 #[derive(Debug)]
 pub struct PolicyTrial {
     /// The policy.

@@ -50,7 +50,7 @@ fn unreadable_file_is_an_error_with_its_path() {
 }
 
 #[test]
-fn a_file_with_another_length_and_the_same_time_must_stay_so_for_a_moment() {
+fn changed_file_with_the_same_mtime_must_settle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
     settled(&path, "whole");
@@ -79,7 +79,7 @@ fn a_file_written_a_moment_ago_is_given_time_to_become_whole() {
 }
 
 #[test]
-fn a_mounted_config_map_is_read_through_its_links_and_its_swap_seen() {
+fn mounted_config_map_swap_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     for (version, text) in [("..1", "one"), ("..2", "two")] {
@@ -101,7 +101,7 @@ fn a_mounted_config_map_is_read_through_its_links_and_its_swap_seen() {
 }
 
 #[test]
-fn a_rotated_certificate_is_a_change_and_an_absent_one_no_failed_read() {
+fn rotated_certificate_is_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let entry = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: test}\n\
                  externalAdmissionHooks:\n- name: a.example.com\n  rules: []\n  \

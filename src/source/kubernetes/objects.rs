@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_apiserver_does_not_call_is_called_here() {
+    fn own_condition_is_removed_from_webhooks() {
         let object = |conditions: Value| json!({"metadata": {"name": "x"}, "webhooks": [{"name": "a.b.c", "matchConditions": conditions}]});
         let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
         let own = json!({"name": "own", "expression": "true"});
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_apiserver_stores_is_refused() {
+    fn objects_that_no_apiserver_stores_are_rejected() {
         for wrong in [json!(1), json!({}), json!({"metadata": {}}), json!({"metadata": {"name": ""}})] {
             assert!(convert(Kind::Webhooks(HookType::Validating), wrong.clone()).is_err(), "{wrong}");
         }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn break_glass_is_read_whatever_is_chosen() {
+    fn break_glass_is_read_despite_selectors() {
         let webhooks = ObjectSelection { configurations: false, webhooks: true };
         let kinds: Vec<_> = webhooks.kinds(false).collect();
         assert_eq!(kinds, [Kind::Webhooks(HookType::Validating), Kind::Webhooks(HookType::Mutating), Kind::BreakGlass]);

@@ -36,7 +36,7 @@ pub(super) struct StoredTurnEffect {
 pub(super) enum ActFailure {
     /// It did not do its part.
     Turn(TurnFailure),
-    /// The apiserver did not return what is needed; it is retried.
+    /// The apiserver did not return the required objects; the turn is retried.
     Unread(KubeError),
 }
 
@@ -58,7 +58,7 @@ impl Turn {
     ) -> Option<Result<StoredTurnEffect, ActFailure>> {
         let acted = match (&one.built_in, &one.attach) {
             (Some(additions), _) => self.add(additions, state, object).await,
-            (None, Some(_)) => self.ask(one, (state, object), until).await,
+            (None, Some(_)) => self.call_initializer(one, (state, object), until).await,
             (None, None) => return None,
         };
         Some(match acted {
@@ -89,7 +89,7 @@ impl Turn {
         Ok(StoredTurnEffect { changes: changes.unwrap_or_default(), adds: Vec::new() })
     }
 
-    async fn ask(
+    async fn call_initializer(
         &self,
         one: &Initializer,
         (state, whole): (&State, WholeObject),
@@ -111,8 +111,8 @@ impl Turn {
         });
         let message = writing.await.map_err(ActFailure::unable)?;
         let hub = self.engine.current.hub();
-        let asked = hub.ask(&one.name, message, until).await;
-        let (Contribution { patch, adds }, _room) = asked.map_err(ActFailure::Turn)?;
+        let result = hub.ask(&one.name, message, until).await;
+        let (Contribution { patch, adds }, _room) = result.map_err(ActFailure::Turn)?;
         let Some(text) = patch else { return Ok(StoredTurnEffect { changes: Vec::new(), adds }) };
         let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
         let changes = parsing.await.map_err(|_| ActFailure::unable("its patch cannot be read"))?;
@@ -140,7 +140,7 @@ impl Turn {
     }
 }
 
-/// Returns the effect if its patch changes only what the initializer may change.
+/// Returns the effect if its patch changes only fields that the initializer may change.
 fn check_effect(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurnEffect, ActFailure> {
     if acted.changes.is_empty() {
         return Ok(acted);

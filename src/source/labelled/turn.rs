@@ -240,7 +240,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_forbidden_to_us_is_no_fault_of_the_object() {
+    fn missing_rbac_permission_is_not_about_the_object() {
         let rbac = "configmaps \"n\" is forbidden: User \"g\" cannot patch resource \"configmaps\"";
         for message in [rbac, "an object that is not initialized may only be changed by users with permission", ""] {
             assert!(!is_about_object(403, message, true), "{message}");

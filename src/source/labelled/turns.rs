@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_waits_from_the_first_time_on_for_whose_turn_it_is_now() {
+    fn wait_counts_from_the_first_queueing() {
         let mut turns = DueTurns::default();
         let (began, later) = (Instant::now(), Instant::now() + Duration::from_secs(9));
         turns.push("u".into(), "a", began);

@@ -51,7 +51,7 @@ fn last_good_is_read_as_written_by_its_owner_only() {
 }
 
 #[test]
-fn last_good_is_confirmed_in_place_and_a_torn_confirmation_has_no_age() {
+fn torn_confirmation_of_last_good_has_no_age() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let length = fs::metadata(&path).unwrap().len();
@@ -70,7 +70,7 @@ fn last_good_is_confirmed_in_place_and_a_torn_confirmation_has_no_age() {
 }
 
 #[test]
-fn whatever_is_wrong_with_it_is_reported_and_it_is_not_used() {
+fn invalid_last_good_file_is_reported_and_unused() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let good = fs::read(&path).unwrap();

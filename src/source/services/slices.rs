@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_read_again_where_slices_have_changed_or_do_not_fit_them() {
+    fn ports_are_reread_if_slices_change_or_mismatch() {
         let named = |name: &str| json!([{"name": name, "port": 8443}]);
         let of = |name: &str, ready: bool| slice("one", "policy", "hook", named(name), &[("10.0.0.1", json!(ready))]);
         let service = |name: &str| json!({"spec": {"ports": [{"name": name, "port": 443}]}});

@@ -15,10 +15,10 @@ fn recorded_metrics_are_exposed() {
     metrics.request(0, RequestOutcome::Allowed, Duration::from_micros(70));
     metrics.request(1, RequestOutcome::Allowed, Duration::from_micros(50));
     metrics.request(9, RequestOutcome::Stale, Duration::from_secs(40));
-    metrics.refused(Refused::TooLarge);
+    metrics.record_refusal(RefusalReason::TooLarge);
     metrics.copied(17);
-    metrics.access_review(AccessReviewOutcome::Denied, Duration::from_millis(2));
-    metrics.access_review(AccessReviewOutcome::Abandoned, Duration::from_secs(9));
+    metrics.record_access_review(AccessReviewOutcome::Denied, Duration::from_millis(2));
+    metrics.record_access_review(AccessReviewOutcome::Abandoned, Duration::from_secs(9));
     metrics.config_read(ReadOutcome::Unchanged, Duration::from_millis(3));
     metrics.config_read(ReadOutcome::Failed("hung"), Duration::from_millis(800));
     metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
@@ -31,11 +31,11 @@ fn recorded_metrics_are_exposed() {
         HookOutcome::FailedClosed(FailureKind::DryRun),
         Duration::ZERO,
     );
-    hook.skipped_unproven();
-    hook.rejected(Operation::Update, RejectionCause::FailedClosed, 400);
+    hook.record_skipped_unproven();
+    hook.record_rejection(Operation::Update, RejectionCause::FailedClosed, 400);
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
-    namesake.discarded();
+    namesake.record_discard();
     hook.conditions_unmet(UnmetConditions::False);
     namesake.conditions_unmet(UnmetConditions::Error);
     namesake.conditions_evaluated(1, Duration::from_micros(3));
@@ -150,7 +150,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
 }
 
 #[test]
-fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
+fn unused_names_are_evicted_beyond_the_limit() {
     let named = ByName::default();
     let held = named.get(&"held".into(), || 0);
     for n in 0..NAMES_BEFORE_REMOVAL {

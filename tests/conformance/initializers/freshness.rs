@@ -48,7 +48,7 @@ fn judge(case: &Case) -> Outcome {
     let epoch = Instant::now();
     let at = |millis| epoch + Duration::from_millis(millis);
     for ask in &case.asks {
-        let current = Current::by(|| Duration::ZERO, epoch);
+        let current = Current::with_clock(|| Duration::ZERO, epoch);
         let mut ended: Vec<_> = case.reads.iter().filter(|read| read.end.is_some_and(|end| end <= ask.at)).collect();
         ended.sort_by_key(|read| read.end);
         ended.iter().filter(|read| read.good).for_each(|read| current.freshness().stamp_awake(at(read.start)));

@@ -26,7 +26,7 @@ fn judged(changes: &[Change], records: &[Record]) -> Findings {
 }
 
 #[test]
-fn what_is_adopted_in_time_passes() {
+fn timely_adoption_passes() {
     let changes = changes(&[0, 1000, 2000]);
     let found = judged(&changes, &[used(0, 900, 10, 0), used(0, 1900, 11, 1), used(0, 3000, 12, 2)]);
     let adoptions = vec![900_100, 900_100, 1_000_100];
@@ -37,7 +37,7 @@ fn what_is_adopted_in_time_passes() {
 }
 
 #[test]
-fn a_verdict_that_rests_on_what_was_replaced_too_long_ago_is_found() {
+fn verdict_of_an_outdated_revision_is_found() {
     let changes = changes(&[0, 1000]);
     let at = |millis| judged(&changes, &[used(0, millis, 10, 0), used(0, 20_000, 11, 1)]);
     let counts = |found: &Findings| (found.late, found.older, found.passed());
@@ -48,7 +48,7 @@ fn a_verdict_that_rests_on_what_was_replaced_too_long_ago_is_found() {
 }
 
 #[test]
-fn a_sidecar_that_lies_of_its_revision_is_found_by_the_hook_it_asked() {
+fn wrong_revision_is_found_by_the_called_hook() {
     let changes = changes(&[0, 1000]);
     let lie = judged(&changes, &[used(0, 7000, 11, 0), used(0, 20_000, 11, 1)]);
     assert_eq!((lie.lies, lie.older, lie.passed()), (1, 1, false), "it says 11 and asks the hook of 10");
@@ -59,7 +59,7 @@ fn a_sidecar_that_lies_of_its_revision_is_found_by_the_hook_it_asked() {
 }
 
 #[test]
-fn a_change_that_was_written_again_may_be_older_than_its_revision() {
+fn rewritten_change_may_predate_its_revision() {
     let mut changes = changes(&[0, 1000]);
     changes[1].again = true;
     let found = judged(&changes, &[used(0, 500, 10, 0), used(0, 900, 10, 1), used(0, 2000, 11, 1)]);
@@ -69,7 +69,7 @@ fn a_change_that_was_written_again_may_be_older_than_its_revision() {
 }
 
 #[test]
-fn a_change_that_a_sidecar_never_takes_up_is_found_and_one_that_was_overtaken_is_none() {
+fn unadopted_change_is_found_unless_overtaken() {
     let changes = changes(&[0, 1000, 1100]);
     let [quick, slow] = [used(0, 2000, 12, 2), used(1, 1900, 11, 1)];
     let found = judge(&changes, &[used(0, 100, 10, 0), quick.clone(), used(1, 100, 10, 0), slow.clone()], 2, None);
@@ -80,7 +80,7 @@ fn a_change_that_a_sidecar_never_takes_up_is_found_and_one_that_was_overtaken_is
 }
 
 #[test]
-fn a_stopped_store_must_be_refused_on_after_five_seconds_and_is_looked_at() {
+fn stopped_store_requires_rejection_after_5s() {
     let changes = changes(&[0]);
     let stopped = Some((START + 10 * SECOND, START + 18 * SECOND));
     let last = used(0, 19_000, 10, 0);

@@ -72,7 +72,7 @@ fn registration_entry_is_complete() {
 }
 
 #[test]
-fn registration_entries_have_their_own_names_policies_and_conditions() {
+fn registration_entries_have_own_policies_and_conditions() {
     let mut registration = registration(Form::Api);
     let all = SentAlready::of(&Atom::everything(), &Atom::everything(), &[]).unwrap();
     registration.plan.entries.push(WebhookEntry { closed: false, left: vec![all], ..WebhookEntry::default() });
@@ -117,7 +117,7 @@ fn registration_name_is_valid_in_kubernetes() {
 }
 
 #[test]
-fn registration_behind_a_service_names_it_and_the_excluded_namespaces() {
+fn service_registration_names_excluded_namespaces() {
     let excluded = ["gatepost".to_owned(), "kube-system".to_owned()];
     for (hook_type, path) in [(HookType::Validating, "/validate"), (HookType::Mutating, "/mutate")] {
         let registration = Registration {

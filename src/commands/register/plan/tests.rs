@@ -54,14 +54,14 @@ fn registration_calls_a_hook_for_everything_once() {
 }
 
 #[test]
-fn registration_has_no_entry_for_what_another_entry_sends() {
+fn registration_omits_redundant_entries() {
     let plan = plan(&hooks(&["Ignore | CREATE | '' | v1 | pods", "Fail | '*' | '*' | '*' | '*/*'"]), &[]);
     assert_eq!(plan.entries.len(), 1, "{plan:?}");
 }
 
 /// As was found in a trial: `*/*`, a resource in a fixed version, and core events.
 #[test]
-fn registration_converts_events_whatever_the_failure_policies() {
+fn registration_converts_events_for_any_failure_policy() {
     for everything in ["Fail", "Ignore"] {
         for events in ["Fail", "Ignore"] {
             let all = format!("{everything} | '*' | '*' | '*' | '*/*'");
@@ -419,7 +419,7 @@ fn registration_sends_events_in_the_group_that_a_hook_takes() {
 
 /// Beside a hook for everything, which is sent them as they were made.
 #[test]
-fn registration_converts_shared_groups_beside_a_hook_for_every_group() {
+fn shared_groups_are_converted_beside_a_wildcard_hook() {
     for (resource, groups) in builtin::SHARED {
         let served = !groups.contains(&builtin::UNSERVED_GROUP);
         for group in groups.iter().filter(|group| **group != builtin::UNSERVED_GROUP) {

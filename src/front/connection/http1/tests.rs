@@ -21,7 +21,7 @@ fn posted(length: usize, body: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_verdict_that_nobody_reads_ends_with_its_deadline() {
+async fn http1_unread_verdict_ends_at_its_deadline() {
     let front = front(64 << 20);
     // Room for less than a verdict.
     let (mut io, theirs) = duplex(64);
@@ -58,7 +58,7 @@ async fn http1_eviction_waits_for_the_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_announced_review_reserves_nothing_and_a_slow_one_is_refused() {
+async fn http1_slow_review_reserves_nothing_and_is_refused() {
     let front = front(64 << 20);
     let (mut io, _life, _serving) = connect(&front);
     let head = posted(16 << 20, "").replace("timeout=4s", "timeout=30s");

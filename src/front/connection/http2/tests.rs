@@ -36,7 +36,7 @@ async fn settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http2_idle_connection_is_sent_goaway_later_than_clients_close_it() {
+async fn http2_goaway_comes_after_the_idle_timeout_of_clients() {
     let front = front(BUDGET);
     let (io, _life, serving) = connect(&front);
     let mut caller = caller(io, 65_535).await;
@@ -63,7 +63,7 @@ async fn http2_peer_that_answers_no_ping_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http2_verdict_that_nobody_reads_ends_with_its_deadline() {
+async fn http2_unread_verdict_ends_at_its_deadline() {
     let front = front(BUDGET);
     let (io, _life, serving) = connect(&front);
     let mut caller = caller(io, 0).await;
@@ -86,7 +86,7 @@ async fn http2_verdict_that_nobody_reads_ends_with_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http2_announced_review_reserves_nothing_and_a_slow_one_is_refused() {
+async fn http2_slow_review_reserves_nothing_and_is_refused() {
     let front = front(BUDGET);
     let (io, _life, _serving) = connect(&front);
     let mut caller = caller(io, 65_535).await;

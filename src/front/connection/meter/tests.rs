@@ -27,7 +27,7 @@ fn taken(meter: &mut Frames, frame: &[u8], most: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn meter_cuts_frames_that_ask_nothing() {
+async fn meter_limits_frames_without_a_request() {
     for (kind, len) in [
         (PING, 8),
         (SETTINGS, 0),

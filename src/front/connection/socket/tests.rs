@@ -102,7 +102,7 @@ async fn sniffing_finds_http2_by_its_preface_and_loses_nothing() {
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::test(start_paused = true)]
-async fn write_timeout_ends_a_connection_whose_peer_takes_nothing() {
+async fn write_timeout_closes_a_stalled_connection() {
     let (ours, _theirs) = duplex(4);
     let mut ours = Socket::new(ours).with_write_timeout(WRITE_TIMEOUT);
     assert_eq!(ours.write_all(b"more than fits").await.unwrap_err().kind(), io::ErrorKind::TimedOut);

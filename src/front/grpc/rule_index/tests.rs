@@ -122,7 +122,7 @@ fn resources(beat: &pb::IndexBeat) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_poll_is_answered_with_the_index_until_it_is_acknowledged() {
+async fn index_is_resent_until_acknowledged() {
     let world = world("pods").await;
     let mut plugin = world.follow().await;
     plugin.poll(1, 0);
@@ -137,7 +137,7 @@ async fn index_poll_is_answered_with_the_index_until_it_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_index_is_sent_unasked_and_known_once_it_is_acknowledged() {
+async fn changed_index_is_pushed_and_known_once_acknowledged() {
     let world = world("pods").await;
     let mut plugin = world.follow().await;
     plugin.poll(1, 0);

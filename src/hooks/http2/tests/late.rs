@@ -10,7 +10,7 @@ use gatepost_http2_client::frame::{code, flag, kind, setting};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_reset_at_its_own_deadline_and_those_behind_it_leave() {
+async fn call_is_reset_at_its_own_deadline() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 1)]).await;
     let began = now();
     // All of one review: its responses are not closed before the last has ended.

@@ -26,7 +26,7 @@ async fn use_up(scene: &mut Scene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_window_closes_the_connection_after_two_calls_and_three_seconds() {
+async fn exhausted_window_closes_connection_after_two_calls_and_3s() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     use_up(&mut scene).await;
     for tag in 0..3 {
@@ -39,7 +39,7 @@ async fn a_used_up_window_closes_the_connection_after_two_calls_and_three_second
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_window_closes_the_connection_after_ten_seconds_of_one_call() {
+async fn exhausted_window_closes_connection_after_10s_of_one_call() {
     for settings in [NO_WINDOW, NO_STREAMS] {
         let scene = connected(1 << 20, 1 << 20, &[settings]).await;
         scene.submit(call(&scene.responses, 0, body(10), 60 * SECOND));
@@ -64,7 +64,7 @@ async fn calls_on_a_starved_connection_are_returned_unsent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_opens_its_window_now_and_then_keeps_its_connection() {
+async fn occasional_window_updates_keep_the_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[NO_WINDOW]).await;
     for tag in 0..5 {
         // The calls behind these end without a byte sent.

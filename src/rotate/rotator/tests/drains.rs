@@ -4,7 +4,7 @@ use super::*;
 use crate::live::RetireReason;
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
+async fn removed_hook_drains_until_its_last_request_ends() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let leaving = |rotator: &Rotator| -> Vec<String> {
         rotator.options.status.draining().iter().map(|draining| draining.name.to_string()).collect()
@@ -97,7 +97,7 @@ async fn gone_hooks_are_remembered_for_an_hour_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_takes_bounded_room() {
+async fn gone_entries_are_bounded() {
     let mut rotator = started(&[]).await;
     for port in 1..=300 {
         read(&mut rotator, contents(&[(&format!("h{port}"), port)])).await;

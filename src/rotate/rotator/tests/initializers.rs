@@ -46,7 +46,7 @@ async fn sweep(rotator: &mut Rotator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_initializer_is_in_rotation_from_its_first_instance_on_and_a_restart_enforces_all() {
+async fn new_initializer_enters_rotation_with_its_first_instance() {
     let mut rotator = rotator();
     read(&mut rotator, initializers(&["a"])).await;
     assert!(!unproven(&rotator, "a"), "a restart must never enforce less");
@@ -83,7 +83,7 @@ async fn an_initializer_that_changes_its_form_stays_enforced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
+async fn removed_initializer_keeps_instances_until_tasks_end() {
     let mut rotator = with(&["a", "b"]).await;
     let hub = Arc::clone(rotator.current.hub());
     let mut attached = hub.attach(&name("a"), 2, Instant::now().into_std()).unwrap();
@@ -112,7 +112,7 @@ async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_of_an_initializer_has_a_bound_and_one_that_is_back_soon_is_proven_still() {
+async fn initializer_drain_is_bounded_and_quick_return_stays_proven() {
     let mut rotator = with(&["a", "b"]).await;
     let request = rotator.current.load();
     read(&mut rotator, initializers(&["b"])).await;

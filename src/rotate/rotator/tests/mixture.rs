@@ -82,7 +82,7 @@ fn configuration(hooks: &[Option<Written>; 3], revision: u64) -> Contents {
         "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
          externalAdmissionHooks:\n{entries}"
     ))
-    .at(revision)
+    .with_revision(revision)
 }
 
 /// Everything that identifies the way in which a hook of that id is asked.
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_hook_is_never_asked_by_a_mixture_of_two_configurations(steps in steps()) {
+    fn hook_is_never_called_by_a_mixture_of_configurations(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.map_err(|error| TestCaseError::fail(error.to_string()))?.block_on(play(steps))?;
     }

@@ -107,7 +107,7 @@ async fn binding_that_is_evaluated_stays_so_with_other_params() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_configuration_is_evaluated_at_once_and_the_process_is_ready_later() {
+async fn first_configuration_without_params_delays_readiness() {
     let (mut rotator, mut reads) = beside_a_cluster();
     read(&mut rotator, policy(&[("a", "x")])).await;
     assert_eq!(evaluated(&rotator), ["a"], "a restart enforces no less");
@@ -119,7 +119,7 @@ async fn first_configuration_is_evaluated_at_once_and_the_process_is_ready_later
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_binding_with_params_of_the_first_configuration_does_not_wait_for_ever() {
+async fn wait_for_params_of_first_configuration_is_bounded() {
     let (mut rotator, mut reads) = beside_a_cluster();
     for _ in 0..2 {
         read(&mut rotator, policy(&[("a", "x")])).await;

@@ -71,7 +71,7 @@ async fn added_and_changed_hooks_wait_for_no_confirmation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_a_file_that_a_start_found_half_written_is_asked_at_once() {
+async fn hooks_of_a_half_written_first_file_are_called_at_once() {
     let mut rotator = rotator();
     for (found, wanted) in [
         (vec![("a", 1)], vec![standing_of("a", 1, 0)]),
@@ -90,23 +90,23 @@ async fn the_rest_of_a_file_that_a_start_found_half_written_is_asked_at_once() {
     assert_eq!(standing(&rotator)[2..], [standing_of("c", 3, 33), standing_of("d", 0, 0)], "the start is over");
 
     let mut rotator = self::rotator();
-    read_once(&mut rotator, contents(&[("a", 1)]).at(1)).await;
-    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(2)).await;
+    read_once(&mut rotator, contents(&[("a", 1)]).with_revision(1)).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).with_revision(2)).await;
     assert_eq!(standing(&rotator), [standing_of("a", 1, 0), standing_of("b", 0, 0)], "a store was read whole");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_says_what_it_means() {
+async fn transactional_source_needs_no_confirmation() {
     let mut rotator = rotator();
-    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(1)).await;
-    read_once(&mut rotator, contents(&[("a", 1)]).at(2)).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).with_revision(1)).await;
+    read_once(&mut rotator, contents(&[("a", 1)]).with_revision(2)).await;
     assert_eq!((number(&rotator), standing(&rotator)), (2, vec![standing_of("a", 1, 0)]));
-    read_once(&mut rotator, Contents::new(Vec::new(), BTreeMap::new()).at(3)).await;
+    read_once(&mut rotator, Contents::new(Vec::new(), BTreeMap::new()).with_revision(3)).await;
     assert_eq!((number(&rotator), rotator.options.status.rejected.get()), (3, None), "no object is an explicit state");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
+async fn source_without_documents_is_a_problem_and_removes_nothing() {
     for (name, empty) in [
         ("an empty file", written("")),
         ("comments", written("# hooks:\n\n")),
@@ -169,7 +169,7 @@ async fn a_break_glass_that_is_half_written_does_not_open_everything() {
         assert!(is_open(&rotator).is_empty(), "{name}: it closes at once");
     }
     let mut rotator = rotator();
-    read_once(&mut rotator, contents(&[]).at(1)).await;
-    read_once(&mut rotator, written(&break_glass).at(2)).await;
+    read_once(&mut rotator, contents(&[]).with_revision(1)).await;
+    read_once(&mut rotator, written(&break_glass).with_revision(2)).await;
     assert!(!rotator.options.break_glass.open(Instant::now().into_std()).is_empty(), "a store says what it means");
 }

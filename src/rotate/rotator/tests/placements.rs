@@ -58,7 +58,7 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
+async fn moved_hook_is_called_at_old_endpoint_until_probe_passes() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, contents(&[("a", 2)])).await;
     assert_eq!(standing(&rotator), [standing_of("a", 1, 2)]);
@@ -102,7 +102,7 @@ fn one_hook(policy: &str, more: &str) -> Contents {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_it_is_active() {
+async fn unproven_hook_fails_closed_only_once_active() {
     use gatepost_api::FailurePolicy;
     let mut rotator = started(&[]).await;
     let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
@@ -144,7 +144,7 @@ fn posted(path: &str) -> Option<ProbePost> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_hook_of_an_endpoint_that_declares_no_side_effects_is_sent_the_review() {
+async fn probe_review_is_sent_to_first_hook_without_side_effects() {
     for (hooks, post) in [
         (&[("a", "sideEffects: None")][..], posted("/a")),
         (&[("a", "sideEffects: NoneOnDryRun"), ("b", "sideEffects: None")], posted("/a")),
@@ -169,7 +169,7 @@ async fn the_first_hook_of_an_endpoint_that_declares_no_side_effects_is_sent_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_of_what_is_no_longer_posted_is_no_news() {
+async fn probe_results_of_removed_endpoints_are_ignored() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, over_http(&[("a", "")])).await;
     let channel = probed(&rotator);

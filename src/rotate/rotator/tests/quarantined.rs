@@ -20,7 +20,7 @@ fn files(files: &[(&str, &[(&str, u16)])]) -> Contents {
     Contents::new(files.iter().map(file).collect(), BTreeMap::new())
 }
 
-/// Document held back: the file, and whether its last good state is in force.
+/// Quarantined document: the file, and whether its last good state is in force.
 fn held(rotator: &Rotator) -> Vec<(String, bool)> {
     let rejected = rotator.options.status.rejected.get();
     rejected
@@ -74,7 +74,7 @@ async fn a_document_at_fault_stays_as_it_was_and_the_others_change() {
 }
 
 #[tokio::test]
-async fn a_state_that_only_waited_for_a_second_read_is_nobody_s_last_good_one() {
+async fn unconfirmed_state_is_never_last_good() {
     let mut rotator = rotator();
     read(&mut rotator, files(&[("a", &[("one", 1), ("two", 2)]), ("b", &[("three", 3)])])).await;
     // Half written, and sound as it is; then cut elsewhere.
@@ -86,7 +86,7 @@ async fn a_state_that_only_waited_for_a_second_read_is_nobody_s_last_good_one() 
 }
 
 #[tokio::test]
-async fn relaxation_beside_a_quarantined_document_waits_for_a_second_read() {
+async fn relaxation_beside_quarantined_document_needs_second_read() {
     let mut rotator = rotator();
     read(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2), ("three", 3)])])).await;
     // Port 0 is a fault, too, and one that leaves the names known.
@@ -98,7 +98,7 @@ async fn relaxation_beside_a_quarantined_document_waits_for_a_second_read() {
 }
 
 #[tokio::test]
-async fn before_anything_is_in_force_a_fault_refuses_all_unless_it_is_to_be_left_out() {
+async fn faulty_first_configuration_is_rejected_by_default() {
     let faulty = files(&[("a", &[]), ("b", &[("two", 2)])]);
     let mut refusing = rotator();
     take(&mut refusing, faulty.clone()).await;
@@ -128,10 +128,10 @@ async fn break_glass_is_opened_and_closed_by_the_newest_state_alone() {
     };
     let with = |more: &[SourceFile]| {
         let Contents { files, .. } = files(&[("a", &[]), ("b", &[("two", 2)])]);
-        Contents::new([files, more.to_vec()].concat(), BTreeMap::new()).at(1)
+        Contents::new([files, more.to_vec()].concat(), BTreeMap::new()).with_revision(1)
     };
     let mut rotator = rotator();
-    take(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2)])]).at(1)).await;
+    take(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2)])]).with_revision(1)).await;
     let open = |rotator: &Rotator| rotator.options.break_glass.open(Instant::now().into_std()).len();
     take(&mut rotator, with(&[break_glass("g", "hooks: [one.example.com]\n")])).await;
     assert_eq!((open(&rotator), held(&rotator).len()), (1, 1));

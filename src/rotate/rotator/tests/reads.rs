@@ -26,7 +26,7 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
+async fn invalid_first_configuration_is_not_in_force() {
     let mut rotator = rotator();
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
@@ -37,16 +37,16 @@ async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unchanged_configuration_written_again_bears_the_newer_revision() {
+async fn rewritten_unchanged_configuration_gets_newer_revision() {
     let mut rotator = rotator();
-    read(&mut rotator, contents(&[("a", 1)]).at(7)).await;
+    read(&mut rotator, contents(&[("a", 1)]).with_revision(7)).await;
     let request = rotator.current.load();
-    read(&mut rotator, contents(&[("a", 1)]).at(8)).await;
+    read(&mut rotator, contents(&[("a", 1)]).with_revision(8)).await;
     let renamed = rotator.current.load();
     assert_eq!((renamed.number, &renamed.revision), (2, &Revision::Store(8)));
     assert!(Arc::ptr_eq(&request.hooks[0].target.channel, &renamed.hooks[0].target.channel));
-    read(&mut rotator, written("kind: Nonsense").at(9)).await;
-    read(&mut rotator, contents(&[("a", 1)]).at(10)).await;
+    read(&mut rotator, written("kind: Nonsense").with_revision(9)).await;
+    read(&mut rotator, contents(&[("a", 1)]).with_revision(10)).await;
     assert_eq!(rotator.current.load().revision, Revision::Store(10), "also on the way back from an unsound one");
 }
 
@@ -75,16 +75,16 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
         reading(Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents: Arc::new(contents) }))
     };
     let mut rotator = rotator();
-    rotator.apply_read(gives_back(contents(&[("a", 1)]).at(7))).await;
+    rotator.apply_read(gives_back(contents(&[("a", 1)]).with_revision(7))).await;
     let now = || Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.freshness().age(now())), (1, None), "its bypass rules count");
     assert!(!rotator.current.decides(now()) && rotator.options.status.failed_read.get().is_some());
-    rotator.apply_read(gives_back(contents(&[("b", 1)]).at(8))).await;
+    rotator.apply_read(gives_back(contents(&[("b", 1)]).with_revision(8))).await;
     assert_eq!(
         (number(&rotator), standing(&rotator), rotator.current.freshness().age(now())),
         (2, vec![standing_of("b", 1, 0)], None)
     );
-    read(&mut rotator, contents(&[("b", 1)]).at(8)).await;
+    read(&mut rotator, contents(&[("b", 1)]).with_revision(8)).await;
     assert!(rotator.current.decides(now()) && rotator.current.freshness().is_fresh(now()));
 
     // Something of the process before is in force, and fresh.
@@ -94,7 +94,7 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
         "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 1h\nuntil: {until}\n\
          reason: x\n"
     ));
-    rotator.apply_read(gives_back(break_glass.at(9))).await;
+    rotator.apply_read(gives_back(break_glass.with_revision(9))).await;
     assert_eq!(standing(&rotator), [standing_of("b", 1, 0)]);
     assert_eq!(rotator.options.break_glass.open(now()).len(), 1);
 }
@@ -114,7 +114,7 @@ async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_read_is_counted_by_what_came_of_it() {
+async fn reads_are_counted_by_outcome() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, written("kind: Nonsense")).await;
     rotator.apply_read(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
@@ -126,7 +126,7 @@ async fn every_read_is_counted_by_what_came_of_it() {
 }
 
 #[test]
-fn configuration_in_force_is_not_fresh_because_another_was_found() {
+fn finding_a_change_does_not_refresh_the_old_configuration() {
     // One thread for what blocks, and it is taken: the change is found, and cannot be judged yet.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -190,17 +190,17 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
 #[tokio::test(start_paused = true)]
 async fn rejected_and_observed_configurations_have_revisions() {
     let mut rotator = started(&[]).await;
-    read(&mut rotator, written("kind: Nonsense").at(7)).await;
+    read(&mut rotator, written("kind: Nonsense").with_revision(7)).await;
     let rejected = |rotator: &Rotator| rotator.options.status.rejected.get().map(|rejected| rejected.revision.clone());
     assert_eq!((rejected(&rotator), rotator.options.status.observed()), (Some(Revision::Store(7)), Some(7)));
-    read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").at(7) }).await;
+    read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").with_revision(7) }).await;
     assert_eq!((rejected(&rotator), rotator.options.status.observed()), (Some(Revision::Store(7)), Some(9)));
-    read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
+    read(&mut rotator, written("kind: Nonsense # again").with_revision(10)).await;
     assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.apply_read(reading(Err(error.clone()))).await;
     assert_eq!(rotator.options.status.failed_read.get().map(|failed| failed.error.clone()), Some(error.to_string()));
     assert_eq!(rotator.options.status.observed(), Some(10), "a failed read has seen nothing");
-    read(&mut rotator, contents(&[]).at(11)).await;
+    read(&mut rotator, contents(&[]).with_revision(11)).await;
     assert_eq!((rotator.options.status.failed_read.get(), rejected(&rotator)), (None, None));
 }

@@ -28,7 +28,7 @@ fn overdue(rotator: &Rotator) -> Option<&'static str> {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_does() {
+async fn unproven_hook_is_reported_overdue_until_a_probe_passes() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
     let channel = probed(&rotator);
@@ -45,7 +45,7 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_counts_from_when_the_hook_was_added_whatever_is_changed_meanwhile() {
+async fn probe_deadline_counts_from_creation_despite_changes() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, rolled(1, "{probeWithin: 1m}")).await;
     pass(&mut rotator, MINUTE / 2).await;
@@ -59,7 +59,7 @@ async fn the_time_counts_from_when_the_hook_was_added_whatever_is_changed_meanwh
 }
 
 #[tokio::test(start_paused = true)]
-async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
+async fn overdue_enforced_hook_enters_rotation_unproven() {
     let mut rotator = started(&[]).await;
     let policy = |rotator: &Rotator| rotator.current.load().hooks[0].shown_policy();
     read(&mut rotator, rolled(1, "{probeWithin: 1m, onProbeFailure: Enforce}")).await;
@@ -82,7 +82,7 @@ async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_cannot_move_is_overdue_and_stays_where_it_is_asked() {
+async fn overdue_move_keeps_the_old_endpoint() {
     let mut rotator = started(&[("a", 1)]).await;
     read(&mut rotator, rolled(2, "{probeWithin: 1m, onProbeFailure: Enforce}")).await;
     pass(&mut rotator, MINUTE).await;
@@ -107,7 +107,7 @@ async fn the_alarm_rings_while_the_rotator_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_comes_back_in_time_is_proven_and_takes_its_connections() {
+async fn returning_hook_stays_proven_and_reuses_connections() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[("b", 2)])).await;

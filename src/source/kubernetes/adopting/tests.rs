@@ -161,7 +161,7 @@ fn by_service(excluded: &[&str]) -> Value {
 }
 
 #[test]
-fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver() {
+fn excluded_namespaces_stay_with_the_apiserver() {
     const EXCLUDED: [&str; 3] = ["gatepost", "kube-node-lease", "kube-system"];
     let with = |change: &dyn Fn(&mut Value), other: Value| {
         let mut own = by_service(&EXCLUDED);
@@ -211,7 +211,7 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
 }
 
 #[test]
-fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
+fn unknown_registration_keeps_the_namespaces_condition() {
     let condition = gatepost_api::AdoptionCondition::default().in_namespaces(["kube-system"]).to_string();
     let condition = json!([{"name": "gatepost.dev/served", "expression": condition}]);
     let carries = webhook("a.x.y", &format!(", \"matchConditions\": {condition}"));
@@ -225,7 +225,7 @@ fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
 }
 
 #[test]
-fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
+fn own_entry_with_foreign_condition_is_not_relied_on() {
     let with = |name: &str, expression: &str| {
         let mut entry = registration();
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
@@ -257,7 +257,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
 }
 
 #[test]
-fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
+fn segmented_chain_adopts_no_mutating_webhook() {
     let with = |hook_type: HookType, path: &str| {
         let mut own = webhook("gatepost.mutate.gatepost.dev", "");
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
@@ -279,7 +279,7 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
 }
 
 #[test]
-fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered() {
+fn isolated_hook_prevents_adoption_of_mutating_webhooks() {
     let isolated = json!({"metadata": {"name": "own"}, "spec": {"hooks": [{"name": "h", "isolate": true}]}});
     // Read by read: nothing, the segments of the one hook, and those that upkeep once wrote.
     let read = |path: &str| {
@@ -310,7 +310,7 @@ fn another_gatepost_s_registration_covers_nothing() {
 }
 
 #[test]
-fn webhook_whose_conditions_ask_the_authorizer_is_marked() {
+fn webhook_with_authorizer_conditions_is_marked() {
     let asking = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \
                   \"authorizer.requestResource.check('update').allowed()\"}]";
     let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
@@ -451,7 +451,7 @@ fn word_of(lists: &[(Kind, Vec<Value>)]) -> &'static str {
 }
 
 #[test]
-fn binding_is_adopted_only_if_gatepost_can_decide_all_that_the_apiserver_does() {
+fn binding_is_adopted_only_if_fully_evaluable() {
     let with = |change: &dyn Fn(&mut Value, &mut Value)| word_of(&with_registration(policy(change)));
     assert_eq!(with(&|_, _| {}), "ok");
     assert_eq!(with(&|policy, _| policy["spec"]["validations"][0]["expression"] = "1 +".into()), "unservable");
@@ -547,7 +547,7 @@ fn binding_names_the_objects_that_its_policy_reads() {
 }
 
 #[test]
-fn mutating_binding_that_merges_objects_of_unknown_kinds_is_left() {
+fn mutating_binding_with_merges_of_unknown_kinds_is_left() {
     let with = |mutation: Value, (group, version, resource): (&str, &str, &str)| {
         let lists = policy(|policy, binding| {
             policy["spec"]["matchConstraints"]["resourceRules"] = json!([
@@ -636,7 +636,7 @@ fn only_parked_and_announced_bindings_become_documents() {
 }
 
 #[test]
-fn announcement_of_a_policy_is_unknown_where_policies_cannot_be_listed() {
+fn announcement_is_unknown_if_policies_cannot_be_listed() {
     let lists = vec![(Kind::Webhooks(V), vec![object("c", vec![webhook("a.x.y", "")])])];
     let id = |kind: EntryKind, configuration: &str, name: &str| {
         EntryKey { kind, configuration: configuration.to_owned(), name: name.to_owned() }.id()
@@ -654,7 +654,7 @@ fn announcement_of_a_policy_is_unknown_where_policies_cannot_be_listed() {
 
 /// The other group in which the same objects are served counts: a request by it is one that the policy matches.
 #[test]
-fn binding_is_left_where_a_bypass_rule_names_the_other_group_of_its_resource() {
+fn binding_is_left_if_a_bypass_names_the_other_group() {
     let with = |(group, resource): (&str, &str), (bypassed_group, bypassed): (&str, &str)| {
         let rule = |group: &str, resource: &str| json!({"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": [resource]});
         let bypass = json!({"name": "n", "hooks": ["p"], "resources": [rule(bypassed_group, bypassed)]});

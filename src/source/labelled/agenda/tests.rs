@@ -131,7 +131,7 @@ async fn a_head_has_its_time_and_is_then_corrected() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_worked_on_is_not_corrected_and_changes_are_not_lost() {
+async fn running_object_is_not_corrected_and_keeps_changes() {
     let mut world = World::new();
     world.changes("a", "1", &["open", "closed"], 0);
     let (_, assignment) = world.agenda.next(world.at(20)).unwrap();
@@ -150,7 +150,7 @@ async fn an_object_that_is_worked_on_is_not_corrected_and_changes_are_not_lost()
 }
 
 #[tokio::test]
-async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
+async fn rejected_writes_are_retried_with_backoff() {
     let mut world = World::new();
     world.changes("a", "1", &["open"], 0);
     let refused = || {
@@ -205,7 +205,7 @@ async fn corrections_that_fail_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn the_time_that_an_object_waits_for_a_place_is_not_its_initializers() {
+async fn queueing_time_does_not_count_against_initializers() {
     let mut world = World::new();
     for number in 0..65 {
         world.changes(&format!("{number:02}"), "1", &["open"], 0);
@@ -266,7 +266,7 @@ async fn a_head_with_more_time_than_a_request_has_all_of_it() {
 }
 
 #[tokio::test]
-async fn an_object_is_very_old_once_all_of_its_initializers_could_have_acted() {
+async fn object_is_very_old_after_the_timeouts_of_all_initializers() {
     let mut world = World::of(MemoryBudget::new(1 << 20), "  - {name: slow, timeout: 1h 30s}\n");
     let aged = |name: &str, head: &str, age: i64| (World::object(name, "1", Initializers::of([head])), Some(NOW - age));
     world.lists(vec![aged("a", "open", 661), aged("b", "slow", 4260), aged("c", "slow", 4261)], 0);
@@ -285,7 +285,7 @@ async fn the_head_of_a_very_old_object_goes_when_it_is_listed() {
 }
 
 #[tokio::test]
-async fn what_has_no_room_is_left_to_the_next_list() {
+async fn overflowing_objects_are_left_to_the_next_list() {
     let mut world = World::new();
     for number in 0..5000 {
         world.changes(&number.to_string(), "1", &["open"], 0);
