@@ -116,7 +116,7 @@ async fn at_debug_each_call_is_logged_within_its_review_and_hook() {
     let review = "review{uid=4711 kind=Pod namespace=shop operation=\"CREATE\" revision=1}";
     for hook in ["hook{name=a.example.com}", "hook{name=b.example.com}"] {
         let whole = format!("{review}:{hook}");
-        assert!(log.lines().any(|line| line.contains(&whole) && line.contains("answered")), "{hook}:\n{log}");
+        assert!(log.lines().any(|line| line.contains(&whole) && line.contains("call ended")), "{hook}:\n{log}");
     }
     assert!(!log.contains(SECRET), "{log}");
 }
