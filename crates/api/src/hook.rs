@@ -334,9 +334,13 @@ pub enum HttpForm {
 /// Protocol of a hook.
 ///
 /// A new protocol is a variant here, and of [`HttpForm`] or [`Transport`] if it is another form or another kind of
-/// connection. The compiler then names every match. `check_protocol` in `crates/config/src/check/hook.rs` reads it;
-/// `crates/wire/src/encodings.rs` encodes the review for it; `src/hooks/protocol/mod.rs` has the request and judges the
-/// answer; `src/review/record.rs` decodes the answer.
+/// connection. The compiler then names most places, and these are all:
+///
+/// - read: `schema/hook.rs`, and in `crates/config/src` `check/hook.rs` (`check_protocol`), `check/client_config.rs` and
+///   `check/url.rs`; shown and compared: `describe.rs`, `reload/relaxation.rs` and `coverage/mod.rs`;
+/// - encoded: `crates/wire/src/encodings.rs`; TLS (ALPN): `crates/tls/src/client.rs`;
+/// - sent and judged: in `src/hooks` `protocol/mod.rs`, `dialler.rs`, `http1/exchange.rs` and `probe.rs`;
+/// - called and decoded: in `src/review` `attempt.rs`, `round.rs` and `record.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `gatepost.v1.Admission/Validate`.

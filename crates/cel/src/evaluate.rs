@@ -40,6 +40,8 @@ pub(super) struct Interpreter<'a, 'm> {
     pub(super) meter: &'m Meter<'m>,
     /// Values of macro variables.
     pub(super) slots: SmallVec<[Value<'a>; 4]>,
+    /// Slots whose value is `Pending`, and what they are to have.
+    pending: SmallVec<[(usize, &'a Node); 1]>,
     /// Variables and parameters, if the expression is one of a policy.
     pub(super) policy: Option<&'m dyn PolicyScope<'a>>,
 }
@@ -91,7 +93,7 @@ pub(super) fn value<'a>(
 ) -> ValueResult<'a> {
     let mut slots = SmallVec::new();
     slots.resize(program.slots, Value::Null);
-    Interpreter { input, meter, slots, policy }.value(&program.root)
+    Interpreter { input, meter, slots, pending: SmallVec::new(), policy }.value(&program.root)
 }
 
 impl<'a> Interpreter<'a, '_> {
@@ -104,7 +106,7 @@ impl<'a> Interpreter<'a, '_> {
                 self.meter.pay(1)?;
                 match &self.slots[*slot] {
                     Value::Failed(error) => Err(Fault::Error((**error).clone())),
-                    Value::Pending(node) => self.bound(*slot, node),
+                    Value::Pending => self.bound(*slot),
                     value => Ok(value.clone()),
                 }
             }
@@ -522,7 +524,9 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// Returns the value that a macro binds to a name, evaluating it on its first use.
-    fn bound(&mut self, slot: usize, node: &'a Node) -> ValueResult<'a> {
+    fn bound(&mut self, slot: usize) -> ValueResult<'a> {
+        let pending = self.pending.iter().rev().find(|(pending, _)| *pending == slot);
+        let Some((_, node)) = pending.copied() else { return Ok(Value::Null) };
         // It is evaluated among the variables outside of the macro.
         let inside: SmallVec<[Value<'a>; 4]> = self.slots.drain(slot..).collect();
         let value = self.value(node);
@@ -538,9 +542,13 @@ impl<'a> Interpreter<'a, '_> {
 
     fn fold(&mut self, fold: &'a Fold) -> ValueResult<'a> {
         let range = self.value(&fold.range.of)?;
+        let pending = self.pending.len();
         let start = match &fold.start {
             // Only a name is bound.
-            start if matches!(&range, Value::Literals(items) if items.is_empty()) => Value::Pending(start),
+            start if matches!(&range, Value::Literals(items) if items.is_empty()) => {
+                self.pending.push((fold.accumulator, start));
+                Value::Pending
+            }
             start => self.value(start)?,
         };
         self.reserve_slot(fold.accumulator);
@@ -560,6 +568,7 @@ impl<'a> Interpreter<'a, '_> {
         })?;
         let result = self.value(&fold.result);
         self.slots[fold.accumulator] = Value::Null;
+        self.pending.truncate(pending);
         result
     }
 

@@ -278,7 +278,7 @@ impl Writer<'_, '_> {
             | Value::Decision(_)
             | Value::Type(_)
             | Value::Failed(_)
-            | Value::Pending(_) => return Err(no_conversion(value, place)),
+            | Value::Pending => return Err(no_conversion(value, place)),
             value if place == Place::Patch && self.is_reflected(value) => return Err(no_conversion(value, place)),
             Value::List(_) | Value::Literals(_) | Value::Strings(_) => self.list(value, place, depth_left)?,
             Value::Json(container) if container.is_list() => self.list(value, place, depth_left)?,

@@ -15,7 +15,6 @@ use crate::{
     input::{Container, DocumentValue, Part, Request, Text},
     meter::{Fault, ITEMS_PER_ENTRY, MAX_HELD_ITEMS, Meter, Room},
     numbers::{Quantity, Semver},
-    program::Node,
     time::{Duration, Timestamp},
     types::{JSON_PATCH_NAME, OBJECT_NAME},
     url::Url,
@@ -91,8 +90,8 @@ pub(super) enum Value<'a> {
     Type(&'static str),
     /// An error as the accumulator of a loop, since the next round might not need it.
     Failed(Rc<Cow<'static, str>>),
-    /// What a macro binds to a name that was not used yet.
-    Pending(&'a Node),
+    /// What a macro binds to a name that was not used yet. The evaluation knows the node.
+    Pending,
 }
 
 const _: () = assert!(MAX_HELD_ITEMS * size_of::<Value<'static>>() <= 32 << 20, "the bound on lists is told in bytes");
@@ -363,7 +362,7 @@ impl<'a> Value<'a> {
             Self::Message(message) if message.is_json_patch() => JSON_PATCH_NAME,
             Self::Message(_) => OBJECT_NAME,
             Self::Type(_) => "type",
-            Self::Failed(_) | Self::Pending(_) => "error",
+            Self::Failed(_) | Self::Pending => "error",
         }
     }
 

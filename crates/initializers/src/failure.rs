@@ -1,4 +1,5 @@
-//! Failure: the result of an object on which an initializer does not act.
+//! Failure: the result of an object on which an initializer does not act, by the initializer's failure policy
+//! ([`TurnFailure::result`]).
 
 use std::time::Duration;
 

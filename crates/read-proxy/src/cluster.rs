@@ -141,8 +141,8 @@ impl Cluster {
         held.0.failed(failure);
         held.1 = None;
         static LINES: Throttle = Throttle::new();
-        if let Some(held_back) = LINES.pass() {
-            tracing::warn!(%failure, fix = failure.fix(), held_back, "a question of the read proxy failed");
+        if let Some(suppressed) = LINES.pass() {
+            tracing::warn!(%failure, fix = failure.fix(), suppressed, "a question of the read proxy failed");
         }
     }
 

@@ -123,8 +123,8 @@ async fn connection(
         Ok(Err(error)) => {
             proxy.metrics.handshake_failure();
             static LINES: Throttle = Throttle::new();
-            if let Some(held_back) = LINES.pass() {
-                tracing::warn!(%error, client = %address, held_back, "a client's TLS handshake failed");
+            if let Some(suppressed) = LINES.pass() {
+                tracing::warn!(%error, client = %address, suppressed, "a client's TLS handshake failed");
             }
             return Ok(());
         }

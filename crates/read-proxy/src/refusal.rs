@@ -61,9 +61,9 @@ impl ProxyRefusal {
     pub(super) fn log(&self) {
         static LINES: Throttle = Throttle::new();
         if let Some(cause) = &self.cause
-            && let Some(held_back) = LINES.pass()
+            && let Some(suppressed) = LINES.pass()
         {
-            tracing::warn!(error = %cause, held_back, "a request could not be passed to the apiserver");
+            tracing::warn!(error = %cause, suppressed, "a request could not be passed to the apiserver");
         }
     }
 
