@@ -1,4 +1,4 @@
-//! One entry of the cluster: a webhook, or a binding of a policy. Its name, what it says without our mark, and whether
+//! One entry of the cluster: a webhook, or a binding of a policy. Its name, its content without our mark, and whether
 //! Gatepost can serve it.
 
 use std::{fmt, time::Duration};
@@ -131,8 +131,8 @@ pub struct ClusterEntry {
     pub labels: Vec<(String, String)>,
     /// It carries our mark, so the apiserver does not use it. False if it is orphaned.
     pub carries: bool,
-    /// It is a parked binding whose policy is not in the cluster: nobody has anything to evaluate, and only one who may
-    /// read everything could write its params.
+    /// It is a parked binding whose policy no longer exists. There is nothing to evaluate, and the apiserver accepts a
+    /// new `paramRef` for it only from a user who may read every resource.
     pub orphaned: bool,
     /// Our condition as it was read; `None` if it is not a webhook that carries it.
     pub current_condition: Option<AdoptionCondition>,
@@ -149,11 +149,12 @@ pub struct ClusterEntry {
     /// It has a match condition of our name with an expression that is not ours, or is parked without an annotation that
     /// says what its params are.
     pub foreign: bool,
-    /// It is a binding with an annotation about params that can be read. Its owner may know what another one says.
+    /// It is a binding whose params annotation can be parsed. Gatepost removes only such an annotation, because one that
+    /// cannot be parsed may mean something to the owner.
     pub has_readable_params: bool,
     /// Number of its match conditions, without ours.
     pub other_conditions: usize,
-    /// What it says, without our mark: the entry of a webhook, or for a binding `policy` and `binding`, the specs of the
+    /// Its content without our mark: the entry of a webhook, or for a binding `policy` and `binding`, the specs of the
     /// two objects.
     pub content: Value,
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of drops within the window after which the entry is taken again immediately. One more starts a
 /// pause.
 const MAX_DROPS_IN_WINDOW: usize = 3;
-/// Minimum window within which drops count as one fight. The window is at least four times as long as both sides call
-/// the entry after a drop.
+/// Minimum window within which drops count as one fight. The window is at least four times the period in
+/// which both sides call the entry after a drop.
 const FIGHT_WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of drops within an hour. After each drop, both sides call the entry for some seconds.
 const MAX_DROPS_IN_AN_HOUR: usize = 12;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn several_drops_in_a_row_end_it_for_longer_each_time() {
+    fn repeated_fights_double_the_pause() {
         let mut fights = Fights::default();
         for second in [0, 2, 4] {
             dropped(&mut fights, second);

@@ -79,7 +79,7 @@ pub struct CalledEntry {
     pub key: EntryKey,
     /// [Id](EntryKey::id) of that name.
     pub id: String,
-    /// Entry by which it is called.
+    /// Webhook or policy definition to call.
     pub content: Value,
     /// Digest of `content`.
     pub state: String,

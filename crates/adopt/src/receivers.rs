@@ -278,7 +278,7 @@ fn pods(slice: &Value) -> impl Iterator<Item = Option<String>> {
 
 /// Time for which a result is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(15);
-/// Time for which an answer about an access that nobody asks for any more is kept.
+/// Time for which the answer to an access check that is no longer requested is kept.
 const MAX_ACCESS_AGE: Duration = Duration::from_secs(60);
 /// Timeout of one request. It is short because the leader must renew its lease meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! Startup of a replica, which accepts no review while an apiserver relies on it for entries that it cannot call.
+//! Startup of a replica. The replica accepts no reviews while an apiserver relies on it to call entries that it cannot
+//! serve.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -149,7 +150,11 @@ mod tests {
         starting.record(&key, &refusal(403));
         assert_eq!(starting.waits_for(at(3), &left(false)).len(), 2, "once in a row");
         starting.record(&key, &refusal(403));
-        assert_eq!(starting.waits_for(at(4), &left(false)), [unserved("b", false)], "of the other not all have heard");
+        assert_eq!(
+            starting.waits_for(at(4), &left(false)),
+            [unserved("b", false)],
+            "apiservers may not have observed b yet"
+        );
         assert_eq!(starting.waits_for(at(5), &followed(vec![unserved("a", true)])), [], "nothing else is left");
     }
 }

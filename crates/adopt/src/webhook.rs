@@ -70,8 +70,8 @@ pub fn exempt_match(rules: &Value) -> Option<(&'static str, &'static str)> {
     first_match(exempt_resources().map(|(group, resource, _)| (group, resource)), rules, &Value::Null)
 }
 
-/// Like [`exempt_match`], for the rules of a policy. `excluded` are its rules that exclude requests. Policies, other than
-/// webhooks, also see webhook configurations, of which an apiserver sends nothing to Gatepost.
+/// Like [`exempt_match`], for the rules of a policy. `excluded` are its rules that exclude requests. Unlike webhooks,
+/// policies also apply to webhook configurations, which an apiserver never sends to Gatepost.
 pub fn exempt_policy_match(rules: &Value, excluded: &Value) -> Option<(&'static str, &'static str)> {
     const GROUP: &str = "admissionregistration.k8s.io";
     let resources = exempt_resources().map(|(group, resource, _)| (group, resource));

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_as_one_is_built_in_under_both_groups() {
+    fn shared_resources_are_in_both_groups() {
         for (resource, groups) in SHARED {
             assert!(groups.iter().all(|group| builtin(group, resource).is_some()), "{resource}");
             assert_eq!(other_group(groups[0], resource), Some(groups[1]));

@@ -186,7 +186,7 @@ impl Visibility {
     }
 }
 
-/// Verb of a request that reads objects, or that reads to find the objects it changes.
+/// Verb of a request that reads or selects objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadVerb {
     /// One object by its name.

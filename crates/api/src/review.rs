@@ -378,7 +378,7 @@ mod trace_tests {
     }
 
     #[test]
-    fn trace_state_goes_nowhere_without_one_trace_parent() {
+    fn tracestate_is_dropped_without_a_single_traceparent() {
         assert_eq!(context(&[("tracestate", "a=1")]), []);
         let twice = [("traceparent", "1"), ("traceparent", "2"), ("tracestate", "a=1"), ("baggage", "c=3")];
         assert_eq!(context(&twice), [("baggage", "c=3".to_owned())]);
@@ -396,7 +396,7 @@ mod hops_tests {
     use super::*;
 
     #[test]
-    fn a_number_is_digits_and_nothing_else() {
+    fn hops_header_accepts_only_digits() {
         for (value, hops) in [("0", Some(0)), ("1", Some(1)), ("007", Some(7)), ("255", Some(255))] {
             assert_eq!(Hops::parse(value.as_bytes()).map(Hops::get), hops, "{value}");
         }
@@ -406,7 +406,7 @@ mod hops_tests {
     }
 
     #[test]
-    fn the_limit_is_reached_by_passing_on_and_never_wraps() {
+    fn hops_reach_limit_and_saturate() {
         let mut hops = Hops::default();
         for passed in 0..Hops::LIMIT.get() {
             assert!(!hops.is_too_many(), "{passed}");

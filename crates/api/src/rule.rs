@@ -28,7 +28,7 @@ impl Scope {
 /// `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Operations; `*` is written as all four.
+    /// Operations; `*` is expanded to all four.
     pub operations: Vec<Operation>,
     /// API groups; `*` matches all.
     pub api_groups: Vec<Box<str>>,

@@ -102,8 +102,8 @@ impl Served {
     }
 }
 
-/// Returns the versions of an existing resource. `served` is `None` if no apiserver's discovery is read. The built-in
-/// table is used for a resource that is not in `served`, because it is newer, and if `served` is `None`. If the group
+/// Returns the versions of an existing resource. Uses the built-in table if `served` is `None`, or lacks
+/// the resource, which may be newer than the discovery. If the group
 /// could not be read, returns [`Versions::Unknown`], as the apiserver may serve versions that the table lacks. Does not
 /// allocate.
 pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
@@ -130,8 +130,8 @@ pub(super) fn preferred_version<'a>(
     }
 }
 
-/// Returns the versions of a resource that might not be served at all, because it has the objects of another group. The
-/// list is empty if the resource is known not to be served.
+/// Like [`versions`], for a resource that shares its objects with another group and may not be served. The list is
+/// empty if the resource is known not to be served.
 pub(super) fn versions_if_served<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     match served {
         Some(served) if served.may_be_incomplete(group) => Versions::Unknown,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apiservers_word_goes_before_the_table_and_the_table_before_nothing() {
+    fn discovery_takes_precedence_over_builtin_table() {
         let mut served = Served::default();
         served.add("apps", "v1", "deployments");
         served.add("example.com", "v1", "widgets");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_outside_the_table_is_not_served_and_an_unknown_resource_may_be_in_any() {
+    fn unlisted_version_is_unserved_and_unknown_resource_matches_any() {
         let is = |version: &'static str| move |known: &str| known == version;
         let built_in = versions(None, "batch", "cronjobs");
         assert_eq!(built_in, Versions::BuiltinTable(&["v1", "v1beta1", "v2alpha1"]));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_objects_in_another_group_may_not_be_served() {
+    fn versions_if_served_is_empty_for_unserved_group() {
         let mut served = Served::default();
         served.add("networking.k8s.io", "v1", "ingresses");
         let elsewhere = |served: Option<&Served>| {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apiserver_that_cannot_be_read_may_serve_what_the_table_has_not() {
+    fn unreadable_discovery_yields_unknown_versions() {
         assert_eq!(versions(Some(Served::UNKNOWN), "batch", "cronjobs"), Versions::Unknown);
         assert_eq!(versions_if_served(Some(Served::UNKNOWN), "events.k8s.io", "events"), Versions::Unknown);
         assert!(!Served::UNKNOWN.is_known_to_lack("batch", "cronjobs") && Served::UNKNOWN.is_empty());
@@ -333,7 +333,7 @@ mod served_condition_tests {
     use super::*;
 
     #[test]
-    fn an_expression_of_ours_is_known_by_what_it_says() {
+    fn condition_round_trips_and_rejects_other_expressions() {
         for exempt in [false, true] {
             for names in [&[][..], &["kube-system"], &["gatepost", "kube-node-lease", "kube-system"]] {
                 let condition = AdoptionCondition::default().of_exempt(exempt).in_namespaces(names.iter().copied());
@@ -353,7 +353,7 @@ mod served_condition_tests {
     }
 
     #[test]
-    fn names_that_cannot_be_are_left_out_and_too_many_as_well() {
+    fn condition_drops_invalid_names_and_too_many() {
         let of = |names: &[&str]| AdoptionCondition::default().in_namespaces(names.iter().copied());
         assert_eq!(of(&["b", "a", "b", "", "A", "x'", &"n".repeat(64)]), of(&["a", "b"]));
         let many: Vec<_> = (0..=MAX_NAMESPACES).map(|number| format!("n{number}")).collect();

@@ -4,7 +4,7 @@
 //! use gatepost_base::memory::{MemoryBudget, Purpose};
 //!
 //! let budget = MemoryBudget::new(1 << 20);
-//! let review = budget.reserve(Purpose::Review, 64 << 10).expect("the budget is empty");
+//! let review = budget.reserve(Purpose::Review, 64 << 10).expect("nothing is reserved yet");
 //! assert_eq!(budget.held(), 64 << 10);
 //! drop(review);
 //! assert_eq!(budget.held(), 0);

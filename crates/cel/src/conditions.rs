@@ -42,7 +42,7 @@ impl Condition {
         Ok(Self { name: name.into(), expression: expression.into(), program })
     }
 
-    /// Returns what of the expression is otherwise in another version of Kubernetes.
+    /// Returns the parts of the expression that behave differently in other Kubernetes versions.
     pub fn changes(&self) -> &[&'static Change] {
         &self.program.changes
     }

@@ -70,8 +70,7 @@ impl Environment {
         Self { has_no_authorizer: true, ..self }
     }
 
-    /// Compiles expressions as this version of Kubernetes does, and makes programs that answer and cost as they do there.
-    /// Without it, the newest version counts.
+    /// Sets the Kubernetes version whose results and costs the programs reproduce. The newest by default.
     pub fn of_version(self, version: KubernetesVersion) -> Self {
         Self { version, ..self }
     }

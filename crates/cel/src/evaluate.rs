@@ -278,7 +278,7 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Pays for a selection, also if it failed, unless it is optional.
+    /// Pays for a selection, even if it failed, unless it is optional.
     fn pay_for_selection(&self, found: SelectionResult<'a>, is_optional: bool) -> SelectionResult<'a> {
         let is_free = match &found {
             Ok(found) => matches!(found, SelectedValue::Optional(None)),
@@ -462,7 +462,7 @@ impl<'a> Interpreter<'a, '_> {
         Ok(items)
     }
 
-    /// Pays for the creation of a value, also if it failed.
+    /// Pays for the creation of a value, even if it failed.
     fn pay_for<T>(&self, cost: u64, made: Result<T, Fault>) -> Result<T, Fault> {
         if !matches!(made, Err(Fault::Stop(_))) {
             self.meter.pay(cost)?;

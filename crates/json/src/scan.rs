@@ -28,7 +28,7 @@ impl NestingObserver for () {
 /// Checks that the bytes are one JSON object and white space, within [`MAX_DEPTH`] if nested in `around` objects.
 ///
 /// # Errors
-/// [`JsonError`], also if the bytes are not UTF-8.
+/// [`JsonError`], including if the bytes are not UTF-8.
 pub fn object(bytes: &[u8], around: usize) -> Result<(), JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::new(error.valid_up_to(), "this is not UTF-8"))?;
     let start = past_blanks(text, 0);
@@ -45,7 +45,7 @@ pub fn object(bytes: &[u8], around: usize) -> Result<(), JsonError> {
 /// Checks that the bytes are one JSON value and white space.
 ///
 /// # Errors
-/// [`JsonError`], also if the bytes are not UTF-8.
+/// [`JsonError`], including if the bytes are not UTF-8.
 pub fn value(bytes: &[u8]) -> Result<(), JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::new(error.valid_up_to(), "this is not UTF-8"))?;
     let end = past_blanks(text, skip(text, 0)?);

@@ -138,7 +138,7 @@ impl KubeAccess {
     /// Returns the endpoint of the apiserver. Reads files.
     ///
     /// # Errors
-    /// [`KubeError::Access`], also if the settings disable the verification of the certificate.
+    /// [`KubeError::Access`], including if the settings disable the verification of the certificate.
     pub async fn endpoint(&self) -> Result<ApiEndpoint, KubeError> {
         self.check_file()?;
         let config = self.config().await?;

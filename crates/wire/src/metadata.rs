@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_replaced() {
+    fn invalid_utf8_is_replaced() {
         let bytes = Bytes::from_static(b"{\"data\":\"\xff\",\"metadata\":{\"labels\":{\"a\":\"\xff\"}}}");
         let found = labels(&Rope::new([bytes.clone()]), 0..bytes.len()).unwrap().unwrap();
         assert_eq!(found.get("a"), Some("\u{fffd}"));
     }
 
     #[test]
-    fn what_is_not_json_is_refused_without_showing_it() {
+    fn invalid_json_is_refused_without_showing_it() {
         assert_eq!(labels_in("{\"secret\": oops}"), Err("the object is not JSON at byte 11: expected a value".into()));
         assert_eq!(labels_in("{} {}"), Err("the object is not JSON at byte 3: there is more after the value".into()));
         assert_eq!(labels_in("null"), Err("the object cannot be read: it must be an object".into()));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_what_is_not_an_object_are_refused_without_showing_it() {
+    fn annotations_of_a_non_object_are_refused_without_showing_it() {
         assert!(annotations_of("null").is_err() && annotations_of(r#"{"metadata":{"annotations":[]}}"#).is_err());
         let error = annotations_of(r#"{"metadata":{"annotations":{"a":12345}}}"#).unwrap_err();
         assert!(!error.contains("12345"), "{error}");

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_of_what_is_not_read_does_not_count() {
+    fn deep_nesting_outside_read_fields_is_accepted() {
         let deep = format!("{}1{}", "{\"f:a\":".repeat(100_000), "}".repeat(100_000));
         let metadata = "\"name\": \"a\", \"uid\": \"u\", \"resourceVersion\": \"7\"";
         let object = format!("{{\"metadata\": {{\"managedFields\": [{deep}], {metadata}}}, \"spec\": {deep}}}");

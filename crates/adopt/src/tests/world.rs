@@ -94,7 +94,7 @@ pub(crate) struct World {
     carries: Vec<bool>,
     version: u64,
     lag: u32,
-    /// Longest time from an apiserver's look at the condition to the review.
+    /// Maximum time from an apiserver's look at the condition to the review.
     pub(crate) in_flight: u32,
     probe: u32,
     slow: u32,

@@ -1,7 +1,7 @@
 //! Schema: the written form of our own kinds as Rust types, and the CustomResourceDefinitions made from them.
 //!
-//! A cluster that stores our documents checks them against [`definitions`] before any replica reads them: their shape
-//! by an OpenAPI schema, and by rules in CEL what a schema cannot express. The check in `crates/config` is
+//! A cluster that stores our documents checks them against [`definitions`] before any replica reads them: an OpenAPI
+//! schema checks their shape, and CEL rules check what a schema cannot express. The check in `crates/config` is
 //! authoritative, because it also checks certificates, other documents, and what CEL cannot express. Tests compare the
 //! keys and words of both.
 //!

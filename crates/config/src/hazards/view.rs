@@ -199,7 +199,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns true if a rule matches the request, also if only in another version: the call then fails.
+/// Returns true if a rule matches the request, even if only in another version: the call then fails.
 pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
     debug_assert!(is_analyzed(request.group), "{request:?} is not looked for");
     let resource = request.gvr();

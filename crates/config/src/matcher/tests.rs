@@ -299,7 +299,7 @@ fn a_rule_means_what_is_served_in_its_versions_too() {
         // Kubernetes has these in v1 alone.
         (("*", "v2", "*"), ("", "v1", "pods"), None),
         (("apps", "v2", "*"), ("apps", "v1", "deployments"), None),
-        // Nor does one that names it: what `check` says never matches, fails no call either.
+        // A hook that names it fails no call either: `check` reports that it never matches.
         (("apps", "v2", "deployments"), ("apps", "v1", "deployments"), None),
         (("", "v9", "pods"), ("", "v1", "pods"), None),
         (("", "v2", "pods/status"), ("", "v1", "pods/status"), None),

@@ -29,7 +29,8 @@ fn a_prefix_is_the_range_up_to_itself_plus_one() {
     }
 }
 
-/// The newest key of all; what a question could say of another revision or of a member alone is not in our protocol.
+/// Requests only the key with the highest `mod_revision`. Our subset of the protocol has no fields for old revisions or
+/// serializable reads.
 #[test]
 fn summary_requests_the_newest_key() {
     let (all, last) = (whole(b"/a/"), newest(b"/a/"));
@@ -59,7 +60,7 @@ fn sound_answers_are_read() {
 }
 
 #[test]
-fn half_answers_and_contradictions_are_not() {
+fn incomplete_or_contradictory_responses_are_rejected() {
     let sound = || answer(9, 1, &[("/a/x", 3)]);
     for (what, wrong) in [
         ("more", RangeResponse { more: true, ..sound() }),
@@ -85,7 +86,7 @@ fn half_answers_and_contradictions_are_not() {
 }
 
 proptest! {
-    /// Any puts and deletes between two summaries: these are the same only if the contents are.
+    /// After arbitrary puts and deletes, two summaries have the same content only if the stores do.
     #[test]
     fn summaries_show_every_change(
         steps in prop::collection::vec(prop::collection::vec((0..4_u8, prop::option::of(0..2_u8)), 0..4), 2..8),
