@@ -88,20 +88,21 @@ fn first_match(
     let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
     };
-    let every = |list: &Value| has(list, &|written| written == "*");
+    let has_wildcard = |list: &Value| has(list, &|written| written == "*");
     let any = |rules: &Value, fits: &dyn Fn(&Value) -> bool| rules.as_array().into_iter().flatten().any(fits);
     let mut matched = resources.filter(|(group, resource)| {
         let in_group = |rule: &Value| has(&rule["apiGroups"], &|written| written == "*" || written == *group);
         // Subresources count too: an exception for them does no harm.
-        let is = |written: &str| matches!(written.split('/').next(), Some(main) if main == "*" || main == *resource);
+        let matches_resource =
+            |written: &str| matches!(written.split('/').next(), Some(main) if main == "*" || main == *resource);
         let excludes = |rule: &Value| {
             let whole = |written: &str| matches!(written, "*" | "*/*") || written == *resource;
-            let everywhere = ["apiVersions", "operations"].iter().all(|key| every(&rule[*key]));
+            let everywhere = ["apiVersions", "operations"].iter().all(|key| has_wildcard(&rule[*key]));
             let narrowed = rule["resourceNames"].as_array().is_some_and(|names| !names.is_empty());
             let scoped = rule["scope"].as_str().is_some_and(|scope| scope != "*");
             in_group(rule) && has(&rule["resources"], &whole) && everywhere && !narrowed && !scoped
         };
-        any(rules, &|rule| in_group(rule) && has(&rule["resources"], &is)) && !any(excluded, &excludes)
+        any(rules, &|rule| in_group(rule) && has(&rule["resources"], &matches_resource)) && !any(excluded, &excludes)
     });
     matched.next()
 }
