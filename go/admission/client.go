@@ -223,7 +223,7 @@ func (c *client) holdConnection() (*grpc.ClientConn, func(), error) {
 // call sends a review. It never sends it a second time: gRPC itself does so only where the sidecar has said that it did
 // not process the call.
 func (c *client) call(ctx context.Context, connection *connection, method method, message *message) (*admissionv1.AdmissionResponse, error) {
-	load := int64(message.buffers().Len() + callLoad)
+	load := int64(message.len() + callLoad)
 	connection.load.Add(load)
 	defer connection.load.Add(-load)
 	if message.auditID != "" {

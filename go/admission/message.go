@@ -259,6 +259,11 @@ func labelsMessage(labels map[string]string) []byte {
 	return message
 }
 
+// len is the length of the message.
+func (m *message) len() int {
+	return len(m.before) + len(m.objectHead) + len(m.object) + len(m.oldObjectHead) + len(m.oldObject) + len(m.after)
+}
+
 // buffers are the message in order, each part where it lies.
 func (m *message) buffers() mem.BufferSlice {
 	var buffers mem.BufferSlice

@@ -137,8 +137,8 @@ pub(super) fn read(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
     block_on(async { args.open().await?.read(ANSWER_TIMEOUT).await }).flatten()
 }
 
-/// Reads the reports until `judge` returns a result, or time is up. Prints the unmet condition on stderr, each time that it
-/// changes. Prints success on stdout, and failure on stderr.
+/// Reads the reports until `judge` returns a result, or time is up. Prints the unmet condition on stderr, each time
+/// that it changes. Prints success on stdout, and failure on stderr.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
     match block_on(poll(args, within, judge)).flatten() {
         Ok(done) => print(done + "\n"),

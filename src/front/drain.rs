@@ -3,8 +3,8 @@
 //! Over HTTP/1.1 only an answer can announce that the connection will be closed, and closing it while a request is
 //! being sent fails that request. So a drain begins with a *grace*, in which a connection still accepts requests.
 //!
-//! The order: `runtime::signals` receives the signal, `runtime::running` stops the acceptors (`accept`, `listener`), and
-//! each connection then drains by its [`DrainSignal`].
+//! The order: `runtime::signals` receives the signal, `runtime::running` stops the acceptors (`accept`, `listener`),
+//! and each connection then drains by its [`DrainSignal`].
 
 use std::time::Duration;
 

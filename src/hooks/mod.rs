@@ -11,8 +11,8 @@
 //! A connection that is lost: `http2` fails each of its calls with a [`FailedCall`], whose [`ProcessingEvidence`] says
 //! whether the hook may have processed the call (`http1` does so for its one call). `review::round` receives it
 //! (`on_failure`), and sends the call again if `review::attempt` decides so. Otherwise `review::record` makes its
-//! [`gatepost_api::CallFailure`] a call that failed open or closed. `review::rejection` has the text of the rejection, and
-//! `review::verdict` combines it with those of other hooks.
+//! [`gatepost_api::CallFailure`] a call that failed open or closed. `review::rejection` has the text of the rejection,
+//! and `review::verdict` combines it with those of other hooks.
 //!
 //! | file | owns |
 //! | --- | --- |

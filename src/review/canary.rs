@@ -82,8 +82,9 @@ impl Pair {
             Self::Policies(_) => ctx.generation.policies.get(index).is_some_and(|live| !live.awaits_all_params()),
         };
         // Who bypasses the canary gets what was there before. Who bypasses the other bypasses that one alone.
-        let is_skipped = ctx.bypass.skips(&pair.name) || ctx.bypass.break_glass_covers(&pair.name);
-        is_in_force(pair.index) && !is_skipped && (!is_in_force(pair.replaced) || pair.canary.decides(&ctx.review.uid))
+        is_in_force(pair.index)
+            && !is_skipped(ctx, &pair.name)
+            && (!is_in_force(pair.replaced) || pair.canary.decides(&ctx.review.uid))
     }
 
     fn metrics(self, generation: &Generation) -> Option<&ShadowMetrics> {
@@ -95,13 +96,12 @@ impl Pair {
     }
 }
 
-/// Only what enforces shares requests.
-fn side(
-    canaries: &Canaries,
-    enforcement: Enforcement,
-    hook_type: HookType,
-    name: &std::sync::Arc<str>,
-) -> Option<(usize, bool)> {
+fn is_skipped(ctx: &ReviewContext<'_>, name: &str) -> bool {
+    ctx.bypass.skips(name) || ctx.bypass.break_glass_covers(name)
+}
+
+/// Returns the pair of a hook or policy, and true if it is the canary. Only one that enforces shares requests.
+fn side(canaries: &Canaries, enforcement: Enforcement, hook_type: HookType, name: &str) -> Option<(usize, bool)> {
     if enforcement.denies() { canaries.side(hook_type, name) } else { None }
 }
 
@@ -152,8 +152,7 @@ pub(super) fn decisions(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Compa
     let canaries = ctx.generation.snapshot.hook_canaries();
     if !canaries.is_empty() {
         for call in draft.calls.iter().filter(|call| !call.decider.is_policy()) {
-            let name = call.decider.name().into();
-            if let Some((pair, _)) = canaries.side(call.hook_type, &name) {
+            if let Some((pair, _)) = canaries.side(call.hook_type, call.decider.name()) {
                 compared.add(Pair::Hooks(pair), Decision::of_call(ctx, call));
             }
         }
@@ -170,11 +169,8 @@ pub(super) fn compare(ctx: &ReviewContext<'_>, verdict: &Compared, shadow: &Comp
         let decision = |of: &Compared| of.decisions.get(&pair).cloned().unwrap_or(Decision::Allowed);
         let (decided, in_shadow) = (decision(verdict), decision(shadow));
         let (Some(named), Some(metrics)) = (pair.get(ctx.generation), pair.metrics(ctx.generation)) else { continue };
-        let is_skipped = |name: &str| ctx.bypass.skips(name) || ctx.bypass.break_glass_covers(name);
-        if [decided.clone(), in_shadow.clone()].contains(&Decision::Unknown)
-            || is_skipped(&named.name)
-            || is_skipped(&named.canary.replaces)
-        {
+        let is_unknown = decided == Decision::Unknown || in_shadow == Decision::Unknown;
+        if is_unknown || is_skipped(ctx, &named.name) || is_skipped(ctx, &named.canary.replaces) {
             continue;
         }
         if decided.is_like(&in_shadow) {

@@ -51,9 +51,9 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    /// Returns true if no pair has decided.
-    pub(super) fn is_empty(&self) -> bool {
-        self.decisions.is_empty()
+    /// Returns true if a pair has decided.
+    pub(super) fn has_decisions(&self) -> bool {
+        self.decisions.values().any(|decision| *decision != Decision::Unknown)
     }
 
     /// Adds all decisions of `other`.
@@ -61,12 +61,14 @@ impl Compared {
         other.decisions.into_iter().for_each(|(pair, decision)| self.add(pair, decision));
     }
 
+    /// Adds a decision of a pair.
     pub(super) fn add(&mut self, pair: Pair, decision: Decision) {
         let kept = self.decisions.entry(pair).or_insert(Decision::Allowed);
         *kept = std::mem::replace(kept, Decision::Allowed).max(decision);
     }
 
+    /// Returns true if the pair is compared.
     pub(super) fn includes(&self, pair: Pair) -> bool {
-        !self.is_rejected || self.decisions.contains_key(&pair)
+        !self.is_rejected || self.decisions.get(&pair).is_some_and(|decision| *decision != Decision::Unknown)
     }
 }

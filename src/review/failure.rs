@@ -1,8 +1,8 @@
 //! Failure policies: the outcome for a request if a hook or an initializer cannot do its part.
 //!
 //! This file has the rules. They are applied in `record` (`ending_of_failure`: calls of hooks), `select` (selectors and
-//! conditions) and `initialize` (initializers in flight); policies have `Policy::ignores_errors` in `crates/policy`. Failed
-//! turns of stored objects have their result from `TurnFailure` and `Correction` in `crates/initializers`.
+//! conditions) and `initialize` (initializers in flight); policies have `Policy::ignores_errors` in `crates/policy`.
+//! Failed turns of stored objects have their result from `TurnFailure` and `Correction` in `crates/initializers`.
 //!
 //! Some rejections ignore the policy and are decided elsewhere. `round` rejects a dry run that would reach a hook with
 //! side effects. `mutate` rejects an inapplicable patch. `mutate` and `validate` reject with 504 once the request's

@@ -14,6 +14,7 @@
 //! | the effect of a patch | `object`: the object, the patch for the caller, the review for the next hooks |
 //! | the response to the client | `verdict` combines the calls, `rejection` has the texts |
 //! | which checks are skipped | `bypass` |
+//! | which of a canary and the one that it is to replace decides | `canary`, and `comparison` what both decided |
 
 mod access;
 mod attempt;
@@ -84,9 +85,9 @@ pub async fn decide_with_shadow(
 ) -> (Verdict, Option<ShadowReview>) {
     let (verdict, generation, object, mut compared) = decided(deps, review, caller).await;
     compared.is_rejected = !verdict.allowed();
-    // A request that is rejected anyway does not show what a hook or policy would reject once it enforces, unless that one
-    // is to replace what has rejected it.
-    let shadow = match compared.is_rejected && compared.is_empty() {
+    // A request that is rejected anyway does not show what a hook or policy would reject once it enforces, unless that
+    // one is to replace what has rejected it.
+    let shadow = match compared.is_rejected && !compared.has_decisions() {
         true => None,
         false => ShadowReview::of(deps, review, caller, generation, (object, compared)),
     };

@@ -312,7 +312,8 @@ impl<'a> MutatingPhase<'a, '_> {
     }
 
     /// Ends the phase after the request's deadline. As in upstream, the request is rejected regardless of the failure
-    /// policies, unless no late hook enforces. Each hook that is no longer called is recorded as timed out, and named. If a bypass makes every hook fail open, only a denial rejects.
+    /// policies, unless no late hook enforces. Each hook that is no longer called is recorded as timed out, and named.
+    /// If a bypass makes every hook fail open, only a denial rejects.
     async fn end_out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
         self.is_late = true;
         let mut batch = Some(first);

@@ -21,7 +21,8 @@ pub(super) struct PolicyTask {
 }
 
 impl PolicyTask {
-    /// Returns true if the request passes even though this policy cannot be evaluated, regardless of its failure policy.
+    /// Returns true if the request passes even though this policy cannot be evaluated, regardless of its failure
+    /// policy.
     pub(super) fn rejects_no_failure(&self) -> bool {
         self.policy.fails_open || !self.policy.enforcement.denies()
     }

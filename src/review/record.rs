@@ -1,10 +1,10 @@
 //! CallRecord: one call of a hook in a review. The verdict, the metrics, the audit line and the log are made from it.
 //!
 //! Each call is counted once. [`CallRecord::count`] counts a call that takes effect: `round` calls it when the call is
-//! settled, unless the call is speculative; `mutate` calls it when the patch is applied; `conclude` in `mod.rs`
-//! calls it for hooks that were not called. [`CallRecord::discard`] counts a speculative call that is discarded.
-//! Dropping a record counts it if it was not counted. This happens if the caller hung up, or if too many hooks are out of
-//! time to keep all their records.
+//! settled, unless the call is speculative; `mutate` calls it when the patch is applied; `conclude` in `mod.rs` calls
+//! it for hooks that were not called. [`CallRecord::discard`] counts a speculative call that is discarded. Dropping a
+//! record counts it if it was not counted. This happens if the caller hung up, or if too many hooks are out of time to
+//! keep all their records.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -435,8 +435,9 @@ impl Drop for CallRecord<'_> {
 }
 
 /// Decodes the reply of a hook. A patch that cannot be decoded makes the answer unusable; a decoded patch that cannot
-/// be applied is reported when it would be applied. A patch without operations is dropped. As in upstream, its type matters only if
-/// the review has an object: without one, any operation is rejected when it would be applied, regardless of the failure policy.
+/// be applied is reported when it would be applied. A patch without operations is dropped. As in upstream, its type
+/// matters only if the review has an object: without one, any operation is rejected when it would be applied,
+/// regardless of the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,

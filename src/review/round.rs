@@ -188,7 +188,8 @@ impl<'a, 'r> Round<'a, 'r> {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
         let body = if self.has_protobuf_objects && !target.entry.takes_protobuf {
-            // The request is rejected before any hook is called; a mistake there must not send a hook a form that it cannot read.
+            // The request is rejected before any hook is called; a mistake there must not send a hook a form that it
+            // cannot read.
             Err(CallFailure::Unwritable("its objects are in protobuf, which the hook does not take".to_owned()))
         } else {
             self.encodings.get((&target.entry.protocol).into())

@@ -144,8 +144,8 @@ pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> MatchSet
     matching
 }
 
-/// Fetches and evaluates the facts that determine the roles of these hooks. Conditions of hooks `behind` them that may need an
-/// access check or a large object are evaluated together with theirs.
+/// Fetches and evaluates the facts that determine the roles of these hooks. Conditions of hooks `behind` them that may
+/// need an access check or a large object are evaluated together with theirs.
 pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Match], behind: &[Match]) {
     for matched in hooks {
         while let Some(missing) = missing_labels(facts, *matched) {

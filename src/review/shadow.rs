@@ -45,7 +45,8 @@ pub struct ShadowReview {
 }
 
 impl ShadowReview {
-    /// Takes the inputs of the decision; `None` if nothing in shadow has a rule for the request, or if there is no memory.
+    /// Takes the inputs of the decision; `None` if nothing in shadow has a rule for the request, or if there is no
+    /// memory.
     pub(super) fn of(
         deps: &Arc<AdmissionDeps>,
         review: &Review,

@@ -220,8 +220,8 @@ impl Pending {
     }
 }
 
-/// Reads the wanted params until each read has had a result, for as long as its owner lives. Params with the fewest failures go
-/// first: params that cannot be read do not hold up others.
+/// Reads the wanted params until each read has had a result, for as long as its owner lives. Params with the fewest
+/// failures go first: params that cannot be read do not hold up others.
 async fn read_wanted(
     objects: Arc<ClusterObjects>,
     mut wanted: watch::Receiver<Vec<ObjectQuery>>,

@@ -1,8 +1,8 @@
 //! Last good file: the configuration in force, on disk, for a start that finds an invalid one or none. This module
 //! reads and writes the file; `runtime::last_good` decides when to, and uses the configuration at the start.
 //!
-//! The file contains everything required to check and compile the configuration again: documents, and the files that they
-//! refer to. These include private keys, so only the owner may read the file.
+//! The file contains everything required to check and compile the configuration again: documents, and the files that
+//! they refer to. These include private keys, so only the owner may read the file.
 //!
 //! ```text
 //! gatepost last good configuration 1              magic, and version of the format

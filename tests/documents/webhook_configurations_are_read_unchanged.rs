@@ -322,7 +322,7 @@ fn canary_without_a_counterpart_is_noted() {
         (hook("old", ", enforcement: Audit"), "\"old\" denies nothing"),
         (
             hook("old", ", matchPolicy: Exact"),
-            "its rules name other versions than those of \"old\", or have another matchPolicy",
+            "its rules name other groups or versions than those of \"old\", or have another matchPolicy",
         ),
         (hook("old", ", phase: Transactional, sideEffects: None"), "hooks that keep accounts cannot share requests"),
         (hook("old", ", canary: 5% of new"), "\"old\" is a canary itself"),
@@ -333,7 +333,7 @@ fn canary_without_a_counterpart_is_noted() {
         let noted: Vec<_> = snapshot.notes().iter().map(|note| &*note.what).collect();
         let wanted = format!("hook \"new\" is a canary of nothing: {reason}");
         assert!(noted.contains(&&*wanted), "{noted:?}");
-        assert!(snapshot.hook_canaries().canary(HookType::Validating, &"new".into()).is_none());
+        assert!(snapshot.hook_canaries().canary(HookType::Validating, "new").is_none());
     }
 }
 
@@ -354,10 +354,15 @@ fn only_what_is_called_by_one_review_shares_requests() {
     let canary = ", canary: 5% of old";
     for (old, new, paired) in [
         (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1")]), true),
-        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1"), ("batch", "v1")]), true),
+        (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1"), ("batch", "v1")]), false),
         (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1beta1")]), false),
         (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("apps", "v1"), ("apps", "v1beta1")]), false),
         (hook("old", "", &[("apps", "v1")]), hook("new", canary, &[("*", "v1")]), false),
+        (
+            hook("old", ", matchPolicy: Exact", &[("apps", "v1")]),
+            hook("new", &format!("{canary}, matchPolicy: Exact"), &[("apps", "v1beta1"), ("batch", "v1")]),
+            true,
+        ),
         (hook("old", "", &[("*", "*")]), hook("new", canary, &[("*", "*")]), true),
         (
             hook("old", "", &[("apps", "v1")]),
@@ -366,7 +371,7 @@ fn only_what_is_called_by_one_review_shares_requests() {
         ),
     ] {
         let snapshot = loaded(&[("a.yaml", &format!("{head}{old}{new}"))]).expect("good");
-        let canary = snapshot.hook_canaries().canary(HookType::Mutating, &"new".into());
+        let canary = snapshot.hook_canaries().canary(HookType::Mutating, "new");
         assert_eq!(canary.is_some(), paired, "{old}{new}{:?}", snapshot.notes());
     }
 }

@@ -508,6 +508,12 @@ fn shared(share: &str) -> Vec<(String, bool)> {
         .collect()
 }
 
+/// A hook, and its canary for half of the requests.
+fn halves(old: &ScriptedHook, new: &ScriptedHook) -> [String; 2] {
+    let canary = hook("new.example.com", &new.url(), "canary: 50% of old.example.com");
+    [hook("old.example.com", &old.url(), ""), canary]
+}
+
 /// What a canary and the other decided otherwise, and the numbers of requests: decided alike, and otherwise.
 fn comparisons(shadow: &ShadowMetrics) -> (Vec<String>, [u64; 2]) {
     let texts = shadow.differences().into_iter().map(|one| format!("{} {}", one.request, one.message.unwrap()));
@@ -650,10 +656,7 @@ async fn a_canary_of_nothing_decides_every_request() {
 #[tokio::test]
 async fn one_of_a_canarys_pair_that_is_not_called_leaves_every_request_to_the_other() {
     let (old, new) = (ScriptedHook::start(Script::Deny("old")).await, ScriptedHook::start(Script::Deny("new")).await);
-    let hooks = [
-        hook("old.example.com", &old.url(), ""),
-        hook("new.example.com", &new.url(), "canary: 50% of old.example.com"),
-    ];
+    let hooks = halves(&old, &new);
     for (probing, says) in [(0, "new"), (1, "old")] {
         let gate = gate(&document(&hooks), Reasons::First);
         let in_force = gate.current.load();
@@ -672,10 +675,7 @@ async fn one_of_a_canarys_pair_that_is_not_called_leaves_every_request_to_the_ot
 #[tokio::test]
 async fn a_bypassed_canary_decides_nothing() {
     let (old, new) = (ScriptedHook::start(Script::Deny("old")).await, ScriptedHook::start(Script::Deny("new")).await);
-    let hooks = [
-        hook("old.example.com", &old.url(), ""),
-        hook("new.example.com", &new.url(), "canary: 50% of old.example.com"),
-    ];
+    let hooks = halves(&old, &new);
     for (bypassed, allows) in [("new.example.com", false), ("old.example.com", true)] {
         let rule = format!("bypass: [{{name: x, reason: y, namespaces: [shop], hooks: [{bypassed}]}}]\n");
         let gate = gate(&(document(&hooks) + &rule), Reasons::First);
@@ -719,4 +719,16 @@ async fn a_patch_that_cannot_be_applied_is_a_difference() {
     shadow.unwrap().run().await;
     let (differences, _) = comparisons(&gate.current.load().hooks[1].metrics.shadow);
     assert_eq!(differences, ["CREATE Pod shop/web new.example.com failed, old.example.com patched"]);
+}
+
+#[tokio::test]
+async fn a_pair_whose_call_was_cancelled_is_not_decided_in_shadow() {
+    let (no, hung) = (ScriptedHook::start(Script::Deny("no")).await, ScriptedHook::start(Script::Hang).await);
+    let mut hooks = halves(&hung, &hung).to_vec();
+    hooks.push(hook("no.example.com", &no.url(), ""));
+    let gate = gate(&document(&hooks), Reasons::First);
+    for (uid, _) in shared("50%").into_iter().take(4) {
+        let (verdict, shadow) = decided(&gate, create_pod(&uid, 0)).await;
+        assert!(!verdict.allowed() && shadow.is_none());
+    }
 }

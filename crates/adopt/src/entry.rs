@@ -149,8 +149,8 @@ pub struct ClusterEntry {
     /// It has a match condition of our name with an expression that is not ours, or is parked without an annotation that
     /// says what its params are.
     pub foreign: bool,
-    /// It is a binding whose params annotation can be parsed. Gatepost removes only such an annotation, because one that
-    /// cannot be parsed may mean something to the owner.
+    /// It is a binding whose params annotation can be parsed. Gatepost removes only such an annotation, because one
+    /// that cannot be parsed may mean something to the owner.
     pub has_readable_params: bool,
     /// Number of its match conditions, without ours.
     pub other_conditions: usize,

@@ -140,8 +140,8 @@ impl Enforcement {
     }
 }
 
-/// Share of the requests that a hook or policy decides in place of the one that it is to replace. Each decides the other
-/// requests in shadow, so that what they decide can be compared.
+/// Share of the requests that a hook or policy decides in place of the one that it is to replace. Each decides the
+/// other requests in shadow, so that what they decide can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canary {
     /// Name of the hook or policy that it is to replace.
@@ -336,8 +336,8 @@ pub enum HttpForm {
 /// A new protocol is a variant here, and of [`HttpForm`] or [`Transport`] if it is another form or another kind of
 /// connection. The compiler then names most places, and these are all:
 ///
-/// - read: `schema/hook.rs`, and in `crates/config/src` `check/hook.rs` (`check_protocol`), `check/client_config.rs` and
-///   `check/url.rs`; shown and compared: `describe.rs`, `reload/relaxation.rs` and `coverage/mod.rs`;
+/// - read: `schema/hook.rs`, and in `crates/config/src` `check/hook.rs` (`check_protocol`), `check/client_config.rs`
+///   and `check/url.rs`; shown and compared: `describe.rs`, `reload/relaxation.rs` and `coverage/mod.rs`;
 /// - encoded: `crates/wire/src/encodings.rs`; TLS (ALPN): `crates/tls/src/client.rs`;
 /// - sent and judged: in `src/hooks` `protocol/mod.rs`, `dialler.rs`, `http1/exchange.rs` and `probe.rs`;
 /// - called and decoded: in `src/review` `attempt.rs`, `round.rs` and `record.rs`.

@@ -332,8 +332,8 @@ impl From<Hops> for ForwardedContext {
     }
 }
 
-/// An instant by which something must be done. That of a request is set once, on its arrival, and never recomputed; that
-/// of a hook's call is the earlier of the request's and the hook's own ([`Deadline::within`]).
+/// An instant by which something must be done. That of a request is set once, on its arrival, and never recomputed;
+/// that of a hook's call is the earlier of the request's and the hook's own ([`Deadline::within`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 

@@ -476,8 +476,8 @@ impl Checker<'_> {
         self.resolve(name, member, given)
     }
 
-    /// Returns the type of a call, and how many signatures fit. Types that one signature infers for unknowns apply to the
-    /// next ones, too.
+    /// Returns the type of a call, and how many signatures fit. Types that one signature infers for unknowns apply to
+    /// the next ones, too.
     fn overload(&mut self, function: &Function, member: bool, types: &[Type]) -> Option<(Type, usize)> {
         let mut found: Option<Type> = None;
         let mut fitting = 0;

@@ -245,8 +245,8 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Evaluates a selection, or another node. As upstream, only what a selection begins with is taken out of an optional
-    /// value: one in the middle has no parts.
+    /// Evaluates a selection, or another node. As upstream, only what a selection begins with is taken out of an
+    /// optional value: one in the middle has no parts.
     fn selection(&mut self, node: &'a Node) -> SelectionResult<'a> {
         match node {
             Node::Select { operand, path } => {
@@ -341,8 +341,8 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Evaluates `has`. As upstream, the test costs as much as what it begins with, which is free. So nothing is paid for a
-    /// test that is not reached, or whose field an optional value does not have.
+    /// Evaluates `has`. As upstream, the test costs as much as what it begins with, which is free. So nothing is paid
+    /// for a test that is not reached, or whose field an optional value does not have.
     fn presence(&mut self, operand: &'a Node, field: &str) -> Result<bool, Fault> {
         let found = match self.qualified(operand) {
             Ok(SelectedValue::Plain(of)) => return self.has(&of, field),

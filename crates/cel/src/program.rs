@@ -228,8 +228,8 @@ impl Node {
         )
     }
 
-    /// Returns true if the evaluation of this pays one for what a selection begins with. As a branch of a conditional or
-    /// as an index, it does not cost that.
+    /// Returns true if the evaluation of this pays one for what a selection begins with. As a branch of a conditional
+    /// or as an index, it does not cost that.
     pub(super) fn has_base_cost(&self) -> bool {
         match self {
             Self::Select { operand, .. } | Self::Index { operand, .. } if operand.is_attribute() => {

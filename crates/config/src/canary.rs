@@ -28,8 +28,8 @@ pub struct CanaryPair {
 #[derive(Debug, Default)]
 pub struct Canaries {
     pairs: Vec<CanaryPair>,
-    /// Index of the pair of each name, by type. True for the name of a canary.
-    sides: HashMap<(HookType, Arc<str>), (usize, bool)>,
+    /// Index of the pair of each name, indexed by [`HookType`]. True for the name of a canary.
+    sides: [HashMap<Arc<str>, (usize, bool)>; 2],
 }
 
 impl Canaries {
@@ -44,12 +44,12 @@ impl Canaries {
     }
 
     /// Returns the index of the pair that this hook or policy is of, and whether it is the canary.
-    pub fn side(&self, hook_type: HookType, name: &Arc<str>) -> Option<(usize, bool)> {
-        if self.is_empty() { None } else { self.sides.get(&(hook_type, Arc::clone(name))).copied() }
+    pub fn side(&self, hook_type: HookType, name: &str) -> Option<(usize, bool)> {
+        self.sides[hook_type as usize].get(name).copied()
     }
 
     /// Returns the pair whose canary this hook or policy is.
-    pub fn canary(&self, hook_type: HookType, name: &Arc<str>) -> Option<&CanaryPair> {
+    pub fn canary(&self, hook_type: HookType, name: &str) -> Option<&CanaryPair> {
         let (pair, _) = self.side(hook_type, name).filter(|(_, is_canary)| *is_canary)?;
         self.pairs.get(pair)
     }
@@ -113,8 +113,7 @@ impl Canaries {
             let Some(canary) = entry.canary else { continue };
             let replaces = quoted(&canary.replaces);
             let named = by_name.get(&(entry.hook_type, &*canary.replaces)).map_or(&[][..], |all| all);
-            let sides = &canaries.sides;
-            let is_paired = |name: &Arc<str>| sides.contains_key(&(entry.hook_type, Arc::clone(name)));
+            let sides = &mut canaries.sides[entry.hook_type as usize];
             let unpaired = match named {
                 [] if entry.what == "policy" => {
                     Some(format!("no policy of its type that enforces is called {replaces}"))
@@ -133,14 +132,14 @@ impl Canaries {
                 [other] if other.segment != entry.segment => {
                     Some(format!("{replaces} is registered apart from it (isolate)"))
                 }
-                [other] if !other.wants_versions_as(entry) => {
-                    Some(format!("its rules name other versions than those of {replaces}, or have another matchPolicy"))
-                }
-                [other] if is_paired(other.name) => Some(format!("{replaces} has another canary")),
+                [other] if !other.wants_versions_as(entry) => Some(format!(
+                    "its rules name other groups or versions than those of {replaces}, or have another matchPolicy"
+                )),
+                [other] if sides.contains_key(other.name) => Some(format!("{replaces} has another canary")),
                 [other] => {
                     let pair = canaries.pairs.len();
-                    canaries.sides.insert((entry.hook_type, Arc::clone(entry.name)), (pair, true));
-                    canaries.sides.insert((entry.hook_type, Arc::clone(other.name)), (pair, false));
+                    sides.insert(Arc::clone(entry.name), (pair, true));
+                    sides.insert(Arc::clone(other.name), (pair, false));
                     canaries.pairs.push(CanaryPair {
                         name: Arc::clone(entry.name),
                         hook_type: entry.hook_type,
@@ -176,11 +175,16 @@ struct Entry<'a> {
 impl Entry<'_> {
     /// Returns true if both want each request in the same version, whatever it is about.
     fn wants_versions_as(&self, other: &Self) -> bool {
-        let (Some(own), Some(others)) = (self.versions(), other.versions()) else { return self.rules == other.rules };
-        let any_wildcard = own.keys().chain(others.keys()).any(|group| *group == "*");
-        self.match_policy == other.match_policy
-            && (own == others
-                || !any_wildcard && own.iter().all(|(group, own)| others.get(group).is_none_or(|others| own == others)))
+        match (self.match_policy, other.match_policy) {
+            // Each is called in the version of the request.
+            (MatchPolicy::Exact, MatchPolicy::Exact) => true,
+            // A group that only one of them names may have the same objects as one of the other's.
+            (MatchPolicy::Equivalent, MatchPolicy::Equivalent) => match (self.versions(), other.versions()) {
+                (Some(own), Some(others)) => own == others,
+                _ => self.rules == other.rules,
+            },
+            _ => false,
+        }
     }
 
     /// Returns the versions of each group in the rules; `None` if the rules name several sets of versions of one group.

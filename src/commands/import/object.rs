@@ -139,8 +139,8 @@ fn sorted(value: Value) -> Value {
 const MAX_LISTED_NAMES: usize = 5;
 
 /// Returns the steps by which Gatepost replaces the originals of these objects, without a moment in which nobody calls
-/// their hooks, and the requirements of the hooks. `kept` are objects that stay in the cluster because they cannot be served.
-/// `sound` is true if the files have no problems.
+/// their hooks, and the requirements of the hooks. `kept` are objects that stay in the cluster because they cannot be
+/// served. `sound` is true if the files have no problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
         return String::from("\nThere is nothing to move behind Gatepost. Park nothing.\n");

@@ -110,8 +110,8 @@ pub(super) async fn park(
     Ok(report)
 }
 
-/// Gives back every original that is parked and has a file in the folder; the content of the file does not matter. Returns a report, and true
-/// if nothing is parked any more.
+/// Gives back every original that is parked and has a file in the folder; the content of the file does not matter.
+/// Returns a report, and true if nothing is parked any more.
 ///
 /// # Errors
 /// A message, if the cluster cannot be read or written.

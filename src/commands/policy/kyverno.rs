@@ -1,8 +1,8 @@
 //! Tests as `kyverno test` reads them (`kyverno-test.yaml`), of admission policies and of policies that can be
 //! translated into them. Source: the API reference of `cli.kyverno.io/v1alpha1`.
 //!
-//! A result is about one policy, so each policy is a suite of its own, and its bindings deny, regardless of their actions
-//! are. Results of other policies are left to Kyverno.
+//! A result is about one policy, so each policy is a suite of its own, and its bindings deny, regardless of their
+//! actions are. Results of other policies are left to Kyverno.
 
 use std::path::Path;
 

@@ -410,8 +410,8 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
         }
     }
     let twice = hooks_called_twice(&atoms);
-    // If two groups share their objects, an apiserver sends an object in only one of them. So a hook that accepts one group
-    // cannot share an entry with a hook that accepts only the other.
+    // If two groups share their objects, an apiserver sends an object in only one of them. So a hook that accepts one
+    // group cannot share an entry with a hook that accepts only the other.
     let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
     let all: Vec<_> = atoms.keys().cloned().collect();
     let is_sent = |atom: &Atom, other: &Atom| other != atom && atom.is_within(other) && !apart(atom, other);

@@ -236,7 +236,8 @@ impl Stream<'_> {
     /// Handles one message. An unexpected answer is ignored.
     ///
     /// # Errors
-    /// Returns the status that ends the stream if the message is not allowed now, or is not a message that an instance may send.
+    /// Returns the status that ends the stream if the message is not allowed now, or is not a message that an instance
+    /// may send.
     async fn handle(&self, message: CallMessage, leave_requested: &mut bool) -> Result<(), End> {
         self.attached.renew();
         let (message, room) = match message {

@@ -1,5 +1,5 @@
-//! Evaluation: runs the policies of a phase in order, and waits while one is suspended: by an access check, or by a thread
-//! beside the worker.
+//! Evaluation: runs the policies of a phase in order, and waits while one is suspended: by an access check, or by a
+//! thread beside the worker.
 
 use std::{cell::Cell, time::Instant};
 

@@ -118,8 +118,8 @@ pub struct Hook {
     pub failure_policy: Option<FailurePolicy>,
     /// Effect of what the hook rejects, and of failed calls that `failurePolicy` rejects. `Deny` by default.
     pub enforcement: Option<Enforcement>,
-    /// Share of the requests that the hook decides in place of the hook that it is to replace, such as `5% of NAME`. Each
-    /// of the two decides the other requests in shadow.
+    /// Share of the requests that the hook decides in place of the hook that it is to replace, such as `5% of NAME`.
+    /// Each of the two decides the other requests in shadow.
     #[schemars(length(max = 261), regex(pattern = r"^[0-9]{1,2}(\.[0-9]{1,2})?% of [a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub canary: Option<String>,
     /// Timeout of one call, with its unit, from `1ms` to `30s`. `10s` by default.

@@ -106,8 +106,8 @@ fn order(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
     a.compare(b).ok_or_else(Fault::no_such_overload)
 }
 
-/// Returns a value whose type has an order; an error for any other. As upstream, values that have an order, but none with
-/// each other, are neither less nor greater.
+/// Returns a value whose type has an order; an error for any other. As upstream, values that have an order, but none
+/// with each other, are neither less nor greater.
 fn ordered(value: Value<'_>) -> Result<Value<'_>, Fault> {
     match value {
         Value::Bool(_)

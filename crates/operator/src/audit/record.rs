@@ -116,8 +116,8 @@ impl<'a> Record<'a> {
         !self.allowed && !self.calls().any(HookCall::is_denied)
     }
 
-    /// Returns true if the caller was told to send the review again, with its objects in JSON. The record of that one says
-    /// what was decided.
+    /// Returns true if the caller was told to send the review again, with its objects in JSON. The record of that one
+    /// says what was decided.
     pub(super) fn is_sent_again(&self) -> bool {
         self.code == Some(415) && self.calls().next().is_none()
     }

@@ -677,8 +677,8 @@ fn generated_configurations_are_merged_as_upstream_does() {
             serde_json::from_str::<serde_json::Value>(&text(&patched)).unwrap()
         });
         merged += usize::from(here.is_ok());
-        // Upstream converts what is merged to the built-in type, which is not done there, and fails for a fraction as an
-        // integer and for an object as a port.
+        // Upstream converts what is merged to the built-in type, which is not done there, and fails for a fraction as
+        // an integer and for an object as a port.
         let fails_later = |why: &String| {
             why.starts_with("unable to convert unstructured object to ")
                 || why.ends_with("the configuration has an object or a list there, and the object not")
