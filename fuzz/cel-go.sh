@@ -17,8 +17,8 @@ versions=
 merges=
 while (($# > 0)); do
   case "$1" in
-    --seed) seed="$2"; shift ;;
-    --count) count="$2"; shift ;;
+    --seed) seed="${2:-}"; shift ;;
+    --count) count="${2:-}"; shift ;;
     --versions) versions=1 ;;
     --merges) merges=1 ;;
     *)
@@ -26,8 +26,12 @@ while (($# > 0)); do
       exit 2
       ;;
   esac
-  shift
+  shift "$(($# > 0))"
 done
+[[ "$seed" =~ ^[0-9]{1,18}$ && "$count" =~ ^[1-9][0-9]{0,8}$ ]] || {
+  echo "fuzz/cel-go.sh: --seed and --count take whole numbers, and at least one condition is compared" >&2
+  exit 2
+}
 
 not_run() {
   echo "################ NOT RUN: expressions beside cel-go: $*"
