@@ -105,7 +105,8 @@ fn webhook_that_judges_our_leases_is_a_hazard() {
 #[test]
 fn only_called_webhooks_become_documents() {
     let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
-    let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
+    let mut object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
+    object["metadata"]["annotations"] = json!({"gatepost.dev/enforcement": "Warn", "gatepost.dev/dispatch": "no such word", "gatepost.dev/canary": "5% of b.x.y"});
     let lists = [(Kind::Webhooks(HookType::Validating), vec![object, registration()])];
     let adopt = adopt(AdoptionScope::All);
     let mut adopting = EntryReader::default();
@@ -116,6 +117,9 @@ fn only_called_webhooks_become_documents() {
     let asked = &view.calls.entries[0];
     assert_eq!(document["metadata"]["annotations"][ENTRY_STATES], format!("a.x.y={}", asked.state));
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
+    let kept = |annotation: &str| document["metadata"]["annotations"].get(annotation).is_some();
+    let annotations = ["gatepost.dev/enforcement", "gatepost.dev/dispatch", "gatepost.dev/canary"];
+    assert_eq!(annotations.map(kept), [true, false, false], "no other word, and no canary");
 
     // A webhook that carries the condition waits for no probe; one that is announced is called as well.
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
